@@ -100,7 +100,7 @@ def _unavailable(error: Exception) -> Callable[[], None]:
 
 
 def _missing_extra(error: Exception) -> str | None:
-    """What to install when `error` is the lack of a library that one of our extras brings; None for another error."""
+    """The extra to install if `error` is a missing library of one of our extras; None for another error."""
     missing = (getattr(error, "name", None) or "").partition(".")[0]
     for requirement in requires("runcast") or []:
         found = re.match(r"""([\w.-]+).*extra == ["']([\w-]+)["']""", requirement)

@@ -117,7 +117,7 @@ def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> Non
 
 
 def _timeline(prediction: AnyPrediction, most_spans: int | None) -> Any:
-    """What happens when: of a pipeline its stages, of all else spans of some ranks."""
+    """The timeline figure: the stages of a pipeline, or spans of some ranks."""
     from ..figures import gantt, pipeline
 
     timeline, title = prediction.timeline, prediction.report.name

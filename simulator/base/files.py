@@ -30,7 +30,7 @@ def read_toml(path: Traversable) -> dict[str, Any]:
 
 
 def read_json(path: Traversable) -> Any:
-    """What a JSON file holds; a UserError of one line if it cannot be read or is not JSON."""
+    """The content of a JSON file; a UserError of one line if it cannot be read or is not JSON."""
     return _parse(path, "JSON", json.loads)
 
 

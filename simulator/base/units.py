@@ -133,7 +133,7 @@ def format_seconds(value: float, digits: int = 3) -> str:
 
 
 def digits_apart(value: float, others: Iterable[float], least: float = 5e-4) -> int:
-    """How many digits show each difference between a duration and others that is more than `least` of it."""
+    """The number of digits that show every difference to other durations above `least` of this one."""
     different = [other for other in others if abs(other - value) > least * abs(value)]
     for digits in range(3, _MOST_DIGITS):
         text = format_seconds(value, digits)

@@ -1,7 +1,7 @@
 """Costs: the time of each op of a Program without contention, and the rates that it asks of links, as parallel arrays.
 
-The values come from the cost models beside this file, or from `by_kind` in tests and sketches that state them directly.
-What-ifs change Costs and never rebuild the Program.
+The values come from the cost models beside this file, or from `kind_costs` in tests that state them directly. What-ifs
+change Costs and never rebuild the Program.
 """
 
 from collections.abc import Mapping

@@ -66,7 +66,7 @@ def pass_round(
     ranks: Sequence[int],
     only: NDArray[np.bool_] | None = None,
 ) -> None:
-    """So many bytes of each op round a ring over these ranks, from `island[op]`; launches are its `latency`.
+    """Charge ops that send bytes round a ring over these ranks, from `island[op]`; launches are `latency`.
 
     `only` is a mask of the links worth watching, all of them if not given.
     """
@@ -96,7 +96,7 @@ def _through(pricing: Pricing, memories: Ops, bound: tuple[float, int]) -> tuple
 
 
 def _filling(pricing: Pricing, ring: RingBroadcast, seconds: Floats) -> Term:
-    """What filling the ring adds to the transfer: both overlap, so their p-norm less the transfer."""
+    """Seconds that filling the ring adds to the transfer: the p-norm of both minus the transfer, as they overlap."""
     inside, between = ring.hops()
     hop, node_hop = pricing.profile["broadcast.hop_s"], pricing.profile["broadcast.node_hop_s"]
     filling = inside * hop.value + between * (node_hop.value + wires_s(pricing, ring))
@@ -117,7 +117,7 @@ def wires_s(pricing: Pricing, ring: RingBroadcast) -> float:
 
 
 def _bounded_by(pricing: Pricing, step: Parameter) -> Parameter:
-    """What a step of a ring between islands rests on: the message of a network that was not measured."""
+    """The parameter of a ring's step between islands: the message time if the network was not measured."""
     message = "network.message_s"
     return pricing.networks.parameters[message] if message in pricing.networks.differing else step
 

@@ -41,7 +41,7 @@ def allocate(pricing: Pricing, ops: Ops) -> None:
 
 
 def post_hook(pricing: Pricing, ops: Ops) -> None:
-    """What the engine does to weights after loading depends on their precision."""
+    """Charge the engine's post-processing of loaded weights, which depends on their precision."""
     (dtype,) = {pricing.program.dtypes[dtype] for dtype in pricing.program.dtype[ops]}
     pricing.sheet.charge(ops, [pricing.host("post_hook.fp8_s" if dtype == "fp8" else "post_hook.bf16_s")])
 

@@ -81,7 +81,7 @@ def _actions(grid: Grid) -> "pd.DataFrame":
 
 
 def endings(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
-    """What compute lanes do beside actions (the norm, the optimizer): rank, name, start_s, end_s."""
+    """The ops of compute lanes outside actions (norm, optimizer): rank, name, start_s, end_s."""
     tags, ops = timeline.program.tags, _compute_ops(timeline, grid)
     own = ops[(tags["action"][ops.op] < 0) & (tags["stage"][ops.op] < 0)]
     return own.assign(name=[timeline.program.names[op] for op in own.op])[["rank", "name", "start_s", "end_s"]]
@@ -169,7 +169,7 @@ def cell_ids(program: Program, grid: Grid) -> Ints:
 
 
 def _compute_ops(timeline: Timeline, grid: Grid) -> "pd.DataFrame":
-    """What compute lanes run, by rank and in order: rank, op, cell (-1: of no action), start_s, end_s, busy_s."""
+    """The ops of compute lanes by rank, in order: rank, op, cell (-1: no action), start_s, end_s, busy_s."""
     import pandas as pd
 
     program = timeline.program

@@ -69,7 +69,7 @@ def compare_steps(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
 
 
 def _spans(timeline: Timeline, ranks: Sequence[int] | None) -> "pd.DataFrame":
-    """What kernels and exchanges do on the ranks; hosts only issue, and are left out."""
+    """The spans of kernels and exchanges on the ranks; host lanes only issue and are left out."""
     spans = spans_of_ranks(timeline, ranks)
     phases = np.array(PHASES, object)[phase_of_op(timeline.program)][spans.op]
     rows = np.where(spans.lane == COMPUTE, KERNELS, EXCHANGES)

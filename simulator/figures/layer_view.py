@@ -49,7 +49,7 @@ _TAGS = re.compile(r"( L\d+)?( s\d+)?( m\d+)?$")
 
 
 def panels(found: "pd.DataFrame", rank: int) -> dict[str, Window]:
-    """What each panel shows, given all `boxes`: of a phase of the rank, the cell that takes the median of its cells.
+    """The cell of each panel, given all `boxes`: for each phase of the rank, the cell with the median time.
 
     Warm-up is before the first backward, cool-down behind the last forward. In between it is an overlapped pair, or a
     forward and the cell that follows it or that it follows, with the least idle time. Phases that the rank does not
@@ -170,7 +170,7 @@ def _median(cells: "pd.DataFrame") -> Window | None:
 
 
 def _says(cells: "pd.DataFrame", rank: int, window: Window) -> str:
-    """What runs in a window, in words."""
+    """The cells that run in a window, in words."""
     own = cells[(cells["rank"] == rank) & (cells.start_s >= window.start_s) & (cells.end_s <= window.end_s)]
     columns = zip(own.kind, own.microbatch, own.stage, strict=True)
     what = [f"{KIND[kind]} of micro-batch {microbatch}, stage {stage}" for kind, microbatch, stage in columns]

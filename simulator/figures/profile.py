@@ -25,7 +25,7 @@ DASHED = "5px,4px"
 
 
 class Axis(NamedTuple):
-    """What an axis shows; `unit` is written behind numbers with SI prefixes, `binary` puts ticks at KiB, MiB, ..."""
+    """An axis: `unit` follows numbers with SI prefixes, `binary` puts ticks at KiB, MiB, ..."""
 
     title: str
     unit: str = ""
@@ -161,7 +161,7 @@ def _with_room(figure: "go.Figure", height_px: float) -> "go.Figure":
 
 
 def _legend_rows(figure: "go.Figure") -> int:
-    """How many rows the legend takes on a narrow page, so that it never covers the subtitle."""
+    """The number of legend rows on a narrow page, so that the legend never covers the subtitle."""
     rows, right_px = 1, 0
     for trace in figure.data:
         if trace.showlegend is not False:
@@ -171,7 +171,7 @@ def _legend_rows(figure: "go.Figure") -> int:
 
 
 def ticks_of(axis: Axis, values: "pd.Series[float]") -> dict[str, Any]:
-    """How a plotly axis shows this."""
+    """The plotly settings of an axis."""
     known: dict[str, Any] = {"title": {"text": axis.title, "standoff": 6}, "type": "log" if axis.log else "linear"}
     known["ticksuffix"] = ""
     if axis.binary:

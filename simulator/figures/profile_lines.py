@@ -71,7 +71,7 @@ FAMILIES = {
 
 
 class Drawn(NamedTuple):
-    """What `figures.profile.predicted_lines` draws, and how its axes are called."""
+    """The data of `figures.profile.predicted_lines`, and the names of its axes."""
 
     table: pd.DataFrame
     subtitle: str
@@ -86,7 +86,7 @@ def size_axis(rows: pd.DataFrame) -> Axis:
 
 
 def family(kind: str) -> str:
-    """Which family a class belongs to."""
+    """The family of a cost class."""
 
     def is_member(name: str) -> bool:
         return kind.startswith(name) if name.endswith(".") else kind == name
@@ -105,7 +105,7 @@ def models_of(profile: Profile) -> list[tuple[Model, bool]]:
 
 
 def label(model: Model) -> str:
-    """How figures call a model."""
+    """The name of a model in figures."""
     return f"{model.kind} · {model.library}"
 
 

@@ -96,7 +96,7 @@ def _binned(spans: "pd.DataFrame", bin_s: float, where: list[str]) -> "pd.DataFr
 
 
 def hover(bars: "pd.DataFrame") -> list[str]:
-    """What a reader sees when pointing at each bar."""
+    """The hover text of each bar."""
     columns = ["name", "kind", "rank", "lane", "start_s", "end_s", "queued_s", "bytes", "count"]
     return [_hover(*row) for row in bars[columns].itertuples(index=False)]
 

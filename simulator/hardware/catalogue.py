@@ -34,7 +34,7 @@ class _ClusterKeys(NodeShape):
 
 
 class _Part(NamedTuple):
-    """So many nodes of one kind in a cluster."""
+    """A number of nodes of one kind in a cluster."""
 
     shape: NodeShape
     fabric: Fabric

@@ -90,7 +90,7 @@ class Cluster:
         return range(self._first_gpu[node], self._first_gpu[node + 1])
 
     def device(self, gpu: int) -> Device:
-        """What kind of GPU this is."""
+        """The device of a GPU."""
         return self.nodes[self.node_of(gpu)].device
 
     def nvlink_domain(self, gpu: int) -> tuple[int, ...]:
@@ -215,7 +215,7 @@ class Cluster:
         return self._outside[me.node].get(_port(me.local), nic)
 
     def uplink_bytes_per_s(self, leaf: str) -> float:
-        """What a leaf sends to the spine; no limit where it is the only one."""
+        """The rate from a leaf to the spine in bytes/s; infinite for a single leaf."""
         route = self._core.route(leaf, "spine") if leaf in self._core.vertices else None
         return self._core.links[route[0]].bytes_per_s if route else float("inf")
 
@@ -228,11 +228,11 @@ class Cluster:
         return self._route(self._gpu(gpu), self._numa(gpu))
 
     def nic_in_route(self, gpu: int, nic: str) -> Route:
-        """What a NIC delivers to a GPU of its own node without passing host memory (GPUDirect)."""
+        """The route from a NIC to a GPU of its own node without host memory (GPUDirect)."""
         return self._route(self._beside(nic, gpu), self._gpu(gpu))
 
     def nic_out_route(self, gpu: int, nic: str) -> Route:
-        """What a NIC fetches from a GPU of its own node."""
+        """The route from a GPU to a NIC of its own node."""
         return self._route(self._gpu(gpu), self._beside(nic, gpu))
 
     def route(self, src: str, dst: str) -> Route:

@@ -31,7 +31,7 @@ def names(folder: str) -> tuple[str, ...]:
 
 @cache
 def table(folder: str, name: str) -> Table:
-    """What a catalogue file holds."""
+    """The content of a catalogue file."""
     return MappingProxyType(read_toml(_ROOT / folder / f"{name}.toml"))
 
 

@@ -27,7 +27,7 @@ class Limits:
 
     @property
     def network_bytes_per_s(self) -> float:
-        """What all NICs of a node may send together."""
+        """The rate of all NICs of a node together, in bytes/s."""
         return self.nic_bytes_per_s * self.nics
 
 

@@ -41,7 +41,7 @@ def sum_by_group(path: CriticalPath, group: NDArray[np.int64], names: tuple[str,
 
 
 def provenance(path: CriticalPath, costs: Costs) -> dict[str, float]:
-    """What share of the time on the path rests on numbers of each provenance."""
+    """The share of the path's time by provenance of its numbers."""
     seconds = sum_by_group(path, costs.provenance, PROVENANCE)
     total = sum(seconds.values())
     return {name: value / total for name, value in seconds.items()} if total else {}

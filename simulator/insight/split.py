@@ -72,7 +72,7 @@ def _other_lanes(program: Program) -> list[list[int]]:
 
 
 def _trailing(timeline: Timeline, lanes: Sequence[int], until_s: float) -> str:
-    """What a rank waits for behind its last kernel: its own weights being gathered, or other stages."""
+    """What a rank waits for after its last kernel: the gather of its own weights, or other stages."""
     program = timeline.program
     late = [(timeline.end_s[program.order[lane][-1]], lane) for lane in lanes if len(program.order[lane])]
     end, lane = max(late, default=(0.0, -1))

@@ -31,7 +31,7 @@ class Awkward:
 
     @property
     def text(self) -> str:
-        """What to do, such as `head size 180: pad to 192`."""
+        """The advice for a shape, such as `head size 180: pad to 192`."""
         return f"{self.of} {self.size:,}: pad to {self.padded:,}"
 
 

@@ -136,7 +136,7 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
 
 
 def _flags(keys: Keys, family: Family) -> dict[str, Any]:
-    """How the model is built: as its family, unless a key says otherwise."""
+    """The flags of a model's structure: its family's, unless a key says otherwise."""
     design, biased = family.design, not (family.no_bias and keys.flag("no_bias", False))
     biases = ("attention_bias", "mlp_bias", "norm_bias")
     others = ("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings")
@@ -197,7 +197,7 @@ def _mla(keys: Keys) -> Mla:
 
 
 def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
-    """Which layers have an indexer is a list, or a step and an offset."""
+    """The layers with an indexer, from a list, or from a step and an offset."""
     keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
     keys.whole(KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
     types = keys.sequence("indexer_types")

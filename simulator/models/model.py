@@ -89,7 +89,7 @@ class Fp8:
 
 
 class LayerKind(NamedTuple):
-    """How layers of a model differ; layers of one kind hold the same tensors."""
+    """A kind of layer; layers of one kind hold the same tensors."""
 
     moe: bool = False
     indexer: bool = False
@@ -197,7 +197,7 @@ class ModelSpec:
         return tuple(first.setdefault(kind, number) for number, kind in enumerate(kinds))
 
     def window(self, layer: int) -> int | None:
-        """How many past tokens a layer attends to; None for all."""
+        """The number of past tokens to which a layer attends; None for all."""
         return self.sliding_window if layer in self.sliding_layers else None
 
     @property

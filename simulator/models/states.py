@@ -37,7 +37,7 @@ def sum_counts(parts: Iterable[Count]) -> Count:
 
 
 def rank_count(table: Iterable[Parameter], *, tp: int, ep: int = 1, etp: int = 1) -> Count:
-    """What one rank has of a table; experts are spread over ep and cut over etp."""
+    """The parameters of a table on one rank; experts are distributed over ep and split over etp."""
     dense, expert = 0, 0
     for each in table:
         if each.experts:
@@ -129,7 +129,7 @@ def state_bytes(
     master: bool = True,
     trained: Count | None = None,
 ) -> StateBytes:
-    """What training with Adam keeps of the parameters of one rank.
+    """The bytes that training with Adam keeps for the parameters of one rank.
 
     `zero` 1 shards moments and master weights, 2 also gradients, 3 also weights. Of `held`, `trained` have gradients
     (default: all). Weights in 32 bits are their own master weights; GEMMs in 8 or 4 bits read copies (`copy_bytes`) of

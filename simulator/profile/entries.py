@@ -34,7 +34,7 @@ def _without_cluster(limits: Any) -> Any:
 
 
 class ProfileFile(Section):
-    """What the file of a profile or stack says; all else is as in its `base`."""
+    """The schema of a profile or stack file; everything else comes from its `base`."""
 
     version: Annotated[int, one_of(lambda: (SCHEMA,))] = Field(alias="schema")
     name: str | None = None
@@ -68,7 +68,7 @@ def read_models(models: Mapping[str, _Variants], file: str, limits: Limits | Non
 
 
 def write_models(models: Mapping[str, Mapping[str, Entry]]) -> dict[str, Any]:
-    """What `read_models` reads."""
+    """The models in the form that `read_models` reads."""
     return {
         kind: {"default": next(iter(variants)), "variants": {name: _write(m) for name, m in variants.items()}}
         for kind, variants in models.items()
@@ -125,7 +125,7 @@ def _misfits_of_ratio(ratio: Ratio, kind: str, known: CostClass, file: str, wher
 
 
 def _misfits(model: Model, known: CostClass, file: str, where: str) -> Iterator[str]:
-    """What the numbers of a model are not, given its class."""
+    """Errors in the numbers of a model, given its class."""
     bounds = {c.name: (c.low, c.high) for c in known.form.coefficients}
     tables = {"coefficients": (model.coefficients, bounds), "range": (model.range, known.axes)}
     for key, (table, names) in {**tables, "growth": (model.growth, known.axes)}.items():

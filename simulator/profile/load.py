@@ -70,7 +70,7 @@ _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
 
 
 def stack_defaults(name: str, where: str = "stack") -> dict[str, Any]:
-    """What software does where a scenario is silent: tables of keys of a training scenario, those of its base below.
+    """A stack's defaults for keys that a training scenario does not set, merged over those of its base.
 
     Raises:
         UserError: no such stack.
@@ -110,12 +110,12 @@ def fitted_parameters(folder: str = "stacks") -> Mapping[str, Mapping[str, Param
 
 
 def own_values(folder: str, name: str) -> dict[str, float]:
-    """What the file, or table, of a shipped owner of parameters states itself: value by parameter."""
+    """The values that a shipped file or table states itself, by parameter."""
     return {key: entry["value"] for key, entry in _content(folder, name).get("parameters", {}).items()}
 
 
 def _fitted_over(folder: str, of: str) -> dict[str, Parameter]:
-    """What the ledgers say of one of them, but for what its own file states and did not when they were fitted."""
+    """The fitted parameters of a file, except values that the file states only since the fit."""
     known = fitted_parameters(folder).get(of, {})
     now, then = own_values(folder, of), _fits("stated", folder).get(of, {})
     return {name: fit for name, fit in known.items() if now.get(name) == then.get(name)}
@@ -201,7 +201,7 @@ def _load(
 
 
 def read_profile(content: Mapping[str, Any], file: str) -> Profile:
-    """What the content of a file says by itself, without its base.
+    """The profile in a file's content, without its base.
 
     Raises:
         UserError: a key or value that is not allowed; one line each.
@@ -210,7 +210,7 @@ def read_profile(content: Mapping[str, Any], file: str) -> Profile:
 
 
 def _over(base: Profile, said: ProfileFile, content: Mapping[str, Any], name: str, file: str) -> Profile:
-    """What a file says, laid over its base."""
+    """The profile of a file, merged over its base."""
     limits = said.limits or base.limits
     models = {**base.models, **read_models(said.models, file, limits)}
     _check_ratios(models, file)
@@ -238,7 +238,7 @@ def _check_ratios(models: Models, file: str) -> None:
 
 
 def _find(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, Any]]:
-    """What a name stands for: the file as messages call it, and its content."""
+    """(the file's name in messages, its content) for the name of a profile or stack."""
     if name in _shipped(folder):
         return f"{folder}/{name}", _content(folder, name)
     if name.endswith((".json", ".toml")):
@@ -305,7 +305,7 @@ def load_numbers(names: Names, network: str, architecture: str, stack: str, wher
 
 
 def profile_notes(names: Names, named: str | None) -> list[str]:
-    """Which profiles were chosen by device, one line for each."""
+    """A note for each profile that was chosen by device."""
     devices: dict[str, list[str]] = {}
     for device, name in names.items():
         devices.setdefault(name, []).append(device)

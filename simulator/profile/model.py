@@ -94,14 +94,14 @@ class Model:
 
     @property
     def cost_class(self) -> CostClass:
-        """What the class means."""
+        """The cost class of the model."""
         found = cost_class(self.kind)
         assert found is not None, self.kind
         return found
 
     @property
     def parameters(self) -> int:
-        """How many numbers were fitted, points of curves included."""
+        """The number of fitted numbers, points of curves included."""
         return len(self.coefficients) + sum(len(curve.bytes) for curve in self.curves.values())
 
     def estimate(self, features: Mapping[str, object], limits: Limits | None = None) -> Estimate:
@@ -131,7 +131,7 @@ class Model:
         return by_form * self._curve_over_form(x) if self.curves else by_form
 
     def doublings(self, x: Columns) -> dict[str, Floats]:
-        """How far beyond its measured range each axis lies, in doublings; a rounding error is not beyond.
+        """The distance of each axis from its measured range in doublings; rounding errors count as inside.
 
         An axis that may be zero has no doublings: outside counts as one.
         """
@@ -155,13 +155,13 @@ class Model:
         return np.maximum(ends[below, 0], ends[above, 0]), np.minimum(ends[below, 1], ends[above, 1])
 
     def growth_beyond(self, x: Columns) -> Floats:
-        """What lying outside the measured range adds to the spread; 0 inside."""
+        """The spread that is added outside the measured range; 0 inside."""
         far = self.doublings(x)
         total: Floats = np.sum([self.growth[axis] * doublings for axis, doublings in far.items()], axis=0)
         return total
 
     def _foreign(self, limits: Limits) -> float:
-        """What asking of another chip than the one measured adds to the spread; line rates are axes of their own."""
+        """The spread that is added on another chip than the measured one; line rates are separate axes."""
         pairs = zip(self.cost_class.rates(self.limits), self.cost_class.rates(limits), strict=True)
         far = max((abs(math.log2(here / there)) for here, there in pairs), default=0.0)
         return _OTHER_CHIP * far if far > 1e-6 else 0.0
@@ -189,7 +189,7 @@ class Model:
         return np.array([band.spread for band in self.bands])[np.maximum(band, 0)]
 
     def _curve_over_form(self, x: Columns) -> Floats:
-        """How much longer than by the formula the measured curves are, at equal bytes through the busiest link.
+        """The ratio of the measured curves to the formula, at equal bytes through the busiest link.
 
         Between two measured numbers of GPUs the logarithms are mixed by log n; beyond them the nearest one stands.
         """
@@ -199,7 +199,7 @@ class Model:
         return np.exp(logs[below, rows] * (1 - share) + logs[above, rows] * share)
 
     def _between(self, x: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-        """Which two curves each op lies between, as positions, and how near the upper one is."""
+        """For each op the positions of the two curves around it, and its fraction towards the upper one."""
         known = np.log2(sorted(self.curves))
         at = np.interp(np.log2(x["gpus"]), known, np.arange(len(known)))
         below = np.floor(at).astype(np.int64)

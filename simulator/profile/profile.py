@@ -103,7 +103,7 @@ class Profile:
         return replace(parameter, spread=parameter.spread + growth, provenance="extrapolated")
 
     def growth_of(self, name: str, features: Mapping[str, object]) -> NDArray[np.float64]:
-        """What ops with these features lie beyond that range adds to the spread of a parameter; 0 inside.
+        """The spread that is added to a parameter for ops with features outside its range; 0 inside.
 
         Features of shape [k, ops] give the most over k for each op, others one number per op.
         """
@@ -178,7 +178,7 @@ class Profile:
 
 
 def _borrowed(parameter: Parameter, wider: float) -> Parameter:
-    """What was carried over or assumed from the start is no less sure here than there."""
+    """A borrowed parameter: extrapolated with a wider spread, unless it was borrowed or assumed already."""
     if parameter.provenance not in _BORROWED:
         return parameter
     return replace(parameter, spread=math.hypot(parameter.spread, wider), provenance="extrapolated")

@@ -12,7 +12,7 @@ from .ragged import Ragged
 
 @dataclass(frozen=True)
 class Copy:
-    """Once more what op `like` does, after the ops `after`, on the same lanes."""
+    """A copy of op `like` on the same lanes, after the ops `after`."""
 
     like: int
     after: tuple[int, ...]

@@ -92,7 +92,7 @@ class _Join:
         )  # fmt: skip
 
     def _offsets(self, table: str) -> list[int]:
-        """How many entries of a table the Programs before each one have."""
+        """The offset of each Program's entries in a joined table."""
         return [0, *accumulate(len(getattr(one, table)) for one in self.programs)][:-1]
 
     def _moved(self, table: str, field: str, offsets: Sequence[int]) -> Iterable[Any]:

@@ -108,7 +108,7 @@ class ParallelDims:
         return np.asarray(self._spanned(grid, others)[:, None] + self._offsets(axis)[None, :])
 
     def faults(self, gpus: int, where: str = "scenario", table: str = "parallel") -> list[str]:
-        """What does not fit together, a line each: the key and its value in `table` of `where`, and what is allowed."""
+        """Errors in the sizes, one line each: key, value (in `table` of `where`) and what is allowed."""
         return list(self._faults(gpus, where, f"{table}." if table else ""))
 
     def _faults(self, gpus: int, where: str, key: str) -> Iterator[str]:
@@ -152,7 +152,7 @@ class ParallelDims:
         return self.pp == 1 or self._strides(DENSE)["pp"] == self._strides(EXPERT)["pp"]
 
     def _apart(self, grid: Sequence[str]) -> str:
-        """How many ranks neighbouring stages are apart: the product of the axes nearer than pp."""
+        """The distance of neighbouring stages in ranks: the product of the axes nearer than pp."""
         nearer = list(takewhile(lambda axis: axis != "pp", self._strides(grid)))
         return f"{' x '.join(nearer) or 1} = {self._strides(grid)['pp']}"
 
@@ -172,7 +172,7 @@ class ParallelDims:
         return self._strides_of(DENSE), self._strides_of(EXPERT)
 
     def _strides_of(self, grid: Sequence[str]) -> Mapping[str, int]:
-        """How far apart neighbours along each axis are: the product of all nearer axes; nearest axis first."""
+        """The distance of neighbours along each axis: the product of all nearer axes; nearest axis first."""
         names, strides, stride = self.order.split("-"), {}, 1
         for axis in sorted(grid, key=lambda axis: _place(names, axis)):
             strides[axis] = stride

@@ -34,7 +34,7 @@ def may_overlap(program: Program, chain: Ints) -> NDArray[np.bool_]:
 
 
 def _from_end(number: Ints, length: int) -> list[int]:
-    """How many ops of the chain, counted from its end, follow the start of each of its ops; all ops in reverse."""
+    """For each op of a chain, the number of ops from its start to the chain's end; all ops in reverse."""
     found: list[int] = np.where(number >= 0, length - number, 0)[::-1].tolist()
     return found
 

@@ -17,7 +17,7 @@ _J_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class Spending:
-    """What something costs and draws; `cost_usd` is None where the price of a GPU is not known."""
+    """Cost and energy; `cost_usd` is None if the price of a GPU is unknown."""
 
     cost_usd: float | None
     energy_j: float
@@ -34,7 +34,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class Rates:
-    """What some GPUs cost per hour and draw at most, all together.
+    """The price per hour and the maximum power of a set of GPUs, in total.
 
     `unpriced` names the devices without a price, `boards_only` those in servers of which no more is known than the
     boards of their GPUs: energy then leaves out the rest.
@@ -47,7 +47,7 @@ class Rates:
     boards_only: tuple[str, ...] = ()
 
     def amount(self, seconds: float) -> Spending:
-        """What they cost and draw in this time."""
+        """Cost and maximum energy of the GPUs in this time."""
         usd = None if self.usd_per_hour is None else self.usd_per_hour * seconds / 3600
         return Spending(usd, self.power_w * seconds)
 
@@ -69,7 +69,7 @@ class Rates:
 
     @property
     def scope(self) -> str:
-        """What energy counts, in words, if that is not all of the servers."""
+        """What the energy includes, in words; empty if it is whole servers."""
         return " (GPU boards alone)" if self.boards_only else ""
 
     @property

@@ -31,7 +31,7 @@ class Died:
 
     @property
     def reason(self) -> str:
-        """What happened, for the user."""
+        """The reason for the user."""
         return f"its worker process died {self.workers} times, perhaps for lack of memory"
 
 
@@ -74,7 +74,7 @@ class Workers(Runner):
 
     @abstractmethod
     def capacity(self) -> int:
-        """How many chunks may be under way."""
+        """The largest number of chunks in progress."""
 
     @abstractmethod
     def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Any:

@@ -55,7 +55,7 @@ class _Comparison:
     memo: Memo = field(default_factory=Memo)
 
     def find_lost(self) -> Iterator[_Lost]:
-        """What lost its meaning; the last ones are asked for only where there are no others."""
+        """The keys that lost their meaning. Lazy: values that do not fit are checked only after all others."""
         if self.kept:
             yield from self._unmet()
             yield from self._displaced()

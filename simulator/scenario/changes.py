@@ -62,7 +62,7 @@ def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _open(path: tuple[str, ...], table: dict[str, Any], known: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """What a machine says below a path; the name of a cluster or device becomes a table of changes to it."""
+    """The table of a machine at a path; the name of a cluster or device becomes a table of changes."""
     own, outer = table.get(path[-1]), known.get(path[-1])
     given = outer if own is None else own
     if path not in _MACHINES or given is None:

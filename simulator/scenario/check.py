@@ -56,7 +56,7 @@ def _check(system: System, table: Mapping[str, Any], where: str) -> Any:
 
 
 def _check_no_sweep(table: Mapping[str, Any], where: str) -> None:
-    """What has a base and what varies is many scenarios, and none of its keys is known to one."""
+    """Refuse a sweep file, whose keys no scenario has, with a message that says so."""
     if "base" in table and {"axes", "points"} & table.keys():
         raise UserError(f"{where}: is a sweep: runcast sweep {where}")
 

@@ -111,7 +111,7 @@ def _alone(actions: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Grid:
-    """What each pipeline rank runs, in order. Its text is a line per rank; `from_text` reads it back."""
+    """The actions of each pipeline rank, in order. Its text is a line per rank; `from_text` reads it back."""
 
     name: str
     rows: tuple[Row, ...]  # one per pipeline rank
@@ -186,7 +186,7 @@ class Grid:
 
 
 def needs(grid: Grid, action: Action) -> list[Action]:
-    """What an action waits for, on whatever rank: data from the stage before it, and its own earlier pass."""
+    """The actions for which an action waits, on any rank: the previous stage's data, and its own earlier pass."""
     stage, kind, microbatch = action
     if kind == FORWARD:
         return [Action(stage - 1, FORWARD, microbatch)] if stage else []

@@ -50,7 +50,7 @@ class ResolvedScenario:
 
     @property
     def machines(self) -> tuple[str, int, str]:
-        """What the cluster depends on."""
+        """The key of everything that the cluster depends on."""
         return repr(self.scenario.cluster), self.scenario.nodes, self.where
 
     @cached_property
@@ -83,7 +83,7 @@ class OnMachines(ResolvedScenario):
 
     @property
     def costs(self) -> Costs:
-        """How long each op takes alone."""
+        """The time of each op without contention."""
         raise NotImplementedError
 
     @property

@@ -22,7 +22,7 @@ UNNAMED = "unnamed"
 
 
 class Drawn(NamedTuple):
-    """What a figure shows of a side: its Timeline, the schedule of a training step, the ranks of anything else."""
+    """What a figure draws of a side: its Timeline, and a training step's schedule or else the ranks to show."""
 
     timeline: Timeline
     grid: Grid | None = None
@@ -59,7 +59,7 @@ class Side:
         return self.source in ("spans", "run")
 
     def to_json(self) -> dict[str, Any]:
-        """What it is, as plain values."""
+        """The side as plain values."""
         low, high = self.interval or (None, None)
         return {"where": self.where, "source": self.source, "label": self.label, "kind": self.kind,
                 "question": self.question, "scenario_hash": self.hash, "total_s": self.total_s, "interval_low_s": low,
@@ -161,7 +161,7 @@ class Comparison:
         return predicted_s / measured_s - 1 if there else None
 
     def share(self, term: Term) -> float | None:
-        """What share of the difference of totals a term is; below zero where it goes the other way."""
+        """A term's share of the difference of totals; negative if it goes the other way."""
         return None if self.same or self.is_nothing(term) else term.difference_s / self.difference_s
 
     @property

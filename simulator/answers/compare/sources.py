@@ -37,7 +37,7 @@ class Operand:
 
     @property
     def source(self) -> Source:
-        """What the file is; a UserError if it is a folder that holds nothing of these."""
+        """The kind of a file; a UserError for a folder without any of these."""
         path = self.path
         if path.suffix == ".toml":
             return "scenario"
@@ -75,7 +75,7 @@ def _of_folder(path: Path) -> Source:
 
 
 def _is_report(path: Path) -> bool:
-    """Whether this is JSON of ours; who reads traces says what cannot be read."""
+    """Whether a file is a JSON report of ours; unreadable files are left to the reader of traces."""
     try:
         found = read_json(path) if path.stat().st_size <= _LARGEST_REPORT else None
     except (UserError, OSError):

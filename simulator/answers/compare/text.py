@@ -62,7 +62,7 @@ def sentences(found: Comparison) -> Iterator[str]:
 
 
 def inputs_title(found: Comparison) -> str:
-    """What the table of inputs shows, or why there is none."""
+    """The title of the table of inputs, or the reason why there is none."""
     if found.inputs:
         return "inputs that differ:"
     if found.a.all_inputs and found.b.all_inputs:
@@ -219,7 +219,7 @@ def sections(found: Comparison) -> list[Section]:
 
 
 def waterfall(found: Comparison, caption: str = "Waterfall from A to B") -> Figures:
-    """What each term adds or takes away, if anything does."""
+    """A waterfall of the terms' differences; empty if the sides are equal."""
     if not found.terms or found.same:
         return {}
     moved = [(term.name, term.difference_s) for term in found.terms if not found.is_nothing(term)]

@@ -45,7 +45,7 @@ class Case:
 
     @cached_property
     def parts(self) -> Parts:
-        """What its total is made of."""
+        """The parts of the case's total."""
         costs, parts = self.resolved.costs, SYSTEMS[self.report.kind].parts
         assert parts is not None
         by_class = sum_by_group(self.path, costs.cost_class, costs.classes)
@@ -82,7 +82,7 @@ class Case:
         return timeline.makespan_s - float(self.resolved.opening_s(timeline))
 
     def awkward_s(self, simulate: bool) -> float:
-        """How much shorter the total were with kernels for them: simulated, or along the critical path as it is."""
+        """Seconds that awkward shapes cost: by a second simulation, or along the present critical path."""
         if not self.resolved.awkward:
             return 0.0
         if not simulate:
@@ -134,7 +134,7 @@ def same_costs(one: Costs, other: Costs) -> bool:
 
 
 def _covered(end_s: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
-    """How much of these spans, of which none overlap, lies before a time, as a function of times."""
+    """A function of times: the seconds of these (non-overlapping) spans before each time."""
     if not len(end_s):
         return np.zeros_like
     edges = np.stack((end_s - seconds, end_s), axis=1).ravel()

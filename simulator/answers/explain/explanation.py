@@ -81,7 +81,7 @@ class Explanation:
 
     @property
     def what(self) -> str:
-        """What takes `total_s`."""
+        """The thing that takes `total_s`, in words."""
         return SYSTEMS[self.kind].short
 
     @property
@@ -106,7 +106,7 @@ class Explanation:
 
     @property
     def too_large(self) -> list[Tried]:
-        """What would save time but does not fit."""
+        """The changes that save time but do not fit into memory."""
         return [one for one in self.tried if one.gain > 0 and not one.fits]
 
     def to_json(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def explain_case(
 
 
 def first_look(case: Case) -> Explanation:
-    """What a case is made of, at the price of one simulation: no numbers, no what-ifs."""
+    """A quick explanation from one simulation: the parts of a case, without sensitivities and what-ifs."""
     return _explanation(case, quick=True)
 
 

@@ -54,7 +54,7 @@ class Knob:
     most: float = float("inf")
 
     def factor(self, better: bool) -> float:
-        """What it is multiplied by to be a tenth better or worse."""
+        """The factor that makes the knob's value 10 % better or worse."""
         return 1 + STEP if better is self.more_is_better else 1 - STEP
 
     def value(self, better: bool) -> float:
@@ -147,7 +147,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What a total of `total_s` owes to a knob, a tenth of its value either way."""
+    """The change of a total of `total_s` if a knob is 10 % better or worse."""
 
     knob: Knob
     better: Side
@@ -172,7 +172,7 @@ class Sensitivity:
 
     @property
     def path_moves(self) -> bool:
-        """Whether simulating says something else than first order."""
+        """Whether a simulation differs from the first order, because the critical path changes."""
         return any(
             abs(side.simulated_s - side.first_order_s) > max(_APART * abs(side.simulated_s), _LEAST * self.total_s)
             for side in (self.better, self.worse)
@@ -217,7 +217,7 @@ def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachine
 
 
 def sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool = False) -> Sensitivity:
-    """What the total owes to one knob; `worse` is the case with it a tenth worse."""
+    """The sensitivity of the total to one knob; `worse` is the case with it 10 % worse."""
 
     def side(better: bool, turned: OnMachines) -> Side:
         simulated_s = None if quick else case.simulated_s(turned) - case.total_s
@@ -237,7 +237,7 @@ def first_order_s(case: Case, costs: Costs) -> float:
 
 
 def _disturbed_s(case: Case, costs: Costs, factor: Floats) -> float:
-    """What ops on the path lose to those beside them, more than now.
+    """Extra seconds that ops on the path lose to ops beside them, compared with now.
 
     An op of speed s beside another one loses 1 - s of the time of both; it loses more if s is lower, and for longer if
     the other one takes `factor` times as long.

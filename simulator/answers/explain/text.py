@@ -52,7 +52,7 @@ def headline(found: Explanation) -> str:
 
 
 def sentences(found: Explanation) -> Iterator[str]:
-    """What bounds it, what is exposed, and what a faster number gives."""
+    """Sentences on what bounds the total, what is exposed, and what faster numbers give."""
     parts, total = found.parts, found.total_s
     bound = parts.path_s[found.bound_by] / total
     yield f"The {found.what} is bound by {found.bound_by}: {bound:.0%} of the critical path."
@@ -72,7 +72,7 @@ def sentences(found: Explanation) -> Iterator[str]:
 
 
 def _awkward(found: Explanation) -> Iterator[str]:
-    """What to pad, and what that saves where it was simulated."""
+    """Advice on shapes to pad, with the time saved if it was simulated."""
     gains = {one.name: one.gain for one in found.tried}
     for text in found.awkward:
         gain = gains.get(text)
@@ -178,7 +178,7 @@ def write_page(path: Path | str, found: Explanation) -> None:
 
 
 def _sections(found: Explanation) -> list[Section]:
-    """What the page says, part by part."""
+    """The sections of the page."""
     refused = [(one.name, one.subject, one.reason) for one in found.refused]
     shown = [
         Section("In words", [found.question, headline(found), *sentences(found)], [("scenario", found.scenario_hash)]),

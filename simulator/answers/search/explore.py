@@ -70,7 +70,7 @@ def measure(question: Question, row: Row, memo: Memo) -> Row:
 
 
 def predict(question: Question, changes: Changes, memo: Memo, finest: bool = False) -> Measured:
-    """What a simulation says of a plan; a UserError if it is not allowed."""
+    """Simulate a plan; a UserError if it is not allowed."""
     report = simulate(question.scenario(changes, finest), memo=memo, where=question.where).report
     return question.subject.measure(question, report)
 
@@ -215,7 +215,7 @@ class Exploration:
         return sum(row.measured is not None for row in self.rows)
 
     def _score(self, row: Row) -> float:
-        """What a sampler is to make small; of a beaten plan its bound."""
+        """The value that the sampler minimises; for a beaten plan its bound."""
         of = row.measured or row.floor
         assert of is not None
         return self.question.value(of)[0]

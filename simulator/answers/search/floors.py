@@ -121,7 +121,7 @@ def _by_stage(resolved: ResolvedTrain) -> dict[str, Floats]:
 
 
 def _parts(plan: TrainPlan, stage: Stage, alike: Mapping[int, int]) -> tuple[tuple[Stage, bool], ...]:
-    """What a stage is made of: layers and ends, each with whether it is recomputed whole."""
+    """The parts of a stage: layers and ends, each with whether it is recomputed as a whole."""
     layers = [
         (Stage((alike[id(plan.layer(number))],)), plan.again.whole(position))
         for position, number in enumerate(stage.layers)

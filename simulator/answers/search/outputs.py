@@ -157,7 +157,7 @@ def join(value: Any) -> str:
 
 
 def _counts(found: SearchResult) -> Iterator[str]:
-    """How large the space is, what rules cut, and what became of the rest."""
+    """Lines on the size of the space, the plans that rules cut, and the results of the rest."""
     keys = ", ".join(axis.key for axis in found.space.axes)
     yield f"{found.space.size:,} combinations of {keys} on {found.question.gpus:,} GPUs"
     yield from (f"  {count:>9,}  {rule}" for rule, count in found.cuts.most_common())

@@ -35,7 +35,7 @@ class Amounts:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a simulation said of a plan, at the coarser level or kernel by kernel.
+    """The result of a plan's simulation, at the coarser level or kernel by kernel.
 
     `amounts` are per token; `time_s` is of the whole step or update; `terms` are what it is made of, in seconds.
     """
@@ -117,7 +117,7 @@ class Question:
         return cluster(self.table["cluster"], self.table.get("nodes", 1), self.where).n_gpus
 
     def value(self, one: Measured | Amounts) -> tuple[float, ...]:
-        """What the objective wants small, then the others to break ties."""
+        """A sort key: the objective's amount, then the others to break ties."""
         of = one.amounts if isinstance(one, Measured) else one
         cost = float("inf") if of.cost_usd is None else of.cost_usd
         if self.objective == "memory":
@@ -127,7 +127,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is: `done` of `total` plans are through a phase, and the best one yet, if there is one."""
+    """The progress of a search: `done` of `total` plans of a phase, and the best plan so far, if any."""
 
     phase: str  # "screening" or "simulating"
     done: int
@@ -140,7 +140,7 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     `cuts` counts points of the space by the rule that cut them, before they were rows; with `counts`, which counts rows
     by status, they add up to `space.size`. `headroom` is the share of device memory that is kept free.

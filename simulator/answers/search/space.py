@@ -29,7 +29,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Rule:
-    """What values of these keys must hold together, asked once all are known; `name` says what is wrong if not."""
+    """A rule for values of several keys, checked once all are known; `name` says what is wrong if it fails."""
 
     name: str
     keys: tuple[str, ...]

@@ -96,7 +96,7 @@ def _stages_fit(pp: int, schedule: Mapping[str, Any], layers: int, uneven: bool)
 
 
 def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
-    """What states need at least: one number for all plans that share them, or 0 where that is not known."""
+    """The least memory of states: one number for all plans that share them; 0 if unknown."""
     schedule = changes.get("schedule")
     if schedule is None or SCHEDULES[schedule["name"]].chunks not in (1, None):
         return 0.0  # or its first and last stage are not on the outer ranks

@@ -20,7 +20,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Axis:
-    """What varies together: columns of the report, and its steps in order."""
+    """Things that vary together: columns of the report, and the steps in order."""
 
     columns: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -64,7 +64,7 @@ class Grid:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """What the report calls the axes; a name that comes again gets a number."""
+        """The axes' names in the report; a repeated name gets a number."""
         names: list[str] = []
         for name in (column for axis in self.axes for column in axis.columns):
             seen = sum(other.partition(" ")[0] == name for other in names)
@@ -80,11 +80,11 @@ class Grid:
         return steps[::-1]
 
     def tables(self, number: int) -> tuple[Changes, ...]:
-        """What a point changes: a table per axis that changes anything, to be made one after the other."""
+        """The changes of a point: a table for each axis with changes, to be applied in order."""
         return tuple(step.changes for step in self.steps(number) if step.changes)
 
     def shown(self, number: int) -> tuple[Any, ...]:
-        """What a point shows in the columns."""
+        """The values of a point in the columns."""
         return tuple(value for step in self.steps(number) for value in step.shown)
 
 

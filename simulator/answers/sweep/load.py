@@ -59,7 +59,7 @@ class EngineTable(Table):
 
 
 class SweepTable(Table):
-    """What a sweep file may say."""
+    """The schema of a sweep file."""
 
     name: str = Field("unnamed", description="a title for people")
     base: str | dict[str, Any] = Field(description="a scenario file, or a table that says a scenario")

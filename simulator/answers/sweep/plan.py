@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a point; `hash` names its scenario, `row` holds the flat columns of its report, if it has one."""
+    """The result of a point; `hash` names its scenario, `row` holds the flat columns of its report, if any."""
 
     number: int
     asked: str
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Work:
-    """What all points of a sweep share, as workers get it; `limits` are constraints on keys of the scenario."""
+    """What all points of a sweep share, for workers; `limits` are constraints on keys of the scenario."""
 
     base: Mapping[str, Any]
     where: str
@@ -122,7 +122,7 @@ class Sweep:
 
     @cached_property
     def work(self) -> Work:
-        """What workers need to know."""
+        """The work that is sent to workers."""
         return Work(self.base, self.base_where, self.limits)
 
     def point(self, number: int) -> Point:

@@ -19,7 +19,7 @@ MOST = 64
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is; `began` points were done before it was taken up."""
+    """The progress of a sweep; `began` points were done before it started or continued."""
 
     done: int
     total: int

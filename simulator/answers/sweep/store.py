@@ -96,7 +96,7 @@ class Store:
             self._database.execute("DELETE FROM points WHERE status = ?", (status,))
 
     def counts(self) -> dict[str, int]:
-        """How many points are done, by status."""
+        """The number of finished points by status."""
         return dict(self._database.execute("SELECT status, count(*) FROM points GROUP BY status ORDER BY status"))
 
     def rows(self) -> Iterator[tuple[int, str, str, str, dict[str, Any]]]:
@@ -156,7 +156,7 @@ def _locked(folder: Path) -> IO[str]:
 
 @contextmanager
 def disk_faults(folder: Path, kinds: type[Exception] = sqlite3.DatabaseError) -> Iterator[None]:
-    """What a disk refuses, in one line."""
+    """Turn errors of the disk into a UserError of one line."""
     try:
         yield
     except kinds as error:

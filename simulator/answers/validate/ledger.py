@@ -36,7 +36,7 @@ class Cells(dict[str, str]):
         return self.get(column, "").strip()
 
     def has(self, column: str) -> bool:
-        """Whether the row says anything there."""
+        """Whether the row has a value in this column."""
         return bool(self.text(column))
 
     def number(self, column: str, default: float | None = None, expected: str = "a number") -> float:
@@ -176,7 +176,7 @@ class Ledger:
 
     @property
     def predicted(self) -> int:
-        """How many rows have a prediction."""
+        """The number of rows with a prediction."""
         return len(self.table)
 
     @cached_property

@@ -208,7 +208,7 @@ def score_samples(profile: Profile, samples: Samples) -> pd.DataFrame:
 
 
 def _text(row: Mapping[Hashable, Any]) -> str:
-    """What a reader learns of a point."""
+    """The hover text of a point."""
     of = _class(row["cost_class"])
     given = [name for name in dict.fromkeys([*of.features, *of.axes]) if pd.notna(row.get(name))]
     features = ", ".join(f"{name} {quantity(name, float(row[name]))}" for name in given)
@@ -242,7 +242,7 @@ class Validation:
 
     @property
     def predicted(self) -> int:
-        """How many rows have a prediction."""
+        """The number of rows with a prediction."""
         return int(self.overall["predicted"])
 
     @cached_property

@@ -59,7 +59,7 @@ def is_covered(rows: pd.DataFrame, column: str, measured: str) -> "pd.Series[Any
 
 
 def count_held(inside: "pd.Series[Any]") -> dict[str, Any]:
-    """How many of the rows that are known are inside (`held`), how many those are, the share, and the verdict."""
+    """Counts of rows inside their interval (`held`) and of rows with one, the share, and the verdict."""
     known = inside.dropna()
     held, rows = int(known.astype(bool).sum()), len(known)
     share = held / rows if rows else None
@@ -126,6 +126,6 @@ def median_over_devices(rows: pd.DataFrame) -> float | None:
 
 
 def shares(labels: pd.Series) -> dict[str, float]:
-    """What share of the predicted rows has each provenance, the largest first."""
+    """The share of predicted rows by provenance, the largest first."""
     counts = labels[labels != ""].value_counts(normalize=True)
     return {str(label): float(share) for label, share in counts.items()}

@@ -52,7 +52,7 @@ def shipped_table() -> Path:
 
 
 class Answer(NamedTuple):
-    """What a row's scenario gives."""
+    """The prediction of a row."""
 
     seconds: float
     low_s: float
@@ -76,12 +76,12 @@ class UpdateCase(Case):
 
     @property
     def seconds(self) -> float:
-        """What was measured."""
+        """The measured seconds."""
         return self.cells.number("seconds")
 
     @property
     def key(self) -> str:
-        """What names the measurement, in whichever file it stands."""
+        """A key that identifies the measurement in any file."""
         names = ("system", "model", "method", "src_gpus", "dst_gpus", "precision", "phase", "seconds")
         return " | ".join(map(self.cells.text, names))
 

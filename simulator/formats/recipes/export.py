@@ -206,7 +206,7 @@ def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> di
 
 
 def _unsaid(scenario: TrainScenario, spec: ModelSpec) -> list[str]:
-    """What the scenario says and no argument does, so that Megatron-LM does otherwise."""
+    """Notes on keys that no argument expresses, so that Megatron-LM behaves differently."""
     p, overlap, recompute, said = scenario.parallel, scenario.overlap, scenario.recompute, scenario.precision
     of_experts = recompute.mode == "selective" and "activation" in recompute.modules and spec.moe is None
     fsdp, back, share = p.zero == 3, p.prefetch_backward, scenario.offload.activations

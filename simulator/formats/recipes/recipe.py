@@ -42,7 +42,7 @@ class Recipe:
 
 
 def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto") -> Recipe:
-    """What the file of another tool says of a training step on these machines.
+    """Read another tool's file as a training step on these machines.
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """

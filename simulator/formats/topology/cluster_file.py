@@ -25,7 +25,7 @@ _NODE_OF = {"h20-3e": "hgx-h20", "v100-sxm2-16": "dgx1-v100"}
 
 @dataclass(frozen=True)
 class Additions:
-    """What a user adds to the file: its `device`, the rate of a `nic`, which `nics` are rails, the `network`.
+    """A user's additions to the file: `device`, rate of a `nic`, which `nics` are rails, `network`.
 
     `nvlink` is False for a machine that really has none where boards with its device do.
     """
@@ -85,7 +85,7 @@ def import_cluster(
 
 
 def read_layout(source: Path | str, form: str = "auto") -> Layout:
-    """What a topology file tells; `form` is `smi`, `xml` or `auto`.
+    """The layout in a topology file; `form` is `smi`, `xml` or `auto`.
 
     A UserError if the file cannot be read, or is neither format; one line.
     """
@@ -250,7 +250,7 @@ class _Writer:
             yield self._assume(key)
 
     def notes(self) -> Iterator[str]:
-        """What the reader should check."""
+        """Notes on what the user should check."""
         gpus, boards = self.layout.gpus, self.board["gpus_per_node"]
         yield from (f"{nic}; left out" for nic in self.rails.left_out)
         if not self.layout.nics:

@@ -17,7 +17,7 @@ from ...hardware.files import find, loose, names, tables
 
 
 class Distance(IntEnum):
-    """How two PCIe devices reach each other, nearest first, in the words of `nvidia-smi topo -m`."""
+    """The path between two PCIe devices, nearest first, in the words of `nvidia-smi topo -m`."""
 
     PIX = 1
     PXB = 2
@@ -109,7 +109,7 @@ class Layout:
 
 
 def even_groups(things: int, places: int) -> tuple[tuple[int, ...], ...]:
-    """How a Cluster file spreads things over places, in order."""
+    """The distribution of things over places in a Cluster file, in order."""
     at = [i * places // things for i in range(things)]
     return tuple(tuple(i for i in range(things) if at[i] == place) for place in range(places))
 

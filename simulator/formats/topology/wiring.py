@@ -27,7 +27,7 @@ class NvLink:
 
 
 def nvlink(layout: Layout, device: str, board: Mapping[str, Any], expected: bool, where: str) -> NvLink:
-    """What joins the GPUs; `board` has the keys of the catalogue's node.
+    """The NVLink connection of the GPUs; `board` has the keys of the catalogue's node.
 
     `topo -m` counts the links of a pair, whether they run to the other GPU or to switches. They run to switches where
     one GPU's links to all others together would exceed what it has, or where, on a board with switches, each pair has

@@ -90,7 +90,7 @@ class GpuOp(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankTrace:
-    """What one GPU did: its ops by start, the window of each step by its number, what groups say by their name."""
+    """The trace of one GPU: ops by start, the window of each step by number, groups by name."""
 
     path: Path
     rank: int
@@ -146,7 +146,7 @@ def _gpu_ops(document: Document) -> dict[int, list[GpuOp]]:
 
 
 def _id(args: Mapping[str, Any], name: str) -> str:
-    """What names something in a file, whatever type the file gives it; empty where it says none."""
+    """An identifier in a file as text, whatever its type; empty if there is none."""
     return str(args.get(name, ""))
 
 

@@ -139,7 +139,7 @@ _FORMS: Mapping[str, Callable[[str], dict[int, Line]]] = {
 
 
 def _says(*matches: re.Match[str] | None) -> dict[str, float]:
-    """What the named groups of a line hold, in SI units."""
+    """The values of the named groups of a line, in SI units."""
     texts = {name: text for match in matches if match for name, text in match.groupdict().items() if text}
     units = {name: _SAYS[name] for name in texts}
     return {fact: type(unit)(texts[name].replace(",", "")) * unit for name, (fact, unit) in units.items()}
@@ -148,7 +148,7 @@ def _says(*matches: re.Match[str] | None) -> dict[str, float]:
 def _facts(
     arguments: Mapping[str, str], text: str, steps: Mapping[int, Line], counted: Sequence[Mapping[str, float]]
 ) -> dict[str, Any]:
-    """What the header, the arguments and other lines say, and the median of what the lines of counted steps say.
+    """Facts from the header, arguments and other lines, and medians over the lines of counted steps.
 
     Tokens are known where the file says both the batch and the length of sequences.
     """

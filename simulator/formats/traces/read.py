@@ -20,7 +20,7 @@ _EXPECTED = "a trace or a log of a run"
 
 
 def read_run(path: Path | str, step: int | None = None) -> Run:
-    """What a file, or a folder with a trace per rank, tells of a real run; of one step, the typical one by default.
+    """Read a real run from a file, or a folder with a trace per rank; one step, by default the typical one.
 
     A UserError for no such file or step, no trace or log that is known, or nothing to be learnt from it; one line.
     """

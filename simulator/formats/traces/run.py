@@ -72,7 +72,7 @@ def split_by_phase(timeline: Timeline, until_s: Sequence[float]) -> dict[str, fl
 
 
 def exposed_waits(split: Mapping[str, float]) -> dict[str, float]:
-    """What of a split are exchanges and copies that kernels wait for."""
+    """The parts of a split that are exchanges and copies for which kernels wait."""
     return {axis: split[axis] for axis in WAITS if axis != "host" and split[axis] > 0}
 
 

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CycleReport(Report):
-    """What a step takes, who waits for whom, and how old the rollouts are.
+    """The time of a step of the cycle, the waiting times, and the staleness of rollouts.
 
     Means over steps: `rollout_s` is the time in which any slot decodes, `tail_s` the part of it in which less than half
     of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended, `pause_s` how
@@ -228,7 +228,7 @@ def _decoding(run: CycleRun, began: float, ended: float) -> tuple[float, float, 
 
 
 def _question(resolved: ResolvedCycle, run: CycleRun) -> str:
-    """What was simulated, in one line."""
+    """One line that says what was simulated."""
     plan, cycle = run.plan, resolved.scenario.cycle
     devices = " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
     mode = cycle.mode if not plan.staleness else f"{cycle.mode} (staleness {plan.staleness})"

@@ -81,7 +81,7 @@ def _phases(report: CycleReport) -> list[tuple[str, ...]]:
 
 
 def _idle(report: CycleReport) -> str:
-    """Which GPUs are idle."""
+    """The idle GPUs, in words."""
     if report.placement == "colocated":
         return f"{report.rollout_idle:.0%} of the GPUs' time: engines that are done before the others"
     rollout, trainer = report.gpus

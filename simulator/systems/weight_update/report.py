@@ -52,7 +52,7 @@ def _busy_s(phase: str) -> Callable[["Report"], float]:
 
 @dataclass(frozen=True)
 class Report(Base):
-    """What a weight update takes, why, and how sure that is."""
+    """The time of a weight update, its parts and its interval."""
 
     gpus: int
     tensors: int
@@ -221,7 +221,7 @@ def _host_s(path: CriticalPath, program: Program) -> float:
 
 
 def _static_bytes(resolved: Resolved) -> dict[str, int]:
-    """What a device holds all the time: the engine's weights, and the rest of the engine."""
+    """Bytes that a device always holds: the engine's weights, and the rest of the engine."""
     beside = resolved.engine_bytes - resolved.resident_bytes
     return {"resident weights": resolved.resident_bytes} | ({"engine beside its weights": beside} if beside else {})
 

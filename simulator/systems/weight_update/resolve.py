@@ -119,7 +119,7 @@ class Resolved(OnMachines):
 
     @cached_property
     def engine_bytes(self) -> int:
-        """What the engine holds on each device, its weights included."""
+        """Bytes that the engine holds on each device, its weights included."""
         share = self.update.inference.memory_utilization
         held = self.resident_bytes if share is None else int(self.memory_bytes * share)
         if held < self.resident_bytes:
@@ -153,12 +153,12 @@ class Resolved(OnMachines):
 
     @property
     def n_listed(self) -> int:
-        """How many ranks an update by parameter servers reaches: the first ones."""
+        """The number of ranks that an update by parameter servers reaches: the first ones."""
         return self.cluster.n_gpus
 
     @cached_property
     def costs(self) -> Costs:
-        """How long each op takes alone."""
+        """The time of each op without contention."""
         program, machines, profile = self.program, self.cluster, self.profile
         try:
             costs = cost(program, machines, profile, "ring", store=self.store, memo=self.memo)

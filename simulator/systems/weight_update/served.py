@@ -43,7 +43,7 @@ class ServedUpdate(Resolved):
 
     @cached_property
     def n_listed(self) -> int:
-        """How many ranks are updated: the first ones."""
+        """The number of ranks that are updated: the first ones."""
         gpus, ranks = self.cluster.n_gpus, self.update.ranks
         if ranks is not None and ranks > gpus:
             raise self._fault("update.ranks", ranks, f"there are {gpus} GPUs")
@@ -74,7 +74,7 @@ class ServedUpdate(Resolved):
 
     @cached_property
     def program(self) -> Program:
-        """What happens."""
+        """The Program of the update."""
         plan, pipeline = self.plan, self.update.pipeline
         if pipeline != "three_stage":
             return {"two_stage": two_stage, "serial": serial}[pipeline](plan)

@@ -32,7 +32,7 @@ class TransferUpdate(Resolved):
 
     @property
     def trainer(self) -> Trainer:
-        """How the GPUs that hold the new weights are laid out."""
+        """The layout of the GPUs that hold the new weights."""
         return self.update.trainer or Trainer()
 
     @cached_property
@@ -138,7 +138,7 @@ class TransferUpdate(Resolved):
 
     @cached_property
     def program(self) -> Program:
-        """What happens."""
+        """The Program of the update."""
         assert self.method.program is not None
         return self.method.program(self.plan)
 

@@ -43,13 +43,13 @@ def shipped_table() -> Path:
 
 @cache
 def read_words() -> Mapping[str, Any]:
-    """What the words of the shipped table stand for, and what is known of its rows: data/validation/training.toml."""
+    """The meanings of words in the shipped table, and notes on its rows: data/validation/training.toml."""
     return read_toml(shipped_table().with_suffix(".toml"))
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a row's scenario gives: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)].
+    """The prediction of a row: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)].
 
     `own_variance` is that of ln(seconds) if each op of the path is off by its own spread, independently of the others.
     """
@@ -70,12 +70,12 @@ class StepCase(Case):
 
     @property
     def key(self) -> str:
-        """What names the measurement."""
+        """A key that identifies the measurement."""
         return self.cells.text("id") or str(self.line)
 
     @property
     def seconds(self) -> float | None:
-        """What was measured, if it is told."""
+        """The measured seconds, if the row states them."""
         return self.cells.time("iter_time_s")
 
     @cached_property
@@ -201,7 +201,7 @@ def _overlap(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _assumed(cells: Cells, chunks: int, known: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[str]:
-    """What the row left blank, and what was taken."""
+    """Notes on blank cells of the row and the values assumed for them."""
     if not cells.has("recompute"):
         yield f"recompute: what {software['stack']} does"
     if cells.whole("pp", 1) > 1 and not cells.has("vpp"):
@@ -298,7 +298,7 @@ def cluster_of(cells: Cells, known: Mapping[str, Any], base: str | None = None) 
 
 
 def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any], vpp: int) -> dict[str, Any]:
-    """How ranks are laid out; `vpp` chunks per pipeline rank."""
+    """The layout of ranks; `vpp` chunks per pipeline rank."""
     tp, pp, mode = cells.positive("tp", 1), cells.positive("pp", 1), cells.text("dp_mode")
     if mode and mode not in words["dp_mode"]:
         raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(words['dp_mode'])}")

@@ -91,7 +91,7 @@ class StepLedger(Ledger):
         return csv_bytes(pd.concat([self.worst_first.astype(object).assign(reason=""), pd.DataFrame(without)]))
 
     def predictions(self) -> bytes:
-        """What was predicted, in the order of the file and with five digits; `restore` reads it."""
+        """The predictions in the order of the file, with five digits; `restore` reads them."""
         ids = [case.key for case in self.cases]
         rounded = self.table.set_index("line")[list(PREDICTED)].map(lambda value: f"{value:.5g}")
         rows = rounded.reindex([case.line for case in self.cases]).reset_index()
@@ -139,7 +139,7 @@ def restore(predictions: Path, path: Path | None = None) -> StepLedger:
 
 
 def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
-    """What a CSV of predictions or of a ledger says, by id; `reason` where a row was not predicted.
+    """A CSV of predictions or of a ledger, by id; `reason` says why a row was not predicted.
 
     A UserError if the file cannot be read, lacks a column, names a row twice, or holds something else than numbers.
     """
@@ -202,7 +202,7 @@ def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str
 
 
 def _pattern(case: StepCase) -> str:
-    """Which axes are above 1; data parallelism that shards weights is `fsdp`."""
+    """The axes above 1; data parallelism that shards weights is `fsdp`."""
     assert case.scenario is not None
     parallel: Mapping[str, Any] = case.scenario["parallel"]
     axes = [axis for axis in ("tp", "cp", "pp", "ep") if parallel.get(axis, 1) > 1]
@@ -326,7 +326,7 @@ def over_sources_line(ledger: StepLedger) -> str:
 
 
 def counts(ledger: StepLedger) -> str:
-    """How many rows and parameters."""
+    """The numbers of rows and parameters, in words."""
     return (
         f"{len(ledger.table):,} of {len(ledger.cases):,} rows predicted, {len(ledger.scored):,} scored; "
         f"{ledger.parameters} parameters were fitted to the shipped ledger, none belongs to a row"

@@ -29,7 +29,7 @@ from .traffic import Traffic
 
 
 def lower(plan: TrainPlan, fragments: Fragments | None = None) -> Program:
-    """The Program of a step, kernel by kernel. `fragments` may be shared by plans with equal `of_layers`."""
+    """The Program of a step, kernel by kernel. `fragments` may be shared by plans with equal `layer_key`."""
     return Step(plan, fragments).program()
 
 

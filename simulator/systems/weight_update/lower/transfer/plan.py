@@ -201,7 +201,7 @@ class TransferPlan:
 
     @property
     def kept_bytes(self) -> float:
-        """What one receiver keeps in all."""
+        """The total bytes that one receiver keeps."""
         return sum(bucket.bytes * bucket.phase.kept_bytes for bucket in self.buckets)
 
 
