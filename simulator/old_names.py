@@ -34,4 +34,4 @@ class _OldNames(MetaPathFinder, Loader):
 def keep_old_names() -> None:
     """Let imports find what moved; more than one call changes nothing."""
     if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
-        sys.meta_path.append(_OldNames())
+        sys.meta_path.insert(0, _OldNames())  # before folders that an earlier version left behind
