@@ -164,11 +164,7 @@ KINDS: Mapping[str, OpKind] = {kind.name: kind for kind in _KINDS}
 
 
 def op_kind(name: str) -> OpKind:
-    """The record of a kind of op; a KeyError if it is unknown.
-
-    Raises:
-        KeyError: nothing is.
-    """
+    """The record of a kind of op; a KeyError if it is unknown."""
     if name not in KINDS:
         raise KeyError(f"no kind of op is called {name!r}; they are listed in simulator/base/op_kinds.py")
     return KINDS[name]

@@ -19,7 +19,10 @@ ALGORITHMS: Mapping[str, type[Algorithm]] = {"measured": Measured}
 DEFAULT_ALGORITHM = "measured"
 """The algorithm of exchanges in training steps."""
 
+STREAMS = "streams"
+"""How updates exchange, beside ALGORITHMS: as streams round NCCL's ring, link by link (`costs.ring`)."""
+
 __all__ = [
-    "ALGORITHMS", "DEFAULT_ALGORITHM", "Algorithm", "Collective", "Machine", "Machines", "Networks", "Price",
+    "ALGORITHMS", "DEFAULT_ALGORITHM", "STREAMS", "Algorithm", "Collective", "Machine", "Machines", "Networks", "Price",
     "RingBroadcast", "Stages", "effective_capacity", "networks_of", "ring_broadcast",
 ]  # fmt: skip

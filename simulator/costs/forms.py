@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import ATTENTION, COPY, EXCHANGE, EXPERTS, HOST_WORK, KINDS, MEMORY, PASS, PRODUCT, op_kind
-from ..collectives import Price
+from ..collectives import STREAMS, Price
 from ..hardware import Cluster
 from ..profile import Profile
 from ..program import Place, Program, Ragged
@@ -87,19 +87,22 @@ def cost(
 ) -> Costs:
     """The time of each op of a Program without contention, and its rates on links. Rank r runs on GPU r of the cluster.
 
-    `algorithm` is a name of `collectives.ALGORITHMS`, or "ring" for streams round NCCL's ring. `profile` holds the
+    `algorithm` is a name of `collectives.ALGORITHMS`, or `STREAMS`. `profile` holds the
     numbers of device and software. `store` is the file system of an update through files. `actions` are the prices of
     whole actions, by number, at the coarser level of a step. The ranks of one of `places` (default: the Program's
     places) act alike at the same time.
 
     Raises:
         UserError: the profile has no model for an op, or the cluster has no route for it.
+        KeyError: a kind of op is unknown, or its form has no price function.
     """
     places = program.places if places is None else places
     pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, algorithm)
-    forms = _STREAMS if algorithm == "ring" else _WHOLE
+    forms = _STREAMS if algorithm == STREAMS else _WHOLE
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
     as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
+    if unpriced := [kind for kind in program.kinds if op_kind(kind).form not in {*one_by_one, *as_arrays}]:
+        raise KeyError(f"nothing prices {unpriced[0]!r}: give its form a function in simulator/costs/forms.py")
     for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
         if kind.form in as_arrays and len(ops := np.flatnonzero(program.is_kind(kind.name))):
             as_arrays[kind.form](pricing, ops)

@@ -74,7 +74,7 @@ def input_gradient(kernel: Kernel) -> Kernel:
     """
     of = op_kind(kernel.kind)
     if not of.input_gradient:
-        raise KeyError(f"{kernel.kind} has no gradient")
+        raise KeyError(f"{kernel.kind} has no gradient; name one by `back` in simulator/base/op_kinds.py")
     gradient: dict[str, Any] = {"kind": of.input_gradient, "keeps": (), "name": f"{kernel.name}_dgrad"}
     if of.form == PRODUCT:
         m, n, k = kernel.shape

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator.collectives import STREAMS
 from runcast.simulator.costs import Costs, Store, cost
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, cluster
@@ -344,7 +345,7 @@ def test_no_update_from_trainers_beats_its_narrowest_cut(method, data):
     storage = one.scenario.update.storage
     store = None if storage is None else Store(storage.write, storage.read)
     limits = bounds(one.plan, one.cluster, method, store)
-    makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, "ring", store=store)).makespan_s
+    makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, STREAMS, store=store)).makespan_s
     assert {name: limit for name, limit in limits.items() if makespan < limit * (1 - 1e-6)} == {}
 
 
@@ -361,7 +362,7 @@ def test_no_update_by_servers_beats_its_narrowest_cut(method, pipeline, data):
     one = resolved(data.draw(by_servers(method, pipeline)))
     assert isinstance(one.plan, UpdatePlan)
     limits = of_servers(one.plan, one.cluster, method, one.n_listed)
-    makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, "ring")).makespan_s
+    makespan = simulate(one.program, cost(one.program, one.cluster, IDEAL, STREAMS)).makespan_s
     assert {name: limit for name, limit in limits.items() if makespan < limit * (1 - 1e-6)} == {}
 
 
@@ -408,7 +409,7 @@ def ideal(
         apart=method == "static_writes",
     )  # fmt: skip
     program = METHODS[method].program(plan)
-    return program, cost(program, machine, IDEAL, "ring", store=store)
+    return program, cost(program, machine, IDEAL, STREAMS, store=store)
 
 
 def seconds_of(program: Program, costs: Costs, kind: str) -> float:
@@ -560,7 +561,7 @@ def test_passes_before_and_after_the_wire_launch_for_each_tensor():
         transport=Transport(quantize="before", delta=True),
     )  # fmt: skip
     program = METHODS["single_sender"].program(plan)
-    costs = cost(program, cluster("dgx-h100", 1), profile, "ring")
+    costs = cost(program, cluster("dgx-h100", 1), profile, STREAMS)
     assert [seconds_of(program, costs, kind) for kind in ("quantize", "encode", "apply")] == pytest.approx([1.0] * 3)
 
 
@@ -597,7 +598,7 @@ def test_further_messages_of_an_exchange_take_their_time():
         inference=Layout(), bucket_bytes=4 * GB, classes=single_ranks(2), transport=Transport(messages="tensor"),
     )  # fmt: skip
     program = METHODS["reshard"].program(plan)
-    costs = cost(program, cluster("dgx-h100", 1), profile, "ring")
+    costs = cost(program, cluster("dgx-h100", 1), profile, STREAMS)
     assert seconds_of(program, costs, "exchange") == pytest.approx(3 * 0.25 + 4 * GB / 450e9)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.collectives import ring_broadcast
+from runcast.simulator.collectives import STREAMS, ring_broadcast
 from runcast.simulator.collectives.wires import read_route
 from runcast.simulator.costs import Costs, cost
 from runcast.simulator.engine import simulate
@@ -26,7 +26,7 @@ IDEAL = Profile(
 
 def priced(machine: Cluster, ranks: int, write=two_stage) -> tuple[Program, Costs]:
     program = write(make_plan(BUCKETS, ranks, BucketSize(9 * GB, 3)))
-    return program, cost(program, machine, IDEAL, "ring")
+    return program, cost(program, machine, IDEAL, STREAMS)
 
 
 def bytes_by_kind_of_link(machine: Cluster, costs: Costs) -> dict[str, list[float]]:
@@ -142,7 +142,7 @@ def test_no_op_asks_more_of_a_link_than_there_is(name):
     machine = cluster(name, 2)
     sizes = np.tile(BUCKETS, 2)
     program = two_stage(make_plan(sizes, 16, BucketSize(9 * GB, 3)))
-    costs = cost(program, machine, IDEAL, "ring")
+    costs = cost(program, machine, IDEAL, STREAMS)
     for op in range(len(program)):
         links, rates = costs.demand_of(op)
         assert (rates <= costs.capacity_bytes_per_s[links] * (1 + 1e-9)).all(), program.names[op]
@@ -168,7 +168,7 @@ SMALL = {"base": "h20-hgx", "gpus_per_node": 2, "nics": 2, "pcie_switches": 2}
 def seconds_of(kind: str, nodes: int, **values: float) -> tuple[Cluster, np.ndarray]:
     machine = cluster(SMALL, nodes)
     program = two_stage(make_plan(np.full(2 * nodes, GB), 2 * nodes, BucketSize(GB, 3)))
-    costs = cost(program, machine, priced_at(**values), "ring")
+    costs = cost(program, machine, priced_at(**values), STREAMS)
     return machine, costs.uncontended_s[program.is_kind(kind)]
 
 
@@ -212,7 +212,7 @@ def test_landing_buffers_are_registered_and_forgotten_at_prices_of_their_own():
     machine = cluster(SMALL, 1)
     plan = make_plan(np.full(2, GB), 2, BucketSize(GB, 3))
     program = two_stage(assign_readers(plan, [machine.nic_of(rank) for rank in range(2)], 2))
-    seconds = cost(program, machine, priced_at(**values, **{"rdma.nic_fraction": 1.0}), "ring").uncontended_s
+    seconds = cost(program, machine, priced_at(**values, **{"rdma.nic_fraction": 1.0}), STREAMS).uncontended_s
     size = plan.size.bytes / GB
     assert set(seconds[program.is_kind("register")].round(6)) == {round(1 + 2 * size, 6)}
     assert set(seconds[program.is_kind("unregister")].round(6)) == {round(4 + 8 * size, 6)}
@@ -223,7 +223,7 @@ def test_a_read_leaves_the_owners_host_and_enters_the_readers_device():
     nics = [machine.nic_of(rank) for rank in range(4)]
     plan = assign_readers(make_plan(np.full(4, GB), 4, BucketSize(GB, 3)), nics, 2)
     program = two_stage(plan)
-    costs = cost(program, machine, priced_at(**{"rdma.nic_fraction": 1.0}), "ring")
+    costs = cost(program, machine, priced_at(**{"rdma.nic_fraction": 1.0}), STREAMS)
     for op in np.flatnonzero(program.is_kind("read")):
         reader, (owner,) = int(program.root[op]), program.shape[op].tolist()
         assert set(costs.demand_of(op)[0].tolist()) == {*read_route(machine, owner, reader), machine.hbm(reader)}
@@ -241,7 +241,7 @@ def test_a_broadcast_writes_and_reads_every_byte_in_each_memory():
 def test_a_class_moves_what_all_its_ranks_move():
     machine, size = cluster("h20-hgx", 1), BucketSize(9 * GB, 3)
     sums = [
-        cost(program, machine, IDEAL, "ring").link_bytes[[machine.hbm(rank) for rank in range(8)]].sum()
+        cost(program, machine, IDEAL, STREAMS).link_bytes[[machine.hbm(rank) for rank in range(8)]].sum()
         for program in (two_stage(make_plan(BUCKETS, 8, size, classes=classes)) for classes in (None, [range(8)]))
     ]
     assert sums[0] == pytest.approx(sums[1])
@@ -251,7 +251,7 @@ def test_the_slowest_memory_bounds_a_reload():
     slow = SMALL | {"device": {"base": "h20", "memory_bytes_per_s": "1 TB/s"}, "nodes": 1}
     machine = cluster({"mix": [SMALL | {"nodes": 1}, slow]}, 2)
     program = two_stage(make_plan(np.full(4, GB), 4, BucketSize(GB, 3), classes=[range(4)]))
-    seconds = cost(program, machine, IDEAL, "ring").uncontended_s[program.is_kind("reload")]
+    seconds = cost(program, machine, IDEAL, STREAMS).uncontended_s[program.is_kind("reload")]
     np.testing.assert_allclose(seconds, 2 * GB / 1e12, rtol=1e-12)
 
 

@@ -1,6 +1,7 @@
 """Trainer state to the host and back: bytes over what the way sustains, alone and beside others."""
 
 import pytest
+from runcast.simulator.collectives import STREAMS
 from runcast.simulator.costs import cost
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
@@ -35,7 +36,7 @@ def test_each_direction_takes_its_own_way_and_the_devices_memory():
     machines, profile = machine("h100-hgx")
 
     for kind, way in (("offload", machines.d2h_route(3)), ("onload", machines.h2d_route(3))):
-        costs = cost(state_move(kind, 4, GB), machines, profile, "ring")
+        costs = cost(state_move(kind, 4, GB), machines, profile, STREAMS)
         assert set(costs.demand_of(3)[0].tolist()) == {*way, machines.hbm(3)}
 
 

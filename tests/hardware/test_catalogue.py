@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from runcast.simulator import UserError
 from runcast.simulator.hardware import cluster, cluster_inputs, cluster_names, device, device_names
+from runcast.simulator.hardware.files import loose, tables
 
 DATA = Path(str(files("runcast.data") / "hardware"))
 FILES = sorted(DATA.rglob("*.toml"))
@@ -305,3 +306,12 @@ def test_broken_cluster_file_names_the_file(tmp_path: Path) -> None:
     path.write_text("nics = = 4")
     with pytest.raises(UserError, match=r"broken.toml: is not TOML: "):
         cluster(str(path), 1, "s.toml")
+
+
+@pytest.mark.parametrize("folder", ["devices", "nodes", "clusters"])
+def test_a_name_or_alias_is_of_one_file(folder: str) -> None:
+    spoken = {
+        name: {loose(word) for word in (name, known.get("name", name), *known.get("aliases", ()))}
+        for name, known in tables(folder).items()
+    }
+    assert sum(map(len, spoken.values())) == len(set().union(*spoken.values()))

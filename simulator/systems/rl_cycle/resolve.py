@@ -5,6 +5,7 @@ from functools import cached_property
 
 from ...base.errors import UserError
 from ...base.units import format_bytes
+from ...collectives import STREAMS
 from ...costs import cost
 from ...engine import simulate
 from ...hardware import Cluster, cluster_inputs
@@ -196,7 +197,7 @@ def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Pr
     if state_bytes == 0:
         return 0.0
     program = state_move(kind, gpus, state_bytes)
-    return simulate(program, cost(program, cluster, profile, "ring")).makespan_s
+    return simulate(program, cost(program, cluster, profile, STREAMS)).makespan_s
 
 
 def state_move(kind: str, gpus: int, state_bytes: int) -> Program:

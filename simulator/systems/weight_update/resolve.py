@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import networks_of
+from ...collectives import STREAMS, networks_of
 from ...costs import Costs, Store, cost
 from ...hardware import cluster_inputs
 from ...models import ModelSpec, Weights, weights
@@ -161,7 +161,7 @@ class Resolved(OnMachines):
         """The time of each op without contention."""
         program, machines, profile = self.program, self.cluster, self.profile
         try:
-            costs = cost(program, machines, profile, "ring", store=self.store, memo=self.memo)
+            costs = cost(program, machines, profile, STREAMS, store=self.store, memo=self.memo)
         except UserError as error:  # a route that does not exist
             raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):
