@@ -1,6 +1,7 @@
 """Files of the user's: read with one line for whatever is wrong, found beside the file that names them, written whole.
 
-What stands in a file is its reader's business, what goes into one its writer's.
+What stands in a file is its reader's business, what goes into one its writer's; plain values become TOML here, which
+reads back as the same values.
 """
 
 import errno
@@ -11,7 +12,7 @@ import json
 import os
 import tomllib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -122,3 +123,43 @@ def _parse(path: Traversable, language: str, parse: Callable[[str], Any]) -> Any
 def _one_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split())[:100]
+
+
+def to_toml(table: Mapping[str, Any], comments: Iterable[str] = (), *, inline: bool = False) -> str:
+    """Comments, values, then tables, what is nested deeper on one line; keys with None are left out.
+
+    With `inline` tables are on one line too, in the order of the keys.
+    """
+    import tomlkit
+
+    document, sections = tomlkit.document(), tomlkit.document()
+    for line in comments:
+        document.add(tomlkit.comment(line))
+    for key, value in table.items():
+        if isinstance(value, Mapping) and not inline:
+            sections.add(key, tomlkit.table())
+            sections[key].update(_item(value))
+        elif value is not None:
+            document.add(key, _item(value))
+    return "\n".join(text for part in (document, sections) if (text := tomlkit.dumps(part)))
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it on one line."""
+    text: str = _item(value).as_string()
+    return text
+
+
+def _item(value: Any) -> Any:
+    """A value as tomlkit has it: tables on one line and without None."""
+    import tomlkit
+
+    if isinstance(value, Mapping):
+        table = tomlkit.inline_table()
+        table.update({key: _item(inner) for key, inner in value.items() if inner is not None})
+        return table
+    if isinstance(value, list | tuple):
+        array = tomlkit.array()
+        array.extend(_item(inner) for inner in value)
+        return array
+    return tomlkit.item(value)

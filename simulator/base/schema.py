@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .errors import UserError, fault, hint
-from .toml import toml_value
+from .files import toml_value
 from .units import Dimension, parse
 
 _Schema = TypeVar("_Schema")

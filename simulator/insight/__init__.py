@@ -1,7 +1,6 @@
 """Why a prediction is what it is: the critical path, what it rests on, how sure it is."""
 
-from .contention import SLOWED, slowed_lines, slowed_s
-from .critical_path import CriticalPath, critical_path, provenance, sum_by_group
+from .critical_path import SLOWED, CriticalPath, critical_path, provenance, slowed_lines, slowed_s, sum_by_group
 from .split import path_by_phase, split_by_place
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Scenarios: what a file may say, changing and reading it, and everything that its names stand for."""
 
-from ..base.toml import to_toml, toml_value
+from ..base.files import to_toml, toml_value
 from ..systems.keys import value_at
 from ..systems.registry import SYSTEMS, AnyScenario, resolve
 from .changes import Changes, change, multiplies, parse_changes

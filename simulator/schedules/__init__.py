@@ -1,9 +1,8 @@
 """Pipeline schedules as data: build a Grid, check it, print it, read it back, run it without a machine."""
 
 from .catalogue import SCHEDULES, Schedule, build
-from .chart import chart
 from .check import faults, validate
-from .dry_run import Dry, dry_run, peaks
+from .dry_run import Dry, chart, dry_run, peaks
 from .grid import Action, Cell, Grid, Row, needs
 from .order import DeadlockError, walk
 

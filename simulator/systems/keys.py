@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ..base.errors import Fault, UserError, fault
-from ..base.toml import toml_value
+from ..base.files import toml_value
 
 
 class Values:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...base.errors import UserError, fault
-from ...base.files import read_text, read_toml, write_atomic
-from ...base.toml import to_toml
+from ...base.files import read_text, read_toml, to_toml, write_atomic
 from ...hardware import cluster
 from ...scenario import check_train
 from ...systems.train_step.scenario import TrainScenario

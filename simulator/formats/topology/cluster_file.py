@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...base.errors import UserError, fault
-from ...base.files import read_text, write_atomic
+from ...base.files import read_text, to_toml, write_atomic
 from ...base.schema import read_quantity
-from ...base.toml import to_toml
 from ...hardware import cluster
 from ...hardware.files import Table, find, networks, plain, tables
 from .layout import Layout, choose_device, even_groups

@@ -1,7 +1,13 @@
-"""Keys of a training step that say something only beside others, and values that are chosen for a machine or model."""
+"""Keys of a training step that say something only beside others, and values that are chosen for a machine or model.
 
+What a scenario leaves blank and its software stack says is filled in before keys are checked. A default that would say
+nothing beside the other keys is left out, so that nobody is blamed for it.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...profile import stack_defaults
 from ...schedules import SCHEDULES
 from ..keys import (
     DEVICE,
@@ -16,8 +22,9 @@ from ..keys import (
     goes_with,
     needs_split,
     refuse_overrides,
+    unmet_needs,
 )
-from .scenario import Activations
+from .scenario import Activations, TrainScenario
 
 
 def _gathers_over_tp(values: Values) -> bool:
@@ -138,3 +145,53 @@ PINS = (
     Pin("recompute.layers", _STAGES, _stages),
 )
 """In the order in which they are asked: what is wrong with the first may hide what is wrong with others."""
+
+
+def add_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The table of a scenario with its stack's defaults.
+
+    Raises:
+        UserError: no such stack.
+    """
+    stack = table.get("stack", "generic")
+    added = _added(table, stack_defaults(stack, where)) if isinstance(stack, str) else {}
+    filled = _filled(table, added)
+    while needless := _needless(Values(filled, TrainScenario)) & added.keys():
+        added = {key: value for key, value in added.items() if key not in needless}
+        filled = _filled(table, added)
+    return filled
+
+
+def _added(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults for keys that the table does not give, by keys with dots."""
+    found = {}
+    for key, value in defaults.items():
+        if not isinstance(value, Mapping):
+            found[key] = value
+        elif isinstance(table.get(key, {}), Mapping):
+            found |= {f"{key}.{name}": item for name, item in value.items()}
+    given = Values(table, TrainScenario)
+    whole = ("recompute",) if "recompute" in table else ()  # half of one and half of the other is neither
+    return {key: value for key, value in found.items() if not given.gives(key) and not key.startswith(whole)}
+
+
+def _filled(table: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    filled = dict(table)
+    for key, value in added.items():
+        name, _, inner = key.partition(".")
+        filled[name] = {inner: value, **filled.get(name, {})} if inner else value
+    return filled
+
+
+def _needless(values: Values) -> set[str]:
+    """Keys that say nothing beside the others."""
+    unmet = {need.key for need in unmet_needs(values, NEEDS)}
+    return unmet | {key for key, says in _CONDITIONS.items() if not says(values)}
+
+
+_CONDITIONS: Mapping[str, Callable[[Values], bool]] = {
+    "bucket": lambda values: values["parallel.zero"] in (1, 2),  # torch and FSDP have their own
+    "memory.gradients": lambda values: values["parallel.zero"] in (0, 1),
+    "overlap.dp": lambda values: not values.gives("overlap.fusion"),
+}
+"""What a file may say anywhere, and a stack does not say everywhere."""

@@ -1,7 +1,10 @@
-"""The Report of a training step: every headline number with its definition. Each is computed only here."""
+"""The Report of a training step: every headline number with its definition. Each is computed only here.
+
+Model FLOP are what the model needs, whatever a plan recomputes or pads.
+"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +22,9 @@ from ...insight import (
     slowed_s,
     split_by_place,
 )
+from ...models.blocks import embedding, head, layer, mtp_in
+from ...models.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
+from ...models.shard import Shard
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
@@ -27,7 +33,7 @@ from ...timeline import Timeline
 from ...uncertainty import path_interval, size_notes
 from ..machines import shape_loss_s
 from .errors import step_errors
-from .flop import model_flop
+from .lower import TrainPlan
 from .memory import OWNERS, RankMemory, rank_memory
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
@@ -299,3 +305,40 @@ def _question(resolved: ResolvedTrain) -> str:
     model = f"{plan.spec.name} {resolved.scenario.precision.compute}"
     layout = " ".join(sizes) or "1 GPU"
     return f"{model} on {machines.n_gpus:,} x {devices}: {layout}{schedule}, {steps}"
+
+
+def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:
+    """Forward, input and weight gradients of all layers and losses over so many sequences, unsharded.
+
+    With `causal` attention counts what its mask and window leave, else whole squares.
+    """
+    spec, shard = plan.spec, plan.shard
+    whole = Shard(1, shard.seq, lora_rank=shard.lora_rank, adapted=shard.adapted)
+    layers = [number for stage in plan.stages for number in (*stage.layers, *stage.mtp)]
+    kinds: dict[object, float] = {}
+    total = 0.0
+    for number in layers:
+        key = (spec.kind(number), spec.window(number))
+        if key not in kinds:
+            kinds[key] = _flop(layer(spec, number, whole).all, causal)
+        total += kinds[key]
+    losses = 1 + sum(len(stage.mtp) for stage in plan.stages)
+    total += losses * _flop(head(spec, whole), causal) + _flop(embedding(spec, whole), causal)
+    total += (losses - 1) * _flop(mtp_in(spec, whole), causal)
+    return total * sequences
+
+
+def _flop(kernels: Kernels, causal: bool) -> float:
+    total = 0.0
+    for kernel in kernels:
+        kernel = kernel if causal else _unmasked(kernel)
+        weights = weight_gradient(kernel)
+        total += flop(kernel) + flop(input_gradient(kernel)) + (flop(weights) if weights else 0.0)
+    return total
+
+
+def _unmasked(kernel: Kernel) -> Kernel:
+    if kernel.kind != "attention":
+        return kernel
+    *sizes, _, _, parts = kernel.shape
+    return replace(kernel, shape=(*sizes, 0, 0, parts))

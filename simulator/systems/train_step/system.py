@@ -7,8 +7,8 @@ from ...schedules import Grid
 from ...uncertainty import Errors
 from ..system import System, SystemPrediction
 from . import keys
-from .defaults import add_defaults
 from .errors import step_errors
+from .keys import add_defaults
 from .report import TOTAL_NEEDS, TrainReport, make_train_report, parts, total
 from .resolve import ResolvedTrain
 from .scenario import TrainScenario
