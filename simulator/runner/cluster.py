@@ -52,8 +52,12 @@ class Dask(Workers):
         self._stack.close()
 
     def capacity(self) -> int:
-        """Two chunks for each thread of each worker that is there now."""
-        return 2 * max(1, sum(self._client.nthreads().values()))
+        """Two chunks for each thread of each worker that is there now.
+
+        Raises:
+            TimeoutError: the scheduler does not answer; `nthreads` alone would wait for ever.
+        """
+        return 2 * max(1, sum(self._client.nthreads(callback_timeout=CONNECT_S).values()))
 
     def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Any:
         """Start a chunk, under a key that no other run has left there."""

@@ -1,5 +1,6 @@
 """The same sweep on dask.distributed: real workers, one of which is killed, and a real Slurm."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -102,3 +103,12 @@ def test_a_scheduler_that_goes_is_one_line_and_the_sweep_goes_on_elsewhere(sweep
         run_sweep(load_sweep(path), folder, Dask(local_cluster.scheduler_address), close)
 
     assert report(path, folder, InProcess()) == report(path, tmp_path / "one", InProcess())
+
+
+def test_a_scheduler_that_does_not_answer_is_not_waited_for(local_cluster, monkeypatch):
+    monkeypatch.setattr("runcast.simulator.runner.cluster.CONNECT_S", 1)
+    with Dask(local_cluster.scheduler_address) as runner:
+        never = asyncio.Event()
+        monkeypatch.setattr(runner._client.scheduler, "ncores", lambda **_: never.wait(), raising=False)
+        with pytest.raises(TimeoutError):
+            runner.capacity()
