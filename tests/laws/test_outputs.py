@@ -139,14 +139,14 @@ def test_numbers_of_an_update_agree(table):
 
 
 @pytest.mark.slow
-@law(40)
+@law(15)
 @given(table=steps())
 def test_numbers_of_many_steps_agree(table):
     check_step(table)
 
 
 @pytest.mark.slow
-@law(40)
+@law(15)
 @given(table=updates())
 def test_numbers_of_many_updates_agree(table):
     check_update(table)

@@ -37,6 +37,18 @@ def test_a_list_has_every_case_once(capsys):
     assert said.err.startswith(f"{len(cases)} cases, about ")
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--out", "samples.csv"], "--out = 'samples.csv': expected a name that ends in .jsonl"),
+        (["--budget-ms", "0"], "--budget-ms = 0: expected 0.1 to 1e6"),
+        (["--rounds", "0"], "--rounds = 0: expected 1 to 100"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, flags, told):
+    assert (run(["--device", "cpu", *flags]), capsys.readouterr()) == (2, ("", f"error: {told}\n"))
+
+
 def test_a_device_that_is_not_there_is_a_mistake(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert run(["--device", "cuda"]) == 2

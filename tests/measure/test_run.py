@@ -99,8 +99,8 @@ def test_a_bad_case_is_recorded_and_the_suite_goes_on(tmp_path):
 @pytest.mark.slow
 def test_on_several_ranks_all_go_on_alike(tmp_path):
     out = tmp_path / "s.jsonl"
-    codes, said = Ranks(3, "--out", out, "--only", "misbehaving", "--timeout-s", 6).end()
-    assert codes == [0, 0, 0], said
+    codes, said = Ranks(2, "--out", out, "--only", "misbehaving", "--timeout-s", 6).end()
+    assert codes == [0, 0], said
     found = by_name(out)
     assert {name: record.get("error") for name, record in found.items()} == {
         "good": None,
@@ -111,7 +111,7 @@ def test_on_several_ranks_all_go_on_alike(tmp_path):
         "crashes": "rank 0: its worker was killed by SIGABRT",
     }
     assert len(found["good_together"]["samples"]) >= 5
-    assert read_records(out)[0]["nodes"] == [[0, 1, 2]]
+    assert read_records(out)[0]["nodes"] == [[0, 1]]
 
 
 @pytest.mark.slow
@@ -200,9 +200,6 @@ def test_a_file_of_another_machine_is_refused(tmp_path):
     ("flags", "told"),
     [
         (["--only", "gemmm"], "--only = 'gemmm': names no case; families here: "),
-        (["--out", "samples.csv"], "--out = 'samples.csv': expected a name that ends in .jsonl"),
-        (["--budget-ms", "0"], "--budget-ms = 0: expected 0.1 to 1e6"),
-        (["--rounds", "0"], "--rounds = 0: expected 1 to 100"),
         (["--cases", "no_such_module"], "--cases = 'no_such_module': expected an importable module with cases(facts)"),
     ],
 )

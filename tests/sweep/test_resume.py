@@ -67,9 +67,9 @@ def test_killed_and_resumed_is_the_uninterrupted_sweep(sweep_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_thousand_points_killed_five_times(sweep_file, tmp_path):
-    path = sweep_file(many(2000))
-    moments = sorted(random.sample(range(1, 1900), 5))
+def test_six_hundred_points_killed_five_times(sweep_file, tmp_path):
+    path = sweep_file(many(600))
+    moments = sorted(random.sample(range(1, 500), 5))
 
     assert killed_and_resumed(path, tmp_path / "out", moments) == reference(path, tmp_path / "whole"), moments
 
