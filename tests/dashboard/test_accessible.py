@@ -5,6 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 from runcast.dashboard.pages import PAGES
 
 GRAVE = ("serious", "critical")
+ALL_IS_THERE = "!document.querySelector('[data-dash-is-loading]')"
 
 
 @pytest.mark.slow
@@ -15,7 +16,7 @@ def test_a_page_has_no_grave_fault(page, one, scheme):
     page.goto(one.path)
     page.wait_for_selector("h1")
     page.wait_for_load_state("networkidle")
-    page.wait_for_function("!document.querySelector('[data-dash-is-loading]')")  # what is waited for is faint
+    page.wait_for_function(ALL_IS_THERE, timeout=90_000)  # what is waited for is faint
 
     assert faults(page) == []
 
