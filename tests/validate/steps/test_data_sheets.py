@@ -52,8 +52,10 @@ def test_some_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, nam
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HIDDEN)
-def test_all_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, name):
-    hits = list(inside(rows_of(cases, name), HIDDEN[name]))
+def test_many_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, name):
+    """All, or so many in even steps."""
+    rows = rows_of(cases, name)
+    hits = list(inside(rows[:: 1 + len(rows) // 200], HIDDEN[name]))
 
     assert len(hits) >= 40
     assert sum(hits) >= 0.85 * len(hits)
