@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator.collectives import STREAMS
 from runcast.simulator.costs import cost, kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import Cluster, Fabric, Node, device, duplex, half_duplex, loop, oneway
@@ -129,7 +130,7 @@ def box(*, nvlink: bool) -> Cluster:
 
 
 def makespan_on(cluster: Cluster, program: Program) -> float:
-    return simulate(program, cost(program, cluster, ideal_profile(), "ring")).makespan_s
+    return simulate(program, cost(program, cluster, ideal_profile(), STREAMS)).makespan_s
 
 
 @pytest.mark.parametrize(("rounds", "collided"), [(1, 20), (2, 24 * 2 - 10 / 3), (3, 24 * 3 - 10 / 3)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator.collectives import STREAMS
 from runcast.simulator.costs import Costs, cost, kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.hardware import cluster
@@ -96,7 +97,7 @@ def _key(program: Program, op: int) -> tuple[str, int]:
 def test_on_clusters(profile, pipeline, machine, data):
     write, buffers = PIPELINES[pipeline]
     unfolded, folded = (write(plan) for plan in data.draw(plans(buffers)))
-    costs = tuple(cost(program, MACHINES[machine], PROFILES[profile], "ring") for program in (unfolded, folded))
+    costs = tuple(cost(program, MACHINES[machine], PROFILES[profile], STREAMS) for program in (unfolded, folded))
     assert differences(unfolded, folded, costs) == []
 
 
