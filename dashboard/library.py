@@ -1,7 +1,7 @@
 """What the dashboard may open: what ships, and files of the folder given by `--data`.
 
 Everything has a name from a listing: scenarios and sweeps, profiles, software stacks and samples. A name from a browser
-is looked up there and never join_samples to a path.
+is looked up there and never joined to a path.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -39,6 +39,12 @@ def marks_of(command: str) -> Collection[pytest.MarkDecorator]:
     return [pytest.mark.slow] if re.search(r"-\d{4,}x|what-if-(scale|split)", command) else []
 
 
+def example(block: str):
+    """The parameters (command, block) of a test of a console block, which begins with its command."""
+    command = block.partition("\n")[0]
+    return pytest.param(command, block, marks=marks_of(command), id=command)
+
+
 def _text(written: io.TextIOWrapper) -> str:
     written.seek(0)
     return written.read()

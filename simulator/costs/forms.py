@@ -101,9 +101,9 @@ def cost(
     forms = _STREAMS if algorithm == STREAMS else _WHOLE
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
     as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
-    if unpriced := [kind for kind in program.kinds if op_kind(kind).form not in {*one_by_one, *as_arrays}]:
-        raise KeyError(f"nothing prices {unpriced[0]!r}: give its form a function in simulator/costs/forms.py")
     for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):
+        if kind.form not in one_by_one and kind.form not in as_arrays:
+            raise KeyError(f"nothing prices {kind.name!r}: give its form a function in simulator/costs/forms.py")
         if kind.form in as_arrays and len(ops := np.flatnonzero(program.is_kind(kind.name))):
             as_arrays[kind.form](pricing, ops)
     return pricing.costs(_enter_distinct(pricing, one_by_one))

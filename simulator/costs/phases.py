@@ -43,7 +43,7 @@ def phase_of_lane(lane: str) -> str:
 
 def _phase_of_kernel(kind: str) -> int:
     phase = op_kind(kind).phase
-    if phase not in {*PHASES, ""}:
+    if phase and phase not in PHASES:
         raise KeyError(f"kind {kind!r} has phase {phase!r}; expected one of {', '.join(PHASES)}")
     return PHASES.index(phase) if phase else -1
 

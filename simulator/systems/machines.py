@@ -59,22 +59,32 @@ class ResolvedScenario:
         given = self.scenario
         return self.memo.get("cluster", self.machines, lambda: cluster(given.cluster, given.nodes, self.where))
 
-    def _fault(self, key: str, value: object, allowed: str) -> UserError:
-        return UserError(fault(self.where, key, value, allowed))
+    @cached_property
+    def devices(self) -> tuple[Device, ...]:
+        """The kinds of GPU in the cluster, the slowest first."""
+        return devices_of(self.cluster)
 
-
-@dataclass(frozen=True)
-class OnMachines(ResolvedScenario):
-    """A scenario of a Program that runs on GPUs, with their devices, profiles and speeds."""
-
-    _of_profile: ClassVar[tuple[str, ...]]
-    """The parts that depend on the profile, and the profile."""
+    @cached_property
+    def profile_names(self) -> Names:
+        """The profile of each device, the slowest device first."""
+        return choose_profiles(self.devices, self.scenario.profile, self.where)
 
     @property
     def profile(self) -> Profile:
         """Device and software parameters together, of no architecture in particular."""
         network = self.cluster.fabric.network
         return load_numbers(self.profile_names, network, "", self.scenario.stack, self.where)
+
+    def _fault(self, key: str, value: object, allowed: str) -> UserError:
+        return UserError(fault(self.where, key, value, allowed))
+
+
+@dataclass(frozen=True)
+class OnMachines(ResolvedScenario):
+    """A scenario of a Program that runs on GPUs, with their speeds."""
+
+    _of_profile: ClassVar[tuple[str, ...]]
+    """The parts that depend on the profile, and the profile."""
 
     @property
     def program(self) -> Program:
@@ -121,19 +131,9 @@ class OnMachines(ResolvedScenario):
         return other
 
     @cached_property
-    def devices(self) -> tuple[Device, ...]:
-        """The kinds of GPU in the cluster, the slowest first."""
-        return devices_of(self.cluster)
-
-    @cached_property
     def memory_bytes(self) -> int:
         """Device memory of the smallest GPU, which must hold what every GPU holds."""
         return int(min(device.memory_bytes for device in self.devices))
-
-    @cached_property
-    def profile_names(self) -> Names:
-        """The profile of each device, the slowest device first."""
-        return choose_profiles(self.devices, self.scenario.profile, self.where)
 
     @cached_property
     def slowness(self) -> np.ndarray:

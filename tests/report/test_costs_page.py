@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator.hardware import device, device_names
 
-from ..command import marks_of, runcast
+from ..command import example, runcast
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/costs-and-energy.md"
@@ -32,11 +32,6 @@ def _played(first: str) -> str:
     done = runcast(*shlex.split(first.removeprefix("$ "))[1:], cwd=ROOT)
     lines = [line.rstrip() for line in done.stdout.splitlines() if line.startswith(SHOWN)]
     return "".join(f"{line}\n" for line in (first, "...", *lines, "..."))
-
-
-def example(shown: str):
-    command = shown.partition("\n")[0]
-    return pytest.param(command, shown, marks=marks_of(command), id=command)
 
 
 @pytest.mark.parametrize(("command", "shown"), [example(block) for block in BLOCK.findall(PAGE.read_text())])

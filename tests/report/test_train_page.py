@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator.predict import simulate
 
-from ..command import marks_of, runcast
+from ..command import example, runcast
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/training.md"
@@ -31,11 +31,6 @@ def _played(first: str) -> str:
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     end = next(i for i, line in enumerate(lines) if re.match(r"step +\d", line))
     return "".join(f"{line}\n" for line in (first, *lines[: end + 1], "..."))
-
-
-def example(shown: str):
-    command = shown.partition("\n")[0]
-    return pytest.param(command, shown, marks=marks_of(command), id=command)
 
 
 @pytest.mark.parametrize(("command", "shown"), [example(block) for block in BLOCK.findall(PAGE.read_text())])

@@ -52,7 +52,7 @@ def parse(path: Path, text: str) -> Document | None:
         return None
     dropped: Counter[str] = Counter()
     try:
-        found = json.loads(text, object_hook=lambda table: _kept(table, dropped), strict=False)
+        found = json.loads(text, object_hook=lambda table: _keep(table, dropped), strict=False)
     except (ValueError, RecursionError) as error:
         if _STARTS_LIKE_A_LOG.match(text):
             return None
@@ -64,7 +64,7 @@ def parse(path: Path, text: str) -> Document | None:
     return Document(path, [event for event in events if isinstance(event, dict)], beside, dropped)
 
 
-def _kept(table: dict[str, Any], dropped: Counter[str]) -> dict[str, Any] | None:
+def _keep(table: dict[str, Any], dropped: Counter[str]) -> dict[str, Any] | None:
     """The table itself, or nothing if it is an event of the host that no question here asks for."""
     if "ph" not in table or str(table.get("cat")) not in _OF_HOST or table.get("name") == COMMS:
         return table

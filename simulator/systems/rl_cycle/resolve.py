@@ -13,10 +13,8 @@ from ...models import ModelSpec
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
 from ..machines import ResolvedScenario, content_hash, release
-from ..tables import Model
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
-from ..weight_update.scenario import Scenario
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
 from .plan import CyclePlan, Lengths, Rollouts, Switch
@@ -45,14 +43,7 @@ class ResolvedCycle(ResolvedScenario):
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters; the switch uses those of copies."""
-        if self.update is not None:
-            return self.update.profile
-        given = self.scenario
-        alone = Scenario(  # for its machines and software; the weights do not matter
-            kind="weight_update", model=Model(bytes=1, tensors=1), cluster=given.cluster, nodes=given.nodes,
-            profile=given.profile, stack=given.stack,
-        )  # fmt: skip
-        return resolve(alone, self.where, self.memo).profile
+        return super().profile if self.update is None else self.update.profile
 
     def switch(self) -> Switch | None:
         """The switch of colocated GPUs, None if disaggregated."""

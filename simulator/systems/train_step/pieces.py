@@ -215,9 +215,9 @@ class _Alone:
         kinds = [(self.costs.classes[i], share) for i, share in enumerate(shares.tolist()) if share]
         own, (longer, lost) = costs.classes.index(KIND), self._crowding(program, costs)
         for i, other in enumerate(costs.classes):
-            taken = [(share, _kept(profile, kind, other)) for kind, share in kinds]
+            taken = [(share, _keeps(profile, kind, other)) for kind, share in kinds]
             factors[own, i] = 1 / (1 + longer[i] + sum(share * (1 / kept - 1) for share, kept in taken))
-            factors[i, own] = 1 - lost[i] + sum(share * (_kept(profile, other, kind) - 1) for kind, share in kinds)
+            factors[i, own] = 1 - lost[i] + sum(share * (_keeps(profile, other, kind) - 1) for kind, share in kinds)
         return factors
 
     def _crowding(self, program: Program, costs: Costs) -> tuple[Floats, Floats]:
@@ -329,7 +329,7 @@ def _speeds(mine: Mapping[int, float], other: Mapping[int, float], capacity: Flo
     return kept
 
 
-def _kept(profile: Profile, victim: str, aggressor: str) -> float:
+def _keeps(profile: Profile, victim: str, aggressor: str) -> float:
     """The share of its speed that an op of kind `victim` keeps beside one of kind `aggressor`; 1 without a number."""
     found = profile.parameters.get(f"interference.{victim}.{aggressor}")
     return 1.0 if found is None else found.value

@@ -362,18 +362,18 @@ def _in_rows(piece: Piece, messages: Sequence[int], tables: Tables) -> Iterator[
 def _earliest(ops: Iterable[int]) -> dict[int, int]:
     """For each op the kept op at or before it, where the ops of its cut wait."""
     distinct = sorted(set(ops))
-    kept = _kept(len(distinct))
+    kept = _choose(len(distinct))
     return {op: distinct[max(k for k in kept if k <= i)] for i, op in enumerate(distinct)}
 
 
 def _latest(ops: Iterable[int]) -> dict[int, int]:
     """For each op the kept op at or after it, after which the messages of its cut start."""
     distinct = sorted(set(ops))
-    kept = _kept(len(distinct))
+    kept = _choose(len(distinct))
     return {op: distinct[min(k for k in kept if k >= i)] for i, op in enumerate(distinct)}
 
 
-def _kept(cuts: int) -> list[int]:
+def _choose(cuts: int) -> list[int]:
     """Indices of the cuts that are kept, of `cuts` in total: both ends, and others with spacing that grows inwards."""
     if cuts <= _MOST_CUTS:
         return list(range(cuts))

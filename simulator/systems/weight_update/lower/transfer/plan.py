@@ -120,9 +120,8 @@ class Phase:
 class Bucket:
     """Tensors of a phase that a stage sends together; `number` counts all buckets, `turn` those of the stage.
 
-    `contents` are the numbers of its tensors in the checkpoint, and `parts` the mesh that gathers each, or EVERY. Of
-    its `bytes` a receiver keeps `kept`, in `kept_tensors` of its `tensors`. Each group that gathers it gathers at most
-    `part` bytes in `part_tensors`; a trainer holds parts of `local_tensors` of these, and gathers each by a call.
+    `contents` are the numbers of its tensors in the checkpoint, and `parts` the mesh that gathers each, or EVERY. Each
+    group that gathers it gathers at most `part` of its `bytes`, in `part_tensors`.
     """
 
     number: int
@@ -133,12 +132,28 @@ class Bucket:
     contents: Counts
     parts: Counts
     bytes: int
-    tensors: int
-    kept: int
-    kept_tensors: int
     part: int
     part_tensors: int
-    local_tensors: int
+
+    @property
+    def tensors(self) -> int:
+        """Number of its tensors."""
+        return len(self.contents)
+
+    @property
+    def kept(self) -> int:
+        """Bytes that a receiver keeps."""
+        return round(self.bytes * self.phase.kept_bytes)
+
+    @property
+    def kept_tensors(self) -> int:
+        """Number of tensors of which a receiver keeps something."""
+        return max(round(self.tensors * self.phase.kept_tensors), 1)
+
+    @property
+    def local_tensors(self) -> int:
+        """Number of tensors of which a trainer holds parts; it gathers each by a call."""
+        return max(round(self.part_tensors * self.phase.local_tensors), 1)
 
     @property
     def is_everywhere(self) -> bool:
@@ -249,8 +264,7 @@ def make_transfer(
         filled = _fill(sizes_bytes[order], owner[sort], unit[order], bucket_bytes)
         rounds = buckets[-1].round + 1 if buckets else 0
         for round_, number, parts in _side_by_side(filled, meshes):
-            counts = [part.tensors for part in parts]
-            size, tensors, part_tensors = sum(part.bytes for part in parts), sum(counts), max(counts)
+            counts, sizes = [part.tensors for part in parts], [part.bytes for part in parts]
             buckets.append(
                 Bucket(
                     number=len(buckets),
@@ -260,13 +274,9 @@ def make_transfer(
                     stage=stages[number],
                     contents=np.concatenate([order[part.first : part.first + part.tensors] for part in parts]),
                     parts=np.repeat([part.mesh for part in parts], counts),
-                    bytes=size,
-                    tensors=tensors,
-                    kept=round(size * phase.kept_bytes),
-                    kept_tensors=max(round(tensors * phase.kept_tensors), 1),
-                    part=max(part.bytes for part in parts),
-                    part_tensors=part_tensors,
-                    local_tensors=max(round(part_tensors * phase.local_tensors), 1),
+                    bytes=sum(sizes),
+                    part=max(sizes),
+                    part_tensors=max(counts),
                 )
             )
             turns[number] += 1
