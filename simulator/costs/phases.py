@@ -27,12 +27,17 @@ _LANES = {
 
 
 def phase_of_op(program: Program) -> NDArray[np.int64]:
-    """The index in PHASES of every op."""
-    of_name = {name: PHASES.index(phase_of_lane(name)) for name in {lane.name for lane in program.lanes}}
-    of_lane = np.array([of_name[lane.name] for lane in program.lanes], np.int64)
-    of_kind = np.array([_phase_of_kernel(kind) for kind in program.kinds], np.int64)
-    own = of_kind[program.kind]
-    return np.where(own >= 0, own, of_lane[_traffic_lane(program)])
+    """The index in PHASES of every op. An exchange that holds several lanes belongs to the first of their phases.
+
+    So a sum over tp that also keeps data-parallel lanes waiting is tp, however its lanes are numbered.
+    """
+    kernels = [lane.name == COMPUTE for lane in program.lanes]
+    of_lane = np.array([PHASES.index(phase_of_lane(lane.name)) for lane in program.lanes], np.int64)
+    of_traffic = np.where(kernels, len(PHASES), of_lane)[program.lanes_of.values]
+    first = np.minimum.reduceat(of_traffic, program.lanes_of.start[:-1]) if len(program) else of_traffic
+    first[first == len(PHASES)] = PHASES.index(phase_of_lane(COMPUTE))
+    own = np.array([_phase_of_kernel(kind) for kind in program.kinds], np.int64)[program.kind]
+    return np.where(own >= 0, own, first)
 
 
 def phase_of_lane(lane: str) -> str:
@@ -46,12 +51,3 @@ def _phase_of_kernel(kind: str) -> int:
     if phase and phase not in PHASES:
         raise KeyError(f"kind {kind!r} has phase {phase!r}; expected one of {', '.join(PHASES)}")
     return PHASES.index(phase) if phase else -1
-
-
-def _traffic_lane(program: Program) -> NDArray[np.int64]:
-    """The first lane of each op that is not a compute lane; the compute lane if it has no other."""
-    lanes, op = program.lanes_of.values, program.lanes_of.row_of_value()
-    kernels = np.array([lane.name == COMPUTE for lane in program.lanes])[lanes]
-    found = lanes[program.lanes_of.start[:-1]].copy()
-    found[op[~kernels][::-1]] = lanes[~kernels][::-1]
-    return found

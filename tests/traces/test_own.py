@@ -81,7 +81,7 @@ def test_whole_actions_stay_together(tmp_path):
     assert (
         run.notes[1],
         {phase: run.split_s[phase] for phase in told},
-        run.split_s["coarse"],
+        run.split_s["coarse"] + run.split_s["tp"],  # sums over tp after the last action
     ) == (
         "whole actions are not told apart: the simulation's level is coarse",
         pytest.approx(told, abs=1e-6),
