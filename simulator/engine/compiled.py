@@ -1,6 +1,6 @@
 """Functions compiled by numba if it is installed; otherwise they run interpreted, with the same bits.
 
-To import numba and load compiled code takes 0.4 s, to compile 5 s; `Pace` decides when that pays. Compiled code is kept
+To import numba and load compiled code takes 0.3 s, to compile 5 s; `Pace` decides when that pays. Compiled code is kept
 in the user's cache folder, in a separate folder for each version of these files, because numba does not notice changes
 of functions in other files. If no such folder can be written, every process compiles again.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 Function = Callable[..., Any]
-_LOADING_S = 0.4
+_LOADING_S = 0.3
 _COMPILING_S = 1.5  # less than compiling takes, because later processes gain too
 
 
@@ -27,11 +27,27 @@ def compile_numba(function: Function, helpers: tuple[Function, ...] = ()) -> Fun
         from numba import njit
     except ImportError:
         return function
+    _import_arrays_without_blas()
     for helper in helpers:
         _let_compiled_code_call(helper)
     with _cache_folder() as folder:
         found: Function = njit(cache=folder is not None)(function)
     return found
+
+
+def _import_arrays_without_blas() -> None:
+    """Import numba's arrays without scipy's BLAS. Importing that takes 0.12 s, and no loop of ours calls it.
+
+    Numba asks for BLAS once when it imports its arrays, and again when it compiles a function that needs it.
+    """
+    from numba.np import linalg
+
+    ensure_blas = linalg.ensure_blas
+    linalg.ensure_blas = lambda: None
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        linalg.ensure_blas = ensure_blas
 
 
 @cache
