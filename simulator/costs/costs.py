@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..program import Program, Ragged
+from ..program import Program, Ragged, group_equal
 
 Floats = NDArray[np.float64]
 
@@ -80,13 +80,15 @@ class Costs:
         the lane asks of it. An op with several lanes counts for its first lane.
         """
         first_lane = program.lanes_of.values[program.lanes_of.start[:-1]]
-        lane, row = np.divmod(np.unique(first_lane * len(self.demand) + self.row), len(self.demand))
+        asks = first_lane * len(self.demand) + self.row
+        lane, row = np.divmod(asks[group_equal(asks)[0]], len(self.demand))
         at, pair = self.demand.positions(row)
         links = len(self.capacity_bytes_per_s)
-        of_lane, which = np.unique(lane[pair] * links + self.demand.values[at], return_inverse=True)
-        most = np.zeros(len(of_lane))
+        keys = lane[pair] * links + self.demand.values[at]
+        first, which = group_equal(keys)
+        most = np.zeros(len(first))
         np.maximum.at(most, which, self.rate_bytes_per_s[at])
-        load = np.bincount(of_lane % links, most, minlength=links)
+        load = np.bincount(keys[first] % links, most, minlength=links)
         return self._without(load <= self.capacity_bytes_per_s * (1 + 1e-9))
 
     def _without(self, links: NDArray[np.bool_]) -> "Costs":
@@ -150,5 +152,5 @@ def bytes_by_link(work_s: Floats, row: NDArray[np.int64], demand: Ragged, rate: 
 
 def _rows_by(row: NDArray[np.int64], mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split rows by a mask of ops: (the new row of each op, one op of each new row)."""
-    _, first, inverse = np.unique(row * 2 + mask, return_index=True, return_inverse=True)
-    return inverse, first
+    first, rows = group_equal(row * 2 + mask)
+    return rows, first

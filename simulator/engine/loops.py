@@ -11,101 +11,14 @@ They return the number of ops that have ended; if it is less than the number of 
 """
 
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
 
+from .columns import Crowds, Links, Moment, Slots, Stack, Waits, Work
 from .compiled import column, drop_owners
 from .sharing import HELPERS as FILL_HELPERS
 from .sharing import TIE, fill
 
 _NEVER = float("inf")
-
-
-class Waits(NamedTuple):
-    """The ops `successors[first[i]:first[i + 1]]` wait for op i, in the order in which they are released.
-
-    `left[i]` is the number of ops for which op i still waits.
-    """
-
-    first: Any
-    successors: Any
-    left: Any
-
-
-class Work(NamedTuple):
-    """The work of each op. `remaining` is in seconds at full speed, at the time `since` when its `speed` last changed.
-
-    `cap` is the highest speed that interference on its ranks allows; `goal` is its speed from the end of this instant.
-    """
-
-    remaining: Any
-    since: Any
-    speed: Any
-    cap: Any
-    goal: Any
-    finish_at: Any
-
-
-class Links(NamedTuple):
-    """The rates that ops ask of links, by row, as columns of `sharing.fill`; `asked` is its scratch space.
-
-    `load` is the sum of the active ops' full-speed rates on each link. A link is full if this is above `limit`;
-    `full[0]` is the number of full links.
-    """
-
-    row: Any
-    start: Any
-    links: Any
-    rates: Any
-    capacity: Any
-    asked: Any
-    limit: Any
-    load: Any
-    full: Any
-
-
-class Crowds(NamedTuple):
-    """Which ops slow which. Op i counts in `cells[start[i]:start[i + 1]]`, one for each place (or rank) of the op.
-
-    `count[cell * classes + c]` is the number of active ops of class c, and `touched[cell]` the last instant in which
-    it changed. The active ops of a cell are a doubly linked list: entry k is op `ops[k]`, `head[cell]` is the first
-    entry, `next[k]` and `last[k]` are the entries after and before k, -1 for none. `capped[i]` is the last instant in
-    which the cap of op i was computed. Class c is disturbed by the classes `aggressor[k]`, k in
-    `pairs[c]:pairs[c + 1]`; beside n of their ops it keeps the share `power[k][n]` of its speed.
-    """
-
-    class_of: Any
-    start: Any
-    cells: Any
-    count: Any
-    touched: Any
-    ops: Any
-    head: Any
-    next: Any
-    last: Any
-    capped: Any
-    pairs: Any
-    aggressor: Any
-    power: Any
-    classes: int
-
-
-class Slots(NamedTuple):
-    """Op i takes a slot of each pool in `acquires[taken[i]:taken[i + 1]]` and gives back one of each in
-    `releases[given[i]:given[i + 1]]`.
-
-    `free[p]` is the number of free slots of pool p. The ops that wait for it are `queue[head[p]:tail[p]]`. `queued[i]`:
-    op i waits, in the queues of all its pools.
-    """
-
-    taken: Any
-    acquires: Any
-    given: Any
-    releases: Any
-    free: Any
-    queue: Any
-    head: Any
-    tail: Any
-    queued: Any
 
 
 def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, cause: Any) -> int:
@@ -133,8 +46,8 @@ def run_alone(waits: Waits, slots: Slots, delay: Any, start: Any, end: Any, caus
 
 
 def run_together(
-    waits: Waits, slots: Slots, delay: Any, is_flow: Any, work: Work, links: Links, crowds: Crowds, start: Any,
-    end: Any, cause: Any,
+    waits: Waits, slots: Slots, delay: Any, is_flow: Any, work: Work, links: Links, crowds: Crowds, moment: Moment,
+    start: Any, end: Any, cause: Any,
 ) -> int:  # fmt: skip
     """Run a Program: every op takes its delay, then flows work as fast as the other active ops allow.
 
@@ -142,46 +55,39 @@ def run_together(
     or ops end at the alarm. After the last event of an instant all speeds and the alarm (the next end) are set.
     Returns the number of ops that ended.
     """
-    waits, slots, work, links, crowds = drop_owners((waits, slots, work, links, crowds))
-    left = waits.left
-    heap = [(0.0, 0, 0)]
-    active, joining, due, begun = [0], [0], [0], column(len(left), 0)
-    fresh, stale, shared = [0], [0], [0]
+    waits, slots, work, links, crowds, moment = drop_owners((waits, slots, work, links, crowds, moment))
+    left, (joining, due, active, fresh, stale, _) = waits.left, moment
+    heap, begun = [(0.0, 0, 0)], column(len(left), 0)
     heap.clear()
-    active.clear()
-    joining.clear()
-    due.clear()
-    fresh.clear()
-    stale.clear()
-    shared.clear()
     now, alarm, alarm_at, alarm_sequence = 0.0, _NEVER, _NEVER, 0
     sequence = ended = instant = 0
     touched = moved = False
     for op in range(len(left)):
         if left[op] == 0 and _take(op, slots):
             if is_flow[op] and delay[op] == 0.0:
-                joining.append(op)
+                _push(op, joining)
             else:
                 heappush(heap, (delay[op], sequence, op))
                 sequence += 1
     while ended < len(left):
-        if joining:
-            for op in joining:
-                active.append(op)
-                fresh.append(op)
-                work.since[op] = now
+        if joining.size[0] > 0:
+            for k in range(joining.size[0]):
+                op = joining.items[k]
+                _push(work.seat[op], active)
+                _push(work.seat[op], fresh)
+                _sit(op, now, work)
                 _join(op, crowds)
                 moved |= _enter(op, 1, links, crowds, instant, stale)
-            joining.clear()
+            joining.size[0] = 0
             touched = True
-        if not due:
+        if due.size[0] == 0:
             of_heap = bool(heap) and (heap[0][0] < alarm or (heap[0][0] == alarm and heap[0][1] < alarm_sequence))
             following = heap[0][0] if of_heap else alarm
             if touched and following > now:
-                _settle(now, instant, moved, active, fresh, stale, shared, work, links, crowds)
+                _settle(now, instant, moved, moment, work, links, crowds)
                 soonest = _NEVER
-                for op in active:
-                    soonest = min(soonest, work.finish_at[op])
+                for k in range(active.size[0]):
+                    soonest = min(soonest, work.finish_at[active.items[k]])
                 if soonest != alarm_at:
                     alarm_at, alarm_sequence = soonest, sequence
                     alarm = now + (soonest - now) if soonest < _NEVER else _NEVER
@@ -195,17 +101,18 @@ def run_together(
             if of_heap:
                 op = heappop(heap)[2]
                 if is_flow[op]:
-                    joining.append(op)
+                    _push(op, joining)
                     continue
-                due.append(op)
+                _push(op, due)
             else:
-                for k in range(len(active) - 1, -1, -1):
-                    if work.finish_at[active[k]] <= alarm_at * TIE:
-                        due.append(active[k])
+                for k in range(active.size[0] - 1, -1, -1):
+                    if work.finish_at[active.items[k]] <= alarm_at * TIE:
+                        _push(work.op[active.items[k]], due)
                 alarm = alarm_at = _NEVER
-        op = due.pop()
+        due.size[0] -= 1
+        op = due.items[due.size[0]]
         if is_flow[op]:
-            active.remove(op)
+            _remove(work.seat[op], active)
             _leave(op, crowds)
             moved |= _enter(op, -1, links, crowds, instant, stale)
             touched = True
@@ -216,7 +123,7 @@ def run_together(
             start[after] = now
             cause[after] = op
             if is_flow[after] and delay[after] == 0.0:
-                joining.append(after)
+                _push(after, joining)
             else:
                 heappush(heap, (now + delay[after], sequence, after))
                 sequence += 1
@@ -292,6 +199,28 @@ def _give(op: int, slots: Slots, begun: Any) -> int:
     return many
 
 
+def _push(value: int, stack: Stack) -> None:
+    stack.items[stack.size[0]] = value
+    stack.size[0] += 1
+
+
+def _remove(value: int, stack: Stack) -> None:
+    """Remove a value that is there once; the others keep their order."""
+    items, at = stack.items, 0
+    while items[at] != value:
+        at += 1
+    stack.size[0] -= 1
+    for k in range(at, stack.size[0]):
+        items[k] = items[k + 1]
+
+
+def _sit(op: int, now: float, work: Work) -> None:
+    """Give an op that begins to work its seat. It has no speed until the end of this instant."""
+    seat = work.seat[op]
+    work.op[seat], work.remaining[seat], work.since[seat] = op, work.total[op], now
+    work.speed[seat], work.cap[seat], work.goal[seat], work.finish_at[seat] = 0.0, 1.0, 1.0, _NEVER
+
+
 def _join(op: int, crowds: Crowds) -> None:
     """Add an op to the active ops of its cells."""
     cells, head, behind, before = crowds.cells, crowds.head, crowds.next, crowds.last
@@ -314,7 +243,7 @@ def _leave(op: int, crowds: Crowds) -> None:
             before[behind[k]] = before[k]
 
 
-def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int, stale: Any) -> bool:
+def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int, stale: Stack) -> bool:
     """Count an op that begins to work (`step` 1) or stops (-1), and mark its cells as `stale`.
 
     Returns whether it crosses a link that was full before or is full now, so that other ops' speeds change.
@@ -332,51 +261,52 @@ def _enter(op: int, step: int, links: Links, crowds: Crowds, instant: int, stale
         crowds.count[cell * crowds.classes + crowds.class_of[op]] += step
         if crowds.touched[cell] != instant:
             crowds.touched[cell] = instant
-            stale.append(cell)
+            _push(cell, stale)
     return felt
 
 
-def _settle(
-    now: float, instant: int, moved: bool, active: Any, fresh: Any, stale: Any, shared: Any, work: Work, links: Links,
-    crowds: Crowds,
-) -> None:  # fmt: skip
+def _settle(now: float, instant: int, moved: bool, moment: Moment, work: Work, links: Links, crowds: Crowds) -> None:
     """Set the speeds of active ops from now on.
 
     They change only for ops that are `fresh`, whose cells are `stale`, or that share links now or did so until now.
-    `moved`: an op on a full link began or stopped.
+    `moved`: an op on a full link began or stopped. An op that sits where one that shared has left begins now, so that
+    its goal is its cap already.
     """
-    cap, goal = work.cap, work.goal
-    for cell in stale:
-        k = crowds.head[cell]
+    cap, goal, (_, _, active, fresh, stale, shared) = work.cap, work.goal, moment
+    for i in range(stale.size[0]):
+        k = crowds.head[stale.items[i]]
         while k >= 0:
             op = crowds.ops[k]
-            if crowds.capped[op] != instant:
-                crowds.capped[op] = instant
+            seat = work.seat[op]
+            if work.capped[seat] != instant:
+                work.capped[seat] = instant
                 own = _cap(op, crowds)
-                if own != cap[op]:
+                if own != cap[seat]:
                     moved |= _on_full_link(links.row[op], links)
-                    cap[op] = goal[op] = own
-                    fresh.append(op)
+                    cap[seat] = goal[seat] = own
+                    _push(seat, fresh)
             k = crowds.next[k]
-    if moved and (links.full[0] > 0 or len(shared) > 0):
-        for op in shared:
-            goal[op] = cap[op]
-            fresh.append(op)
-        _share(active, shared, cap, goal, links)
-        fresh.extend(shared)
-    for op in fresh:
-        if goal[op] != work.speed[op]:
-            _change_speed(op, now, work)
-    fresh.clear()
-    stale.clear()
+    if moved and (links.full[0] > 0 or shared.size[0] > 0):
+        for i in range(shared.size[0]):
+            seat = shared.items[i]
+            goal[seat] = cap[seat]
+            _push(seat, fresh)
+        _share(active, shared, work, links)
+        for i in range(shared.size[0]):
+            _push(shared.items[i], fresh)
+    for i in range(fresh.size[0]):
+        seat = fresh.items[i]
+        if goal[seat] != work.speed[seat]:
+            _change_speed(seat, now, work)
+    fresh.size[0] = stale.size[0] = 0
 
 
-def _change_speed(op: int, now: float, work: Work) -> None:
-    """Let an op run at its goal speed from now on."""
-    remaining, since, speed, _, goal, finish_at = work
-    remaining[op] -= speed[op] * (now - since[op])
-    since[op], speed[op] = now, goal[op]
-    finish_at[op] = now + max(remaining[op], 0.0) / goal[op] if goal[op] > 0.0 else _NEVER
+def _change_speed(seat: int, now: float, work: Work) -> None:
+    """Let the op at a seat run at its goal speed from now on."""
+    remaining, since, speed, goal = work.remaining, work.since, work.speed, work.goal
+    remaining[seat] -= speed[seat] * (now - since[seat])
+    since[seat], speed[seat] = now, goal[seat]
+    work.finish_at[seat] = now + max(remaining[seat], 0.0) / goal[seat] if goal[seat] > 0.0 else _NEVER
 
 
 def _cap(op: int, crowds: Crowds) -> float:
@@ -394,21 +324,22 @@ def _cap(op: int, crowds: Crowds) -> float:
     return slowest
 
 
-def _share(active: Any, shared: Any, cap: Any, goal: Any, links: Links) -> None:
-    """Share full links among the ops on them: set their goals, and list them in `shared`."""
+def _share(active: Stack, shared: Stack, work: Work, links: Links) -> None:
+    """Share full links among the ops on them: set their goals, and list their seats in `shared`."""
     n = len(links.row)
-    shared.clear()
+    shared.size[0] = 0
     if links.full[0] == 0:
         return
-    keys = [links.row[op] * n + op for op in active if _on_full_link(links.row[op], links)]
+    ops = [work.op[active.items[k]] for k in range(active.size[0])]
+    keys = [links.row[op] * n + op for op in ops if _on_full_link(links.row[op], links)]
     keys.sort()
     rows, caps, speeds = column(len(keys), 0), column(len(keys), 0.0), column(len(keys), 0.0)
     for f in range(len(keys)):
-        shared.append(keys[f] % n)
-        rows[f], caps[f] = keys[f] // n, cap[shared[f]]
+        _push(work.seat[keys[f] % n], shared)
+        rows[f], caps[f] = keys[f] // n, work.cap[shared.items[f]]
     fill(rows, links.start, links.links, links.rates, caps, links.capacity, links.asked, speeds)
     for f in range(len(keys)):
-        goal[shared[f]] = speeds[f]
+        work.goal[shared.items[f]] = speeds[f]
 
 
 def _on_full_link(row: int, links: Links) -> bool:
@@ -419,7 +350,7 @@ def _on_full_link(row: int, links: Links) -> bool:
 
 
 HELPERS = (
-    *FILL_HELPERS, fill, drop_owners, _append, _take, _give, _let_begin, _join, _leave, _enter, _settle, _change_speed,
-    _cap, _share, _on_full_link,
+    *FILL_HELPERS, fill, drop_owners, _append, _take, _give, _let_begin, _push, _remove, _sit, _join, _leave, _enter,
+    _settle, _change_speed, _cap, _share, _on_full_link,
 )  # fmt: skip
 """The functions that `run_alone` and `run_together` call, for numba."""

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from ..costs import Costs
 from ..program import Program, Ragged
 from ..timeline import Timeline
+from .columns import Crowds, Links, Moment, Slots, Stack, Waits, Work
 from .compiled import Function, compile_numba, pace
 from .disturbance import Disturbance, aggressors, powers
-from .loops import HELPERS, Crowds, Links, Slots, Waits, Work, run_alone, run_together
+from .loops import HELPERS, run_alone, run_together
 from .sharing import TIE
 from .waiting import who_waits
 
@@ -64,7 +65,8 @@ def _columns(program: Program, costs: Costs) -> tuple[Function, tuple[Any, ...],
         return run_alone, (waits, _slots(program), costs.latency_s + costs.work_s), 0
     delay = np.where(flows, costs.latency_s, costs.latency_s + costs.work_s)
     crowds = _crowds(program, costs, flows & disturbed)
-    columns = waits, _slots(program), delay, flows, _work(costs), _links(watched), crowds
+    moment = _moment(len(program.lanes), len(crowds.head))
+    columns = waits, _slots(program), delay, flows, _work(program, costs), _links(watched), crowds, moment
     return run_together, columns, int(crossed[flows].sum())
 
 
@@ -79,10 +81,16 @@ def _slots(program: Program) -> Slots:
     return Slots(*columns, free, queue, head, head.copy(), queued)
 
 
-def _work(costs: Costs) -> Work:
-    n = len(costs.work_s)
-    zeros, ones = np.zeros(n), np.ones(n)
-    return Work(costs.work_s.copy(), zeros, zeros.copy(), ones, ones.copy(), np.full(n, np.inf))
+def _work(program: Program, costs: Costs) -> Work:
+    seats = len(program.lanes)
+    seat, nobody = program.lanes_of.values[program.lanes_of.start[:-1]], np.full(seats, -1)
+    return Work(seat, costs.work_s, nobody, nobody.copy(), *np.zeros((6, seats)))
+
+
+def _moment(seats: int, cells: int) -> Moment:
+    """Empty Stacks with room for all that may be in them: a seat may be fresh for four reasons at once."""
+    room = Moment(joining=seats, due=seats + 1, active=seats + 1, fresh=4 * seats, stale=cells, shared=seats)
+    return Moment(*(Stack(np.zeros(most, np.int64), np.zeros(1, np.int64)) for most in room))
 
 
 def _links(costs: Costs) -> Links:
@@ -100,7 +108,7 @@ def _crowds(program: Program, costs: Costs, disturbed: NDArray[np.bool_]) -> Cro
     power = powers(costs.interference, len(program.lanes) + 1)
     count, touched = np.zeros(cells * len(costs.classes), np.int64), np.full(cells, -1)
     lists = op, np.full(cells, -1), np.full(len(cell), -1), np.full(len(cell), -1)
-    columns = costs.cost_class, start, cell, count, touched, *lists, np.full(len(program), -1)
+    columns = costs.cost_class, start, cell, count, touched, *lists
     return Crowds(*columns, pairs, aggressor, power, len(costs.classes))
 
 
@@ -118,7 +126,7 @@ def _cells(program: Program, ops: NDArray[np.bool_]) -> tuple[Ints, Ints, int]:
         at, of = parts.positions(cell)
         op, cell = op[of], parts.values[at]
     cells = max(int(cell.max(initial=-1)) + 1, 1)
-    pairs = np.sort(op * cells + cell)  # np.unique hashes first, which takes ten times as long
+    pairs = np.sort(op * cells + cell, kind="stable")  # mostly in order; np.unique takes a hundred times as long
     distinct = pairs[np.diff(pairs, prepend=-1) > 0]
     return distinct // cells, distinct % cells, cells
 

@@ -6,7 +6,7 @@ from .copies import Copy, add_copies
 from .join import join
 from .precedence import edges, may_overlap
 from .program import Access, Buffer, Lane, Place, Pool, Program
-from .ragged import Ragged
+from .ragged import Ragged, group_equal
 
 __all__ = [
     "Access",
@@ -20,6 +20,7 @@ __all__ = [
     "Ragged",
     "add_copies",
     "edges",
+    "group_equal",
     "join",
     "may_overlap",
     "validate",

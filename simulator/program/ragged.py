@@ -54,3 +54,18 @@ class Ragged:
         order = np.argsort(self.values, kind="stable")
         counts = np.bincount(self.values, minlength=rows)
         return Ragged(np.concatenate(([0], np.cumsum(counts))), self.row_of_value()[order])
+
+
+def group_equal(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group equal keys, which must be >= 0: (the first index of each group, the group of each index).
+
+    Groups are in ascending order of their keys. Where keys are small, a table of them takes less time than sorting.
+    """
+    if keys.max(initial=0) > 16 * len(keys):
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        return first, which
+    number = np.bincount(keys).astype(bool).cumsum() - 1
+    which = number[keys]
+    first = np.empty(which.max(initial=-1) + 1, np.int64)
+    first[which[::-1]] = np.arange(len(keys))[::-1]
+    return first, which

@@ -21,7 +21,7 @@ from ...costs.sheet import Prices
 from ...hardware import Cluster
 from ...insight import split_by_place
 from ...profile import Profile
-from ...program import Place, Program, Ragged
+from ...program import Place, Program, Ragged, group_equal
 from ...timeline import Timeline
 from .lower import Coarse
 from .lower.coarse import KIND, TRAFFIC, Actions, Moment, Part
@@ -186,8 +186,9 @@ class _Alone:
         place = self._place[self._exchanges]
         share = self.costs.uncontended_s[self._exchanges] / self._seconds[place]
         at, of = self.costs.demand.positions(self.costs.row[self._exchanges])
-        asked, own = np.unique(place[of] * links + self.costs.demand.values[at], return_inverse=True)
-        rate = np.bincount(own, self.costs.rate_bytes_per_s[at] * share[of], minlength=len(asked))
+        keys = place[of] * links + self.costs.demand.values[at]
+        first, own = group_equal(keys)
+        asked, rate = keys[first], np.bincount(own, self.costs.rate_bytes_per_s[at] * share[of], minlength=len(first))
         by_place = _rows(asked // links, asked % links, len(self.program.places))
         crossed = np.zeros(links, bool)
         crossed[self._crossed_by_messages()] = True
@@ -282,10 +283,11 @@ class _Alone:
     def _spent(self) -> list[list[tuple[int, float]]]:
         """For each distinct action: (row of demand, seconds of its exchanges with that row)."""
         ops, rows = np.flatnonzero(self._exchanges), len(self.costs.demand)
-        keys, which = np.unique(self._place[ops] * rows + self.costs.row[ops], return_inverse=True)
+        keys = self._place[ops] * rows + self.costs.row[ops]
+        first, which = group_equal(keys)
         seconds = np.bincount(which, (self._run.end_s - self._run.start_s)[ops])
         found: list[list[tuple[int, float]]] = [[] for _ in self.program.places]
-        for key, total in zip(keys.tolist(), seconds.tolist(), strict=True):
+        for key, total in zip(keys[first].tolist(), seconds.tolist(), strict=True):
             if total:
                 found[key // rows].append((key % rows, total))
         return found
@@ -302,9 +304,9 @@ def _beside(program: Program, costs: Costs) -> list[tuple[tuple[int, ...], int, 
     place = np.array([lane.place for lane in program.lanes], np.int64)[lanes.values]
     sizes = len(program.places), len(costs.demand), len(costs.classes)
     keys = np.ravel_multi_index((place[asks], costs.row[op][asks], costs.cost_class[op][asks]), sizes)
-    distinct, which = np.unique(keys, return_inverse=True)
+    first, which = group_equal(keys)
     seconds = np.bincount(which, costs.work_s[op][asks])
-    rows = zip(*(column.tolist() for column in np.unravel_index(distinct, sizes)), seconds.tolist(), strict=True)
+    rows = zip(*(column.tolist() for column in np.unravel_index(keys[first], sizes)), seconds.tolist(), strict=True)
     return [(program.places[at].ranks, row, of, total) for at, row, of, total in rows]
 
 

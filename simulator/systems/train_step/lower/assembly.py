@@ -352,7 +352,7 @@ def _joined(parts: Sequence[Ragged]) -> Ragged:
 def _grouped(row: Ints, value: Ints, rows: int) -> Ragged:
     """The values of each row in ascending order, as a Ragged; rows and values must be >= 0."""
     most = int(value.max(initial=0)) + 1
-    sorted_ = np.sort(row * most + value)
+    sorted_ = np.sort(row * most + value, kind="stable")  # quick where much is in order
     start = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows)))).astype(np.int64)
     return Ragged(start, sorted_ % most)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....program import Place, Program, Ragged, join
+from ....program import Place, Program, Ragged, group_equal, join
 from ....schedules.grid import FORWARD, KINDS
 from .assembly import ACTIONS, Assembly, Stamps
 from .cells import Cells, Placed
@@ -192,7 +192,7 @@ class _CoarseStep(Step):
         self._kernels, self._kernels_of, layers = super().pieces(cells)
         sharding = self.plan.sharding
         waits = (cells.opens[:, 0] | cells.opens[:, 1]) & bool(sharding.level and sharding.overlap_weights)
-        _, example, which = np.unique(self._kernels_of * 2 + waits, return_index=True, return_inverse=True)
+        example, which = group_equal(self._kernels_of * 2 + waits)
         self._cuts = [
             self._cut(cells, cell, self._waiting(cells, cell, int(layers[cell])) if waits[cell] else [])
             for cell in example.tolist()
@@ -211,16 +211,15 @@ class _CoarseStep(Step):
         """Number the distinct actions, all actions and their parts. Returns the number of each cell's first part."""
         stages = self.plan.grid.stages + 1
         seat = (cells.rank * stages + cells.columns[:, 0, 1] + 1) * stages + cells.columns[:, 1, 1] + 1
-        _, example, action = np.unique(
-            self._kernels_of * (int(seat.max()) + 1) + seat, return_index=True, return_inverse=True
-        )
+        example, action = group_equal(self._kernels_of * (int(seat.max()) + 1) + seat)
         alone, place = self._distinct(self._kernels_of[example], cells.rank[example])
         rank = cells.rank[example][alone]
         first_of = np.array(self.traffic.first)
         by = first_of[cells.rank[example]] - first_of[rank][place]
         program, began = self._alone([self._kernels[one] for one in self._kernels_of[example][alone]], rank.tolist())
-        uses, of_cell = np.unique(which * len(example) + action, return_inverse=True)
-        cut, own = np.divmod(uses, len(example))
+        uses = which * len(example) + action
+        first, of_cell = group_equal(uses)
+        cut, own = np.divmod(uses[first], len(example))
         parts, first_part = self._parts(cut, place[own], began)
         many = np.array([len(one.moments) + 1 for one in self._cuts])[cut]
         number = np.cumsum(many) - many
@@ -233,8 +232,7 @@ class _CoarseStep(Step):
         """Group actions with equal kernels at the same position of a period: (one of each group, group of each)."""
         first = np.array(self.traffic.first)[rank]
         at = first % self.plan.period if self.plan.period else first
-        _, alone, place = np.unique(kernels * (int(at.max()) + 1) + at, return_index=True, return_inverse=True)
-        return alone, place
+        return group_equal(kernels * (int(at.max()) + 1) + at)
 
     def _alone(self, pieces: Sequence[Piece], ranks: Sequence[int]) -> tuple[Program, list[int]]:
         """A Program with each distinct action once, at its own place, and the first op of each."""

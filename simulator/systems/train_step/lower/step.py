@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ....program import Place, Program
+from ....program import Place, Program, group_equal
 from ....schedules import Action
 from ....schedules.grid import KINDS
 from .actions import write_piece
@@ -102,8 +102,7 @@ class Step:
         flags = np.concatenate([cells.gathers, cells.reduces], axis=1).astype(int)
         columns = [*(kind + 1).T, *np.where(there, model, 0).T, apart - apart.min(initial=0), *flags.T]
         code = np.ravel_multi_index(columns, [int(column.max(initial=0)) + 1 for column in columns])
-        _, example, which = np.unique(code, return_index=True, return_inverse=True)
-        return example, which
+        return group_equal(code)
 
     @cached_property
     def _first_layer(self) -> Ints:
@@ -155,9 +154,9 @@ class Step:
         kind, stage, microbatch = cells.columns[cell, action].T
         ways, ranks = np.array([_way(name) == "forward" for name in KINDS]), self.plan.grid.ranks
         code = (cells.rank[cell] * 2 + ways[kind]) * ranks + target[cell, action]
-        channels, which = np.unique(code, return_inverse=True)
+        first, which = group_equal(code)
         rows, lanes = [], []
-        for channel in channels.tolist():
+        for channel in code[first].tolist():
             (rank, forward), to = divmod(channel // ranks, 2), channel % ranks
             row, on = self._channel(rank, "forward" if forward else "backward", to)
             rows.append(row)
