@@ -1,8 +1,7 @@
 """Collectives and messages: their time, and the bytes that they put on each link.
 
 An exchange is a `Collective`. An `Algorithm` prices it; a new algorithm is a file and a line of ALGORITHMS. `machines`
-describes the ranks' nodes, `networks` the network between nodes; `wires`, `rings` and `uplinks` find the links that
-bytes cross.
+describes the ranks' nodes, `networks` the network between nodes; `wires` and `rings` find the links that bytes cross.
 """
 
 from collections.abc import Mapping

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..profile import PROVENANCE, Estimate
 from .collective import Collective, Price, Stages
 from .machines import Machines
-from .uplinks import Uplinks
+from .networks import Uplinks
 from .wires import Sent, Wires, bytes_sent, inside_bytes
 
 _NOTHING = Price(0.0, 0.0, PROVENANCE.index("exact"))

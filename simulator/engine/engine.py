@@ -18,8 +18,7 @@ from ..timeline import Timeline
 from . import static
 from .disturbance import Disturbance
 from .flows import LATE, At, Flows
-from .pools import Pools
-from .waiting import DeadlockError, Waiting, describe
+from .waiting import DeadlockError, Pools, Waiting, describe
 
 Process = Callable[["Engine"], Generator[Event, Any, Any]]
 _NEVER = -1.0

@@ -2,10 +2,8 @@
 
 from .builder import ProgramBuilder
 from .check import validate
-from .copies import Copy, add_copies
-from .join import join
-from .precedence import edges, may_overlap
-from .program import Access, Buffer, Lane, Place, Pool, Program
+from .join import Copy, add_copies, join
+from .program import Access, Buffer, Lane, Place, Pool, Program, edges, may_overlap
 from .ragged import Ragged, group_equal
 
 __all__ = [

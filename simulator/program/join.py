@@ -1,9 +1,12 @@
 """Several Programs as one: each keeps its places, and a collective whose ranks lie in several of them is one op.
 
 Programs must agree on the collectives that they share: the n-th op of a kind over a group is the same op in each.
+
+A run may also add copies of ops to its Program, at the tail of their lanes (`add_copies`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import Any, overload
 
@@ -167,3 +170,53 @@ class _Names(Sequence[str]):
 
     def __hash__(self) -> int:
         return hash(len(self))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of op `like` on the same lanes, after the ops `after`."""
+
+    like: int
+    after: tuple[int, ...]
+    name: str
+
+
+def add_copies(program: Program, copies: Sequence[Copy]) -> Program:
+    """The Program with copies appended, numbered after its own ops in their order."""
+    if not copies:
+        return program
+    like = np.array([copy.like for copy in copies], np.int64)
+    numbers = np.concatenate([np.arange(len(program)), like])
+    return replace(
+        program,
+        names=(*program.names, *(copy.name for copy in copies)),
+        kind=program.kind[numbers],
+        bytes=program.bytes[numbers],
+        dtype=program.dtype[numbers],
+        group=program.group[numbers],
+        root=program.root[numbers],
+        shape=_appended(program.shape, like),
+        accesses=_appended(program.accesses, like),
+        acquires=_appended(program.acquires, like),
+        releases=_appended(program.releases, like),
+        deps=Ragged.build([*program.deps, *(copy.after for copy in copies)]),
+        order=_extended(program, like),
+        tags=_tags(program.tags, numbers),
+    )
+
+
+def _appended(rows: Ragged, like: NDArray[np.int64]) -> Ragged:
+    return Ragged.build([*rows, *(rows[row] for row in like)])
+
+
+def _extended(program: Program, like: NDArray[np.int64]) -> Ragged:
+    """Every copy at the tail of the lanes of its original."""
+    orders = [order.tolist() for order in program.order]
+    for number, original in enumerate(like, start=len(program)):
+        for lane in program.lanes_of[original].tolist():
+            orders[lane].append(number)
+    return Ragged.build(orders)
+
+
+def _tags(tags: Mapping[str, NDArray[np.int64]], numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    return {name: values[numbers] for name, values in tags.items()}

@@ -4,16 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .dualpipe import dualpipe
-from .dualpipe_v import dualpipe_v
-from .gpipe import gpipe
+from .dualpipe import dualpipe, dualpipe_v
 from .grid import Grid
 from .interleaved import interleaved
-from .one_f_one_b import one_f_one_b
-from .v_half import v_half
-from .v_min import v_min
-from .zb_h1 import zb_h1
-from .zb_h2 import zb_h2
+from .one_f_one_b import gpipe, one_f_one_b
+from .stable import v_half, v_min
+from .zb_h import zb_h1, zb_h2
 from .zb_v import zb_v
 
 

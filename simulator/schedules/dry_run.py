@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from .check import walk
 from .grid import BACKWARD, FORWARD, WEIGHT, Action, Cell, Grid, Row, needs
-from .order import walk
 
 Seconds = Mapping[str, float] | Callable[[Action], float]
 PairSeconds = Callable[[Action, Action], float]

@@ -13,6 +13,10 @@ other (I is a backward whose W waits in a queue, W the head of that queue):
     8  (q+1)      x [W]
 
 Rank r holds stages r and p-1-r, so parameters exist twice. Needs n >= 2h.
+
+DualPipeV, "cut in half" (hackmd.io/@ufotalent/r1lVXsa9Jg), is DualPipe's lower half of ranks alone: what the upper half
+does for the other direction, rank r does for its second chunk. The table holds with h = p, q = r, n = m, direction 0 =
+stage r and direction 1 = stage 2p-1-r of the same micro-batches. No parameter exists twice. Needs m >= 2p.
 """
 
 from collections.abc import Iterator
@@ -67,3 +71,12 @@ def _action(
 ) -> Action:
     kind, way = text[0], int(text[1])
     return Action(directions[way][0], kind, next(numbers[FORWARD if kind == FORWARD else BACKWARD, way]))
+
+
+def dualpipe_v(pipeline_ranks: int, microbatches: int) -> Grid:
+    """Each rank holds stages r and 2p-1-r."""
+    rows = tuple(
+        row(pipeline_ranks, rank, microbatches, ((rank, 0), (2 * pipeline_ranks - 1 - rank, 0)))
+        for rank in range(pipeline_ranks)
+    )
+    return Grid("dualpipe-v", rows, 2 * pipeline_ranks, microbatches)

@@ -10,6 +10,12 @@ stay empty; there a greedy shift to the left fills them, never above the peak me
 
 The same order as `megatron/core/pipeline_parallel/zerobubble/scheduler/zbv_greedy.py` of
 sail-sg/zero-bubble-pipeline-parallelism; only if m is so small that nothing is stable, all is head or tail here.
+
+             first slots of F0, F1, I1, I0 on rank r        c, so that no two meet
+    V-Half   2r, 3p-r-2, 3p+c+2r-1, 6p+c-r-2                3 if p is even, else 0
+    V-Min    r, 2p-r-1, 2p+c+r, 4p+c-r-1                    2 if p is divisible by 3, else 0
+
+V-Half takes about half of 1F1B's activations and half of its bubble, V-Min a third and two thirds.
 """
 
 from collections.abc import Callable, Sequence
@@ -134,3 +140,17 @@ def _row(rank: int, slots: Slots, ranks: int) -> list[Action]:
     inputs = [at[slot] for slot in sorted(slots[I1] + slots[I0])]
     at |= {slot: action._replace(kind=WEIGHT) for slot, action in zip(slots[W], inputs, strict=True)}
     return [at[slot] for slot in sorted(at)]
+
+
+def v_half(pipeline_ranks: int, microbatches: int) -> Grid:
+    """The stable pattern above, pressed together (see `stable`)."""
+    p, c = pipeline_ranks, 0 if pipeline_ranks % 2 else 3
+    pattern = [(2 * r, 3 * p - r - 2, 3 * p + c + 2 * r - 1, 6 * p + c - r - 2) for r in range(p)]
+    return unroll("v-half", pattern, microbatches)
+
+
+def v_min(pipeline_ranks: int, microbatches: int) -> Grid:
+    """The stable pattern above, pressed together (see `stable`)."""
+    p, c = pipeline_ranks, 0 if pipeline_ranks % 3 else 2
+    pattern = [(r, 2 * p - r - 1, 2 * p + c + r, 4 * p + c - r - 1) for r in range(p)]
+    return unroll("v-min", pattern, microbatches)

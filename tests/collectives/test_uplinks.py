@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.collectives.uplinks import Uplinks
+from runcast.simulator.collectives.networks import Uplinks
 from runcast.simulator.hardware import cluster
 from runcast.simulator.scenario import change, check_train
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Place, Program
-from runcast.simulator.systems.train_step.lower.actions import write_piece
 from runcast.simulator.systems.train_step.lower.assembly import Assembly
 from runcast.simulator.systems.train_step.lower.held import Holdings
 from runcast.simulator.systems.train_step.lower.piece import Tables
 from runcast.simulator.systems.train_step.lower.script import Pass
+from runcast.simulator.systems.train_step.lower.step import write_piece
 
 from ..examples import examples
 from .steps import DENSE, LAYERS, MOE, costs, labels, makespan, ops, program, resolved, run, seconds

@@ -32,12 +32,12 @@ from ...schedules import SCHEDULES, Action, Grid
 from ...schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
 from ...schedules.interleaved import warmup
 from ...systems.train_step.lower import Again, Stage, TrainPlan
-from ...systems.train_step.lower.actions import write_piece
 from ...systems.train_step.lower.assembly import Assembly
 from ...systems.train_step.lower.held import Holdings
 from ...systems.train_step.lower.kept import resident_bytes
 from ...systems.train_step.lower.piece import COMPUTE, HOST, Piece, Tables
 from ...systems.train_step.lower.script import Fragments, Pass
+from ...systems.train_step.lower.step import write_piece
 from ...systems.train_step.memory import static_bytes
 from ...systems.train_step.prices import profile_of_layout
 from ...systems.train_step.resolve import ResolvedTrain

@@ -1,4 +1,4 @@
-"""Data-parallel replicas on unequal machines: classes of equal replicas, and the micro-batches of each class.
+"""How work is split: layers over stages, and micro-batches over data-parallel replicas on unequal machines.
 
 A replica is the set of ranks at one position along dp. Replicas on equal machines act alike and are simulated once.
 Replicas on other machines have separate places in the Program, and meet the others in their common exchanges.
@@ -10,10 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.errors import UserError, fault
 from ...costs import COMPUTE, Costs
 from ...hardware import Cluster
+from ...models import ModelSpec
 from ...program import Program
 from ...program.parallel import ParallelDims
+from .lower import Stage
+from .scenario import TrainScenario
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -140,3 +144,38 @@ def note_on(
         told = f"{len(of)} from dp {of[0]} on {devices}" + f", slow by {slow:g}," * (slow > 1)
         parts.append(f"{told} take {count} micro-batches")
     return f"replicas on unequal machines: {'; '.join(parts)}"
+
+
+def split_layers(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> tuple[Stage, ...]:
+    """The layers of each stage in model order: as given, else even with fuller first stages; MTP layers on the last.
+
+    Raises:
+        UserError: the given layers do not sum to the model's, or there are more stages than layers.
+    """
+    given, layers = scenario.parallel.layers, spec.num_hidden_layers
+    counts = _even(scenario, spec, stages, where) if given is None else list(given)
+    if len(counts) != stages or sum(counts) != layers:
+        raise UserError(fault(where, "parallel.layers", list(counts), f"{stages} numbers that sum to {layers}"))
+    if (again := scenario.recompute.layers) is not None and again > max(counts):
+        raise UserError(fault(where, "recompute.layers", again, f"a chunk has at most {max(counts)}"))
+    mtp = tuple(range(layers, layers + spec.num_nextn_predict_layers * scenario.model.mtp))
+    found, first = [], 0
+    for i, count in enumerate(counts):
+        last = i == stages - 1
+        found.append(Stage(tuple(range(first, first + count)), i == 0, last, mtp if last else ()))
+        first += count
+    return tuple(found)
+
+
+def _even(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> list[int]:
+    """Split layers as evenly as possible; with `embedding_as_layer` the first and last stage have one layer less."""
+    layers, extra = spec.num_hidden_layers, 2 * scenario.parallel.embedding_as_layer
+    if layers + extra < stages:
+        vpp, pp = scenario.schedule.vpp, scenario.parallel.pp
+        key, value = ("parallel.pp", pp) if vpp is None else ("schedule.vpp", vpp)
+        allowed = f"{stages} stages; at most {layers + extra} for the layers of {spec.name}"
+        raise UserError(fault(where, key, value, allowed))
+    counts = [(layers + extra) // stages + (i < (layers + extra) % stages) for i in range(stages)]
+    if extra:
+        counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
+    return counts

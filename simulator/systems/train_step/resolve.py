@@ -28,10 +28,9 @@ from ..tables import FOR_PEOPLE
 from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run
 from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
 from .prices import price, price_coarse
-from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share
+from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share, split_layers
 from .routing import expert_islands, load_of, rank_share, remote_share
 from .scenario import TrainScenario
-from .stages import split_layers
 
 Floats = NDArray[np.float64]
 _BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}

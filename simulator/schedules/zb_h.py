@@ -2,6 +2,10 @@
 
 1F1B with the backward in two: a weight gradient has no one waiting for it, so W(k) comes as late as I(k+r), where it
 fills the gap of the cool-down, and memory stays that of 1F1B's first rank.
+
+ZB-H2, ZB2P, has twice the warm-up, w = min(2(p-r-1), m), and W(k) after I(k+2r). No rank idles between its first and
+last action if F = I = W, for 2p-1 activations. The ranks start staggered, so the optimizer must not wait for all of
+them if one step is to gain from the next.
 """
 
 from .grid import FORWARD, INPUT, WEIGHT, Action, Grid, Row
@@ -31,3 +35,8 @@ def _row(stage: int, ahead: int, delay: int, microbatches: int) -> Row:
             row.append(Action(stage, WEIGHT, k - delay))
     row += [Action(stage, WEIGHT, k) for k in range(max(microbatches - delay, 0), microbatches)]
     return tuple((action,) for action in row)
+
+
+def zb_h2(pipeline_ranks: int, microbatches: int) -> Grid:
+    """Warm-up 2(p-r-1); W(k) after I(k+2r)."""
+    return zero_bubble("zb-h2", pipeline_ranks, microbatches, depth=2)

@@ -1,0 +1,154 @@
+"""Where the time of a Timeline goes: along its critical path, on each rank of a training step, and for overlap.
+
+The engine records for each op the op whose end let it start, so the path is followed, not guessed: from the op that
+ends last back to time zero its spans touch each other and sum to the makespan.
+
+An op alone takes `uncontended_s`. Kernels slow down beside exchanges on their GPU; exchanges and copies beside kernels,
+and where they share a link with others. What overlaps is not free: `slowed_s` is its price.
+
+On a rank of a training step (`split_by_place`) time adds up without remainder. Its compute lane is busy with kernels of
+a phase, or idle until something ends; then the gap is named after that: an exchange of an axis, a stage elsewhere
+(`pipeline`), the host.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.op_kinds import COPY, kinds_of_form
+from ..costs import BUSY, EXCHANGES, PHASES, Costs, phase_of_lane, phase_of_op
+from ..costs.phases import COMPUTE
+from ..profile import PROVENANCE
+from ..program import Program
+from ..timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class CriticalPath:
+    """The ops on the path in the order of time, and the seconds that each one holds up the end."""
+
+    ops: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+
+
+def critical_path(timeline: Timeline, since_s: float = 0.0) -> CriticalPath:
+    """The path from the op that ends last back to `since_s`."""
+    ops: list[int] = []
+    op = int(timeline.end_s.argmax()) if len(timeline.end_s) else -1
+    while op >= 0 and timeline.end_s[op] > since_s:
+        ops.append(op)
+        op = int(timeline.cause[op])
+    path = np.array(ops[::-1], np.int64)
+    return CriticalPath(path, timeline.end_s[path] - np.maximum(timeline.start_s[path], since_s))
+
+
+def sum_by_group(path: CriticalPath, group: NDArray[np.int64], names: tuple[str, ...]) -> dict[str, float]:
+    """Seconds of the path per group of ops; `group[op]` indexes `names`; largest first, empty ones left out."""
+    seconds = np.bincount(group[path.ops], path.seconds, minlength=len(names))
+    order = np.argsort(-seconds, kind="stable")
+    return {names[i]: float(seconds[i]) for i in order if seconds[i] > 0}
+
+
+def provenance(path: CriticalPath, costs: Costs) -> dict[str, float]:
+    """The share of the path's time by provenance of its numbers."""
+    seconds = sum_by_group(path, costs.provenance, PROVENANCE)
+    total = sum(seconds.values())
+    return {name: value / total for name, value in seconds.items()} if total else {}
+
+
+_LEAST, _SHOWN = 0.01, 0.0005
+"""Shares of a total from which on the report says so, and names a part."""
+
+SLOWED: Mapping[str, str] = {
+    "kernels": "kernels beside exchanges and copies",
+    "exchanges": "exchanges beside kernels, or beside others on the same link",
+    "copies": "copies beside kernels, or beside others on the same link",
+}
+"""What takes longer, and beside what."""
+
+
+def slowed_s(path: CriticalPath, program: Program, costs: Costs) -> dict[str, float]:
+    """Seconds that ops of a whole critical path take longer than alone, by what they are (SLOWED)."""
+    longer = np.maximum(path.seconds - costs.uncontended_s[path.ops], 0.0)
+    exchange, copy = program.is_kind(*EXCHANGES)[path.ops], program.is_kind(*kinds_of_form(COPY))[path.ops]
+    parts = {"kernels": ~exchange & ~copy, "exchanges": exchange, "copies": copy}
+    return {name: float(longer[of].sum()) for name, of in parts.items()}
+
+
+def slowed_lines(slowed: Mapping[str, float], total_s: float) -> Iterator[str]:
+    """A note on the slowdowns as shares of the total; none if they are below 1 % together."""
+    share = sum(slowed.values()) / max(total_s, 1e-30)
+    if share < _LEAST:
+        return
+    parts = (f"{SLOWED[name]} ({seconds / total_s:.1%})" for name, seconds in slowed.items()
+             if seconds >= _SHOWN * total_s)  # fmt: skip
+    yield (
+        f"ops on the critical path take {share:.1%} of the step longer because of what runs beside them: "
+        f"{', '.join(parts)}"
+    )
+
+
+Floats = NDArray[np.float64]
+
+
+def path_by_phase(path: CriticalPath, program: Program, mix: Floats | None = None) -> Floats:
+    """Seconds of a critical path by phase; whole actions by their `mix` (shape [actions, phases]), if that is known."""
+    return _by_phase(program, phase_of_op(program), path.ops, path.seconds, mix)
+
+
+def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Floats | None = None) -> Floats:
+    """Seconds by place and phase, shape [places, phases]; the sum over phases is `until_s` (default: the makespan)."""
+    program, phase = timeline.program, phase_of_op(timeline.program)
+    until = np.full(len(program.places), timeline.makespan_s) if until_s is None else until_s
+    found = np.zeros((len(program.places), len(PHASES)))
+    others = _other_lanes(program)
+    for lane, at in enumerate(program.lanes):
+        if at.name != COMPUTE:
+            continue
+        ops = program.order[lane]
+        start, end = timeline.start_s[ops], timeline.end_s[ops]
+        gap = start - np.concatenate(([0.0], end[:-1]))
+        found[at.place] += _by_phase(program, phase, ops, end - start, mix)
+        found[at.place] += np.bincount(_waited_for(timeline, phase, ops), gap, minlength=len(PHASES))
+        behind = until[at.place] - (end[-1] if len(end) else 0.0)
+        found[at.place, PHASES.index(_trailing(timeline, others[at.place], until[at.place]))] += behind
+    return found
+
+
+def _by_phase(
+    program: Program, phase: NDArray[np.int64], ops: NDArray[np.int64], seconds: Floats, mix: Floats | None
+) -> Floats:
+    if mix is None:
+        return np.bincount(phase[ops], seconds, minlength=len(PHASES)).astype(np.float64)
+    whole = phase[ops] == PHASES.index("coarse")
+    action = program.shape.values[program.shape.start[ops[whole]]]
+    found = np.bincount(phase[ops[~whole]], seconds[~whole], minlength=len(PHASES))
+    mixed: Floats = found + seconds[whole] @ mix[action]
+    return mixed
+
+
+def _waited_for(timeline: Timeline, phase: NDArray[np.int64], ops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The phase of what each op was let go by; compute elsewhere is a stage of the pipeline."""
+    cause = timeline.cause[ops]
+    waited = phase[cause]
+    waited[(cause < 0) | (waited < len(BUSY))] = PHASES.index("pipeline")
+    return waited
+
+
+def _other_lanes(program: Program) -> list[list[int]]:
+    """For each place its lanes except the lane of kernels."""
+    found: list[list[int]] = [[] for _ in program.places]
+    for lane, at in enumerate(program.lanes):
+        if at.name != COMPUTE:
+            found[at.place].append(lane)
+    return found
+
+
+def _trailing(timeline: Timeline, lanes: Sequence[int], until_s: float) -> str:
+    """What a rank waits for after its last kernel: the gather of its own weights, or other stages."""
+    program = timeline.program
+    late = [(timeline.end_s[program.order[lane][-1]], lane) for lane in lanes if len(program.order[lane])]
+    end, lane = max(late, default=(0.0, -1))
+    return phase_of_lane(program.lanes[lane].name) if end >= until_s else "pipeline"
