@@ -4,6 +4,8 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+# Slow tests wait for other processes half of the time.
+SLOW_WORKERS ?= $(shell expr $(WORKERS) + 1)
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
@@ -26,7 +28,7 @@ test: $(VENV)/.test  ## all tests but the slow ones and the benchmarks: 4 minute
 slow: slow-together slow-alone  ## the slow tests, and every example of the properties: 12 minutes
 
 slow-together: $(VENV)/.test
-	RUNCAST_EVERY_EXAMPLE=1 $(PY) -m pytest -m "(slow or hypothesis) and not alone" -n $(WORKERS) --dist loadfile --durations 10
+	RUNCAST_EVERY_EXAMPLE=1 $(PY) -m pytest -m "(slow or hypothesis) and not alone" -n $(SLOW_WORKERS) --dist worksteal --durations 10
 
 slow-alone: $(VENV)/.test
 	$(PY) -m pytest -m alone
