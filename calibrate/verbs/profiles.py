@@ -169,6 +169,27 @@ def stacks(
 
 
 @calibrate.command()
+def runs(
+    rows: Annotated[
+        Path, typer.Argument(metavar="RUNS", help="Your training steps, columns as docs/own-runs.md says.")
+    ],
+    base: Annotated[str, typer.Option(help="The stack that is most like your software, by name or file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The stack file to write (.toml).")],
+) -> None:
+    """Learn from measured training steps of your own, and write what they say as a software stack."""
+    from ...simulator.base.files import to_toml, write_atomic
+    from ..fitting.runs import learn_runs
+
+    if out.suffix != ".toml":
+        raise UserError(fault("", "--out", str(out), "a file that ends in .toml"))
+    found = learn_runs(rows, base)
+    write_atomic(str(out), to_toml(found.stack(out.stem)).encode())
+    for line in found.lines():
+        typer.echo(line)
+    typer.echo(f"wrote {out}")
+
+
+@calibrate.command()
 def errors(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
     rows: Annotated[Path | None, typer.Option(help="Table of training steps; default: the shipped ledger.")] = None,

@@ -1,15 +1,16 @@
 """Profiles and stacks as files: what a file may say, read with every fault named, and models written the same way."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from ..base.errors import UserError, did_you_mean, fault, hint
 from ..base.schema import Section, count, number, one_of, validate
 from ..hardware import Limits, networks
 from .forms import CostClass, cost_class, known_classes
 from .model import Entry, Errors, Model, Ratio, Stated
+from .parameters import FACTORS
 
 SCHEMA = 2
 """Version of the file form; it changes when an older file could be misread."""
@@ -33,6 +34,20 @@ def _without_cluster(limits: Any) -> Any:
     return {key: x for key, x in limits.items() if key != "cluster"} if isinstance(limits, Mapping) else limits
 
 
+class _Covariance(Section):
+    """What runs of one's own leave open of the times of phases, on a device: root @ root.T of their logarithms."""
+
+    profile: str
+    of: tuple[Annotated[str, one_of(lambda: FACTORS)], ...]
+    root: tuple[tuple[Annotated[float, number(-9, 9)], ...], ...]
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        if [len(row) for row in self.root] != [len(self.of)] * len(self.of):
+            raise ValueError(f"expected {len(self.of)} rows of as many numbers, one for each phase in `of`")
+        return self
+
+
 class ProfileFile(Section):
     """The schema of a profile or stack file; everything else comes from its `base`."""
 
@@ -51,6 +66,7 @@ class ProfileFile(Section):
     parameters: dict[str, Any] = Field({})
     models: dict[str, _Variants] = Field({})
     defaults: dict[str, Any] = Field({})
+    covariance: _Covariance | None = None
 
 
 def write_limits(limits: Limits, cluster: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .profile import Models, Profile
 SIBLING_WIDER = 0.1
 """A profile that is carried over from a device of its generation is no wider (docs/profiles.md, borrowed models)."""
 
-_ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider", "network")
+_ABOUT = ("date", "source", "command", "samples", "environment", "base", "wider", "network", "covariance")
 
 
 def load_profile(name: str, where: str = "profile", *, fitted: bool = True) -> Profile:

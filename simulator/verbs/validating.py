@@ -1,5 +1,6 @@
 """`runcast validate`: predictions beside measurements."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,9 @@ def validate(
     ] = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile by name or file; default: the shipped one of each row's device.")
+    ] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="train_step: one software stack for all rows, by name or file.")
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows with predictions beside them.")] = None,
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
@@ -50,10 +54,12 @@ def validate(
         raise UserError(f"--profile: does not go with --kind {kind}: each row's device has its own")
     if against is not None and kind != "train_step":
         raise UserError("--against: goes with --kind train_step only")
+    if stack is not None and kind != "train_step":
+        raise UserError("--stack: goes with --kind train_step only")
     if tolerance is not None and against is None:
         raise UserError("--tolerance: goes with --against only")
     if kind in _LEDGERS:
-        found = _read_ledger(kind, rows, against, tolerance)
+        found = _read_ledger(kind, rows, against, tolerance, stack)
     else:
         found = _validate(kind, rows, profile, csv is not None)
     text = json_text(found.to_json())
@@ -70,14 +76,14 @@ def validate(
 _LEDGERS = ("weight_update", "train_step")
 
 
-def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: str | None) -> Any:
+def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: str | None, stack: str | None) -> Any:
     """The ledger, or how it compares with predictions that were written earlier."""
     from ..answers.validate import read_ledger, read_step_ledger
     from ..answers.validate.steps.gate import TOLERANCE, Comparison, read_gate
     from .progress import show_progress
 
     gate = None if against is None else read_gate(against, tolerance or TOLERANCE)  # before minutes of predicting
-    read = read_ledger if kind == "weight_update" else read_step_ledger
+    read = read_ledger if kind == "weight_update" else partial(read_step_ledger, stack=stack)
     with show_progress("rows predicted", lines=False) as show:
         ledger: Any = read(rows, watch=lambda done, total: show("", done, total, ""))
     return ledger if gate is None else Comparison(gate, ledger)

@@ -10,7 +10,7 @@ from .run import run_rows
 
 _COLUMNS = ("phase", "mean over ranks", "share", "critical path", "what")
 _ROOMY = 0.95  # a driver keeps some of what data sheets say, and allocators fail before the last byte
-_MEANING = {
+MEANING = {
     "gemm": "dense products",
     "attention": "attention kernels",
     "experts": "products of experts",
@@ -60,7 +60,7 @@ def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     )
     yield from run_rows(report.run) if report.run is not None else ()
     share = report.exposed[report.bound_by] / report.step_time_s
-    yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({_MEANING[report.bound_by]})"
+    yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({MEANING[report.bound_by]})"
 
 
 def _memory(report: TrainReport) -> str:
@@ -82,7 +82,7 @@ def _phases(report: TrainReport) -> list[tuple[str, ...]]:
         exposed = report.exposed.get(name, 0.0)
         if seconds or exposed:
             share = f"{seconds / report.step_time_s:.1%}"
-            rows.append((name, format_seconds(seconds), share, format_seconds(exposed), _MEANING[name]))
+            rows.append((name, format_seconds(seconds), share, format_seconds(exposed), MEANING[name]))
     return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", "from start to end")]
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from .... import engine
 from ....base.files import read_toml
 from ....insight import critical_path, path_by_phase
-from ....profile import stack_names
+from ....profile import load_stack, stack_names
 from ....scenario import check_train
-from ....systems.train_step.errors import step_errors
+from ....systems.train_step.errors import chain_of, step_errors
 from ....systems.train_step.memory import rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....uncertainty import path_interval
@@ -107,17 +107,32 @@ class StepCase(Case):
         return dict(zip(PREDICTED, (answer.seconds, answer.low_s, answer.high_s, counted / 2**30), strict=True))
 
 
-def read_cases(path: Path) -> list[StepCase]:
-    """The rows of a file; a UserError if it cannot be read, holds no rows, lacks a column, or names a row twice."""
-    rows = read_cells(path, REQUIRED, "those of data/validation/training.csv")
-    return [_case(read_words(), line, where, cells) for line, where, cells in rows]
+def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
+    """The rows of a file, on the software that each names, or all on one `stack` (a shipped one, or a file).
+
+    Raises:
+        UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice; or no such stack.
+    """
+    required = [column for column in REQUIRED if stack is None or column != "framework"]
+    rows = read_cells(path, required, "those of data/validation/training.csv")
+    software = None if stack is None else _software_like(read_words(), stack)
+    return [_case(read_words(), line, where, cells, software) for line, where, cells in rows]
 
 
-def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> StepCase:
+def _software_like(words: Mapping[str, Any], stack: str) -> dict[str, Any]:
+    """The entry for software that rests on a stack, without the cluster that this entry's own rows ran on."""
+    chain = [link.of for link in chain_of(load_stack, stack, "--stack")]
+    known = {entry["stack"]: entry for entry in reversed(words["software"])}
+    found: dict[str, Any] = next((known[of] for of in chain if of in known), {})
+    file = str(Path(stack).resolve()) if stack.endswith((".toml", ".json")) else stack
+    return {key: value for key, value in found.items() if key != "cluster"} | {"stack": file}
+
+
+def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, software: dict[str, Any] | None) -> StepCase:
     cells = Cells({**cells, **words["said"].get(cells.get("id", ""), {})})
     try:
         cells.time("iter_time_s")
-        scenario, assumed = _scenario(words, cells)
+        scenario, assumed = _scenario(words, cells, _software_of(words, cells) if software is None else software)
     except CellError as error:
         return StepCase(line, cells, None, str(error), where)
     return StepCase(line, cells, scenario, "", where, assumed)
@@ -138,8 +153,10 @@ def _software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
     raise CellError(f"framework = {framework!r}: expected {known}, or a stack")
 
 
-def _scenario(words: Mapping[str, Any], cells: Cells) -> tuple[dict[str, Any], tuple[str, ...]]:
-    software, gpu = _software_of(words, cells), cells.text("gpu")
+def _scenario(
+    words: Mapping[str, Any], cells: Cells, software: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    gpu = cells.text("gpu")
     if gpu not in words["gpu"]:
         raise CellError(f"gpu = {gpu!r}: expected one of {', '.join(words['gpu'])}")
     known = words["gpu"][gpu]

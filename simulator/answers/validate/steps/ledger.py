@@ -117,13 +117,15 @@ class StepLedger(Ledger):
         yield from (f"not predicted: {reason}" for reason in self.why_not(f"{self.path}:"))
 
 
-def read_step_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> StepLedger:
+def read_step_ledger(
+    path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None, stack: str | None = None
+) -> StepLedger:
     """Predict the rows of a file of training steps (default: the one that ships); `watch` hears how many are done.
 
-    A UserError if the file cannot be read, or lacks a column.
+    All of them on one `stack`, if one is named. A UserError if the file cannot be read, or lacks a column.
     """
     path = path or shipped_table()
-    cases = read_cases(path)
+    cases = read_cases(path, stack)
     return _ledger(path, cases, predict_cases(cases, runner, watch))
 
 

@@ -1,0 +1,249 @@
+"""What a few measured training steps of one's own say of a software stack: how much longer each phase takes there.
+
+A step is the sum of its critical path by phase, s_p seconds as predicted with a base stack. On one's own machine and
+software each phase takes exp(u_p) as long. The prior of u is what the shipped fit does not know of the base stack and
+the device (its covariance between phases), and how far software is from its like (`Fit.apart`): one's own site is
+another than those of the fit. A measured step is off by the distance of a configuration from its stack (`Fit.floor`)
+and by run to run, with the tails of Student's t, so that a run which contradicts the others counts little. The maximum
+a posteriori comes from Gauss-Newton steps. Between two simulations of all runs a step is taken as the sum of its
+phases; the next simulation corrects what is wrong with that.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import exp, hypot, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...simulator.answers.validate.steps import Answer, StepCase, read_cases
+from ...simulator.base.errors import UserError, fault
+from ...simulator.base.units import format_seconds
+from ...simulator.costs import PHASES
+from ...simulator.profile import FACTORS, Profile, load_stack
+from ...simulator.systems.train_step.errors import phase_covariance
+from ...simulator.systems.train_step.text import MEANING
+from ...simulator.uncertainty import Fit, shipped_fit
+from .ledger import student_weights
+from .owners import entry
+
+Floats = NDArray[np.float64]
+
+LEAST_SHARE = 0.01
+"""A phase that takes less of every run is left as it is."""
+
+MOST_OFF = 8.0
+"""A run this many times as long or short as predicted is a slip of the table, not a matter of calibration."""
+
+_TURNS = 20
+_SIMULATIONS = 2
+_STRANGE = 2.5
+"""Standard deviations from what the other runs predict, from which a run is said to disagree with them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What runs say of ln(factor) by phase: the most likely values, and their covariance, both over PHASES."""
+
+    u: Floats
+    covariance: Floats
+
+    def share(self, phase_s: Floats) -> tuple[Floats, Floats]:
+        """Of steps with these seconds by phase at u = 0: (seconds, shares of phases), shapes [runs], [runs, phases]."""
+        seconds = phase_s * np.exp(self.u)
+        return seconds.sum(axis=1), seconds / seconds.sum(axis=1, keepdims=True)
+
+
+def learn(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
+    """The factors of phases by runs of `phase_s` seconds at factor 1, shape [runs, phases].
+
+    `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
+    """
+    found = Posterior(np.zeros(phase_s.shape[1]), prior)
+    for _ in range(_TURNS):
+        seconds, slopes = found.share(phase_s)
+        error = np.log(seconds / measured_s)
+        noise = np.diag(1 / student_weights(error, sigma) ** 2)
+        gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
+        u = gain @ (slopes @ found.u - error)
+        settled = np.abs(u - found.u).max(initial=0.0) < 1e-6
+        found = Posterior(u, prior - gain @ slopes @ prior)
+        if settled:
+            break
+    return found
+
+
+def left_out(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -> tuple[Floats, Floats]:
+    """For each run by what the other runs say: (ln(predicted / measured), its standard deviation)."""
+    found = []
+    for run in range(len(measured_s)):
+        others = np.arange(len(measured_s)) != run
+        told = learn(phase_s[others], measured_s[others], prior, sigma)
+        seconds, slopes = told.share(phase_s[[run]])
+        deviation = hypot(sigma, float(np.sqrt(slopes[0] @ told.covariance @ slopes[0])))
+        found.append((log(seconds[0] / measured_s[run]), deviation))
+    error, deviation_of = np.array(found).T
+    return error, deviation_of
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What the runs of a file say beyond a base stack. Errors are signed and relative, one per run."""
+
+    path: Path
+    base: str
+    cases: Sequence[StepCase]
+    prior: Floats
+    posterior: Posterior
+    shares: Floats
+    before: Floats
+    after: Floats
+    without: Floats
+    strange: NDArray[np.bool_]
+
+    @property
+    def phases(self) -> list[int]:
+        """The phases that the runs say something of, by their numbers in PHASES."""
+        largest = self.shares.max(axis=0)
+        return [p for p, phase in enumerate(PHASES) if phase in FACTORS and largest[p] > LEAST_SHARE]
+
+    def stack(self, name: str) -> dict[str, Any]:
+        """The content of a stack file: factors of phases with what is left of their spreads."""
+        base, deviation = load_stack(self.base), np.sqrt(np.diag(self.posterior.covariance))
+        runs, error = len(self.cases), np.median(np.abs(self.without))
+        said = f"{runs} runs of {self.path.name}; each is predicted to {error:.1%} (median) by the others"
+        factors = {f"time_factor.{PHASES[p]}": (self.posterior.u[p], deviation[p]) for p in self.phases}
+        return {
+            "schema": 2,
+            "name": name,
+            "base": self.base,
+            "source": f"runcast calibrate runs {self.path.name} --base {self.base}",
+            "date": date.today().isoformat(),
+            "parameters": {
+                key: entry(base.value_or(key, 1.0) * exp(u), spread, "fitted", said)
+                for key, (u, spread) in factors.items()
+            },
+            "covariance": self._covariance(),
+        }
+
+    def _covariance(self) -> dict[str, Any]:
+        """The posterior, on the device of the runs, as a stack file has it."""
+        at = [PHASES.index(phase) for phase in FACTORS]
+        values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
+        rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
+        return {"profile": self.cases[0].resolved.profile_name, "of": list(FACTORS), "root": rows}
+
+    def lines(self) -> Iterator[str]:
+        """What was learned, in words."""
+        yield f"{len(self.cases)} runs of {self.path}, from the stack {self.base}"
+        size = {"before": self.before, "with what they say": self.after, "each by the others": self.without}
+        for what, errors in size.items():
+            yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
+        yield from self._factors()
+        for case, error, strange in zip(self.cases, self.without, self.strange, strict=True):
+            if strange:
+                took = format_seconds(case.seconds or 0.0)
+                yield f"disagrees: {case.where} took {took}; by the others it would take {error:+.0%}"
+        yield self._least_known()
+
+    def _factors(self) -> Iterator[str]:
+        deviation, before = np.sqrt(np.diag(self.posterior.covariance)), np.sqrt(np.diag(self.prior))
+        for p in sorted(self.phases, key=lambda p: -abs(self.posterior.u[p]) * self.shares[:, p].mean()):
+            factor, reach = exp(self.posterior.u[p]), 1.645 * deviation[p]
+            known = f"90 %: {factor * exp(-reach):.2f} to {factor * exp(reach):.2f}"
+            told = "" if deviation[p] < 0.9 * before[p] else "; the runs say little of it"
+            yield f"  {PHASES[p]:<10} {factor:.2f} times as long ({known}{told}): {MEANING[PHASES[p]]}"
+
+    def _least_known(self) -> str:
+        """The phase whose factor leaves most of a step open."""
+        open_share = self.shares.mean(axis=0) * 1.645 * np.sqrt(np.diag(self.posterior.covariance))
+        p = max(self.phases, key=lambda p: open_share[p])
+        said = f"{PHASES[p]} ({MEANING[PHASES[p]]}), which leaves {open_share[p]:.0%} of a step open"
+        return f"least known: {said}; runs in which it takes another share teach most"
+
+
+def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
+    """What the training steps of a file say beyond a stack, by name or file.
+
+    Raises:
+        UserError: the file cannot be read, a row is not a scenario or has no time, or none in seconds.
+    """
+    fit = fit or shipped_fit()
+    cases = _usable(read_cases(path, base))
+    measured_s = np.array([case.seconds for case in cases], np.float64)
+    answers = [case.answer(memory=False) for case in cases]
+    before = np.array([answer.seconds for answer in answers])
+    _refuse_other_units(cases, before / measured_s)
+    _refuse_several_devices(cases)
+    prior = prior_of(cases, fit)
+    sigma = hypot(fit.floor, fit.run_to_run)
+    own = load_stack(cases[0].stack)
+    phase_s = np.array([answer.phase_s for answer in answers])
+    for _ in range(_SIMULATIONS):
+        posterior = learn(phase_s, measured_s, prior, sigma)
+        answers = [case.answer(_values(own, posterior.u), memory=False) for case in cases]
+        phase_s = _at_factor_1(answers, posterior.u)
+    after = np.array([answer.seconds for answer in answers])
+    error, deviation = left_out(phase_s, measured_s, prior, sigma)
+    return Learned(
+        path, base, cases, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
+        after / measured_s - 1, np.expm1(error), np.abs(error) > _STRANGE * deviation,
+    )  # fmt: skip
+
+
+def prior_of(cases: Sequence[StepCase], fit: Fit) -> Floats:
+    """The covariance of ln(factor) by phase before any run: what the fit does not know, and what sites are apart."""
+    known = np.mean([phase_covariance(case.resolved, fit) for case in cases], axis=0)
+    apart = [fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
+    free = np.array([phase in FACTORS for phase in PHASES], np.float64)
+    found: Floats = (known + np.diag(np.square(apart))) * np.outer(free, free)
+    return found
+
+
+def _values(base: Profile, u: Floats) -> Mapping[str, float]:
+    names = {f"time_factor.{phase}": u[PHASES.index(phase)] for phase in FACTORS}
+    return {name: base.value_or(name, 1.0) * exp(by) for name, by in names.items()}
+
+
+def _at_factor_1(answers: Sequence[Answer], u: Floats) -> Floats:
+    return np.array([answer.phase_s for answer in answers]) / np.exp(u)
+
+
+def _usable(cases: Sequence[StepCase]) -> list[StepCase]:
+    """All rows; a UserError with a line for each that is none."""
+    wrong = [f"{case.where}: {case.reason}" for case in cases if case.scenario is None]
+    wrong += [f"{case.where}: iter_time_s is not stated" for case in cases if case.scenario and not case.seconds]
+    for case in cases:
+        if case.scenario and case.seconds:
+            try:
+                _ = case.resolved.plan
+            except UserError as error:
+                wrong += error.reasons(case.where)
+    if wrong:
+        raise UserError(*wrong)
+    return list(cases)
+
+
+def _refuse_other_units(cases: Sequence[StepCase], ratio: Floats) -> None:
+    wrong = []
+    for case, times in zip(cases, ratio.tolist(), strict=True):
+        if not 1 / MOST_OFF < times < MOST_OFF:
+            said, predicted = case.cells.text("iter_time_s"), format_seconds(times * (case.seconds or 0.0))
+            wrong.append(f"{case.where}: iter_time_s = {said}: predicted are {predicted}; expected seconds of one step")
+    if wrong:
+        raise UserError(*wrong)
+
+
+def _refuse_several_devices(cases: Sequence[StepCase]) -> None:
+    """What runs say is of one stack on one kind of machine: mixed ones cost half of the gain (docs/own-runs.md)."""
+    first = cases[0].resolved.profile_name
+    others = [case for case in cases if case.resolved.profile_name != first]
+    if others:
+        gpu = others[0].cells.text("gpu")
+        raise UserError(
+            fault(others[0].where, "gpu", gpu, f"expected one kind of GPU in all runs, as in {cases[0].where}")
+        )

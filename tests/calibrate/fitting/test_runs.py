@@ -1,0 +1,178 @@
+"""A few runs of one's own, as a stack: it tells what made them, predicts others by that, and leaves the rest alone."""
+
+import csv
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.calibrate.fitting.runs import learn, learn_runs
+from runcast.simulator.answers.validate.steps import read_cases, shipped_table
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.costs import PHASES
+
+from ...command import runcast
+
+BASE = "megatron-core"
+SLOWER = {"time_factor.gemm": 1.2, "time_factor.attention": 1.6}
+"""How much longer phases of the runs below take than on the base."""
+
+PRIOR = np.diag([0.1, 0.2, 0.3]) ** 2
+SECONDS = np.array([[5, 1, 0.5], [4, 2, 0.5], [3, 1, 3], [6, 0.5, 1], [5, 3, 0.1], [4, 0.2, 2]], float)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Eight small dense steps of one source, in two files, whose phases are slower than the base by `SLOWER`."""
+    with shipped_table().open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["source"] == "simumax_b200" and row["arch"] == "dense"]
+    rows.sort(key=lambda row: float(row["gbs"]) / float(row["dp"]) * float(row["layers"]))
+    own, others = (tmp_path_factory.mktemp("runs") / name for name in ("own.csv", "others.csv"))
+    for path, chosen in ((own, rows[:10:2]), (others, rows[1:7:2])):
+        write(path, [{**row, "framework": ""} for row in chosen])
+        cases = read_cases(path, BASE)
+        stated = cases[0].resolved.profile
+        values = {name: stated.value_or(name, 1.0) * factor for name, factor in SLOWER.items()}
+        times = [case.answer(values, memory=False).seconds for case in cases]
+        write(path, [{**row, "framework": "", "iter_time_s": f"{s:.6g}"} for row, s in zip(chosen, times, strict=True)])
+    return own, others
+
+
+def write(path, rows):
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+
+
+def changed(path, folder, line, **cells):
+    """A copy of a file whose row `line` has other cells."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[line] |= cells
+    write(folder / "runs.csv", rows)
+    return folder / "runs.csv"
+
+
+@given(factors=st.lists(st.floats(0.7, 1.5), min_size=3, max_size=3))
+def test_exact_runs_tell_their_factors(factors):
+    measured = SECONDS @ np.array(factors)
+
+    found = learn(SECONDS, measured, PRIOR * 100, sigma=1e-4)
+
+    assert np.exp(found.u) == pytest.approx(factors, rel=0.01)
+
+
+@given(runs=st.integers(1, 6))
+def test_runs_as_predicted_change_nothing_but_the_spread(runs):
+    seconds = SECONDS[:runs]
+
+    found = learn(seconds, seconds.sum(axis=1), PRIOR, sigma=0.07)
+
+    assert (found.u == pytest.approx(0, abs=1e-9), np.diag(found.covariance) <= np.diag(PRIOR)) == (
+        True,
+        pytest.approx([True] * 3),
+    )
+
+
+def test_what_no_run_shows_stays_as_it_was():
+    seconds = SECONDS * [1, 1, 0]
+
+    found = learn(seconds, seconds.sum(axis=1) * 1.3, PRIOR, sigma=0.07)
+
+    assert (found.u[2], found.covariance[2, 2]) == (0, PRIOR[2, 2])
+
+
+def test_one_run_that_contradicts_the_others_counts_little():
+    measured = SECONDS.sum(axis=1) * [1, 1, 1, 1, 1, 3]
+
+    found = learn(SECONDS, measured, PRIOR, sigma=0.07)
+
+    assert np.abs(found.share(SECONDS[:5])[0] / measured[:5] - 1).max() < 0.05
+
+
+def test_a_stack_of_own_runs_predicts_others(runs, tmp_path):
+    own, others = runs
+    stack = tmp_path / "mine.toml"
+    assert runcast("calibrate", "runs", own, "--base", BASE, "--out", stack).returncode == 0
+
+    error = {}
+    for name in (BASE, str(stack)):
+        cases = read_cases(others, name)
+        error[name] = np.median([abs(case.answer(memory=False).seconds / case.seconds - 1) for case in cases])
+    assert error[str(stack)] < error[BASE] / 2
+
+
+def test_the_stack_says_where_its_numbers_come_from(runs):
+    found = learn_runs(runs[0], BASE).stack("mine")
+
+    entries = found["parameters"].values()
+    assert (found["base"], {entry["provenance"] for entry in entries}) == (BASE, {"fitted"})
+    assert all("5 runs of own.csv" in entry["source"] for entry in entries)
+
+
+def test_what_was_learned_is_said_in_words(runs):
+    found = learn_runs(runs[0], BASE)
+
+    first = next(line for line in found.lines() if "times as long" in line)
+    assert first.split()[0] == "gemm"
+
+
+def test_intervals_shrink_by_what_was_learned(runs, tmp_path):
+    own, others = runs
+    stack = tmp_path / "mine.toml"
+    runcast("calibrate", "runs", own, "--base", BASE, "--out", stack)
+
+    before, after = (read_cases(others, name)[0].answer(memory=False) for name in (BASE, str(stack)))
+    assert after.high_s / after.low_s < before.high_s / before.low_s
+
+
+def test_a_run_that_disagrees_is_named(runs, tmp_path):
+    longer = changed(runs[0], tmp_path, 2, iter_time_s="4")
+    found = learn_runs(longer, BASE)
+
+    assert [line.split()[1] for line in found.lines() if line.startswith("disagrees")] == [f"{longer}:4"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ({"iter_time_s": "1390"}, r":3: iter_time_s = 1390: predicted are .* s; expected seconds of one step$"),
+        ({"iter_time_s": ""}, r":3: iter_time_s is not stated$"),
+        ({"iter_time_s": "fast"}, r":3: iter_time_s = 'fast': expected a number above zero$"),
+        ({"tp": "3"}, r":3: .*tp"),
+        ({"gpu": "H100-SXM-80GB"}, r":3: gpu = 'H100-SXM-80GB': expected one kind of GPU in all runs"),
+    ],
+)
+def test_a_row_that_is_no_run_is_one_line_and_nothing_is_written(runs, tmp_path, cells, said):
+    wrong, stack = changed(runs[0], tmp_path, 1, **cells), tmp_path / "mine.toml"
+
+    done = runcast("calibrate", "runs", wrong, "--base", BASE, "--out", stack)
+
+    assert (done.returncode, stack.exists(), len(done.stderr.splitlines())) == (2, False, 1)
+    with pytest.raises(UserError, match=said):
+        learn_runs(wrong, BASE)
+
+
+def test_a_base_that_is_no_stack_names_those_that_are(runs, tmp_path):
+    done = runcast("calibrate", "runs", runs[0], "--base", "megatron-cor", "--out", tmp_path / "mine.toml")
+
+    assert (done.returncode, "megatron-core" in done.stderr) == (2, True)
+
+
+def test_rows_of_software_that_nobody_knows_are_validated_on_a_stack(runs, tmp_path):
+    own = changed(runs[0], tmp_path, 0, framework="our own")
+
+    assert (
+        runcast("validate", "--kind", "train_step", "--rows", own, "--stack", BASE).returncode,
+        runcast("validate", "--kind", "weight_update", "--stack", BASE).stderr,
+    ) == (0, "error: --stack: goes with --kind train_step only\n")
+
+
+def test_a_written_stack_holds_factors_of_phases_alone(runs, tmp_path):
+    stack = tmp_path / "mine.toml"
+    runcast("calibrate", "runs", runs[0], "--base", BASE, "--out", stack)
+
+    names = tomllib.loads(stack.read_text())["parameters"]
+    assert {name.removeprefix("time_factor.") for name in names} <= set(PHASES)
