@@ -222,7 +222,7 @@ def _usable(cases: Sequence[StepCase]) -> list[StepCase]:
             try:
                 _ = case.resolved.plan
             except UserError as error:
-                wrong += error.reasons(case.where)
+                wrong += [f"{case.where}: {reason}" for reason in error.reasons(case.where)]
     if wrong:
         raise UserError(*wrong)
     return list(cases)
