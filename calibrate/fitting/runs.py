@@ -113,13 +113,13 @@ class Learned:
     def stack(self, name: str) -> dict[str, Any]:
         """The content of a stack file: factors of phases with what is left of their spreads."""
         base, deviation = load_stack(self.base), np.sqrt(np.diag(self.posterior.covariance))
-        runs, error = len(self.cases), np.median(np.abs(self.without))
-        said = f"{runs} runs of {self.path.name}; each is predicted to {error:.1%} (median) by the others"
+        error = np.median(np.abs(self.without))
+        said = f"{_count(self.cases)} of {self.path.name}, each predicted to {error:.1%} (median) by the others"
         factors = {f"time_factor.{PHASES[p]}": (self.posterior.u[p], deviation[p]) for p in self.phases}
         return {
             "schema": 2,
             "name": name,
-            "base": self.base,
+            "base": self.cases[0].stack,
             "source": f"runcast calibrate runs {self.path.name} --base {self.base}",
             "date": date.today().isoformat(),
             "parameters": {
@@ -139,7 +139,7 @@ class Learned:
 
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""
-        yield f"{len(self.cases)} runs of {self.path}, from the stack {self.base}"
+        yield f"{_count(self.cases)} of {self.path}, from the stack {self.base}"
         size = {"before": self.before, "with what they say": self.after, "each by the others": self.without}
         for what, errors in size.items():
             yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
@@ -166,6 +166,10 @@ class Learned:
         return f"least known: {said}; runs in which it takes another share teach most"
 
 
+def _count(cases: Sequence[StepCase]) -> str:
+    return f"{len(cases)} run{'s' * (len(cases) != 1)}"
+
+
 def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
     """What the training steps of a file say beyond a stack, by name or file.
 
@@ -180,7 +184,7 @@ def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
     _refuse_other_units(cases, before / measured_s)
     _refuse_several_devices(cases)
     prior = prior_of(cases, fit)
-    sigma = hypot(fit.floor, fit.run_to_run)
+    sigma = noise_of(fit)
     own = load_stack(cases[0].stack)
     phase_s = np.array([answer.phase_s for answer in answers])
     for _ in range(_SIMULATIONS):
@@ -196,12 +200,21 @@ def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
 
 
 def prior_of(cases: Sequence[StepCase], fit: Fit) -> Floats:
-    """The covariance of ln(factor) by phase before any run: what the fit does not know, and what sites are apart."""
+    """The covariance of ln(factor) by phase before any run: what the fit does not know, and what sites are apart.
+
+    A base that was learned from runs of the same site is not another one.
+    """
     known = np.mean([phase_covariance(case.resolved, fit) for case in cases], axis=0)
-    apart = [fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
+    here = "covariance" in load_stack(cases[0].stack).about
+    apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
     free = np.array([phase in FACTORS for phase in PHASES], np.float64)
     found: Floats = (known + np.diag(np.square(apart))) * np.outer(free, free)
     return found
+
+
+def noise_of(fit: Fit) -> float:
+    """The standard deviation of ln(measured) about the right factors: configurations differ, and so do repeats."""
+    return hypot(fit.floor, fit.run_to_run)
 
 
 def _values(base: Profile, u: Floats) -> Mapping[str, float]:

@@ -11,6 +11,7 @@ from runcast.calibrate.fitting.runs import learn, learn_runs
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
+from runcast.simulator.profile import load_stack
 
 from ...command import runcast
 
@@ -158,6 +159,21 @@ def test_a_row_that_is_no_run_is_one_line_and_nothing_is_written(runs, tmp_path,
     )
     with pytest.raises(UserError, match=said):
         learn_runs(wrong, BASE)
+
+
+def test_one_run_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path, monkeypatch):
+    one, first, second = tmp_path / "one.csv", tmp_path / "first.toml", tmp_path / "deep/second.toml"
+    second.parent.mkdir()
+    one.write_text("\n".join(runs[0].read_text().splitlines()[:2]) + "\n")
+    monkeypatch.chdir(tmp_path)
+
+    done = [
+        runcast("calibrate", "runs", rows, "--base", base, "--out", out, cwd=tmp_path)
+        for rows, base, out in ((one, BASE, first), (runs[1], "first.toml", second))
+    ]
+
+    known = [load_stack(str(path)).parameters["time_factor.gemm"].spread for path in (first, second)]
+    assert ([each.returncode for each in done], known[1] < known[0]) == ([0, 0], True)
 
 
 def test_a_base_that_is_no_stack_names_those_that_are(runs, tmp_path):
