@@ -3,8 +3,8 @@
 A step is the sum of its critical path by phase, s_p seconds as predicted with a base stack. On one's own machine and
 software each phase takes exp(u_p) as long. The prior of u is what the shipped fit does not know of the base stack and
 the device (its covariance between phases), and how far software is from its like (`Fit.apart`): one's own site is
-another than those of the fit. A measured step is off by the distance of a configuration from its stack (`Fit.floor`)
-and by run to run, with the tails of Student's t, so that a run which contradicts the others counts little. The maximum
+another than those of the fit. A measured step is off by `SIGMA` about the right factors, as in the fit of the ledger,
+with the tails of Student's t, so that a run which contradicts the others counts little. The maximum
 a posteriori comes from Gauss-Newton steps. Between two simulations of all runs a step is taken as the sum of its
 phases; the next simulation corrects what is wrong with that.
 """
@@ -29,6 +29,7 @@ from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import Fit, shipped_fit
 from .ledger import student_weights
 from .owners import entry
+from .steps import SIGMA
 
 Floats = NDArray[np.float64]
 
@@ -184,15 +185,14 @@ def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
     _refuse_other_units(cases, before / measured_s)
     _refuse_several_devices(cases)
     prior = prior_of(cases, fit)
-    sigma = noise_of(fit)
     own = load_stack(cases[0].stack)
     phase_s = np.array([answer.phase_s for answer in answers])
     for _ in range(_SIMULATIONS):
-        posterior = learn(phase_s, measured_s, prior, sigma)
+        posterior = learn(phase_s, measured_s, prior, SIGMA)
         answers = [case.answer(_values(own, posterior.u), memory=False) for case in cases]
         phase_s = _at_factor_1(answers, posterior.u)
     after = np.array([answer.seconds for answer in answers])
-    error, deviation = left_out(phase_s, measured_s, prior, sigma)
+    error, deviation = left_out(phase_s, measured_s, prior, SIGMA)
     return Learned(
         path, base, cases, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
         after / measured_s - 1, np.expm1(error), np.abs(error) > _STRANGE * deviation,
@@ -210,11 +210,6 @@ def prior_of(cases: Sequence[StepCase], fit: Fit) -> Floats:
     free = np.array([phase in FACTORS for phase in PHASES], np.float64)
     found: Floats = (known + np.diag(np.square(apart))) * np.outer(free, free)
     return found
-
-
-def noise_of(fit: Fit) -> float:
-    """The standard deviation of ln(measured) about the right factors: configurations differ, and so do repeats."""
-    return hypot(fit.floor, fit.run_to_run)
 
 
 def _values(base: Profile, u: Floats) -> Mapping[str, float]:

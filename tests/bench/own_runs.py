@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from runcast.calibrate.fitting.runs import learn, noise_of, prior_of
+from runcast.calibrate.fitting.runs import learn, prior_of
 from runcast.calibrate.fitting.step_ledger import Crew, _simulated, _watch, usable
-from runcast.calibrate.fitting.steps import Design
+from runcast.calibrate.fitting.steps import SIGMA, Design
 from runcast.simulator.answers.validate.steps import shipped_table
 from runcast.simulator.uncertainty import shipped_fit
 
 FEWEST = 15
-DRAWS = 20
+DRAWS = 30
 RUNS = (0, 1, 3, 5, 10)
 
 
@@ -45,7 +45,7 @@ def errors_of(phase_s, measured, prior, own):
     others = np.setdiff1d(np.arange(len(measured)), own)
     if not len(own):
         return phase_s[others].sum(axis=1) / measured[others] - 1
-    found = learn(phase_s[own], measured[own], prior, noise_of(shipped_fit()))
+    found = learn(phase_s[own], measured[own], prior, SIGMA)
     return found.share(phase_s[others])[0] / measured[others] - 1
 
 
