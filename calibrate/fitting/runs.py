@@ -9,9 +9,10 @@ a posteriori comes from Gauss-Newton steps. Between two simulations of all runs 
 phases; the next simulation corrects what is wrong with that.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from difflib import get_close_matches
 from math import exp, hypot, log
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.answers.validate.steps import Answer, StepCase, read_cases
+from ...simulator.answers.validate.steps import Answer, StepCase, read_cases, shipped_table
 from ...simulator.base.errors import UserError, fault
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
+from ...simulator.formats.samples import read_table
 from ...simulator.profile import FACTORS, Profile, load_stack
-from ...simulator.systems.train_step.errors import phase_covariance
+from ...simulator.systems.train_step.errors import phase_covariance, terms_of
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import Fit, shipped_fit
 from .ledger import student_weights
@@ -36,10 +38,12 @@ Floats = NDArray[np.float64]
 LEAST_SHARE = 0.01
 """A phase that takes less of every run is left as it is."""
 
-MOST_OFF = 8.0
+MOST_OFF = 4.0
 """A run this many times as long or short as predicted is a slip of the table, not a matter of calibration."""
 
-_TURNS = 20
+_NEAR = 0.85  # of a known column's name
+_TURNS = 100
+_MOST_CHANGE = 0.5
 _SIMULATIONS = 2
 _STRANGE = 2.5
 """Standard deviations from what the other runs predict, from which a run is said to disagree with them."""
@@ -63,16 +67,23 @@ def learn(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -> P
 
     `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
     """
-    found = Posterior(np.zeros(phase_s.shape[1]), prior)
+    start = Posterior(np.zeros(phase_s.shape[1]), prior)
+    even = _settle(start, phase_s, measured_s, prior, lambda error: np.full(len(error), 1 / sigma))
+    return _settle(even, phase_s, measured_s, prior, lambda error: student_weights(error, sigma))
+
+
+def _settle(
+    found: Posterior, phase_s: Floats, measured_s: Floats, prior: Floats, weights: Callable[[Floats], Floats]
+) -> Posterior:
+    """Gauss-Newton steps until nothing moves; weights of runs start from what all of them have in common."""
     for _ in range(_TURNS):
         seconds, slopes = found.share(phase_s)
         error = np.log(seconds / measured_s)
-        noise = np.diag(1 / student_weights(error, sigma) ** 2)
+        noise = np.diag(1 / weights(error) ** 2)
         gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
-        u = gain @ (slopes @ found.u - error)
-        settled = np.abs(u - found.u).max(initial=0.0) < 1e-6
-        found = Posterior(u, prior - gain @ slopes @ prior)
-        if settled:
+        change = np.clip(gain @ (slopes @ found.u - error) - found.u, -_MOST_CHANGE, _MOST_CHANGE)
+        found = Posterior(found.u + change, prior - gain @ slopes @ prior)
+        if np.abs(change).max(initial=0.0) < 1e-6:
             break
     return found
 
@@ -116,7 +127,8 @@ class Learned:
         base, deviation = load_stack(self.base), np.sqrt(np.diag(self.posterior.covariance))
         error = np.median(np.abs(self.without))
         said = f"{_count(self.cases)} of {self.path.name}, each predicted to {error:.1%} (median) by the others"
-        factors = {f"time_factor.{PHASES[p]}": (self.posterior.u[p], deviation[p]) for p in self.phases}
+        at = {phase: PHASES.index(phase) for phase in FACTORS}
+        factors = {f"time_factor.{phase}": (self.posterior.u[p], deviation[p]) for phase, p in at.items()}
         return {
             "schema": 2,
             "name": name,
@@ -131,24 +143,27 @@ class Learned:
         }
 
     def _covariance(self) -> dict[str, Any]:
-        """The posterior, on the device of the runs, as a stack file has it."""
+        """The posterior as a stack file has it."""
         at = [PHASES.index(phase) for phase in FACTORS]
         values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
         rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
-        return {"profile": self.cases[0].resolved.profile_name, "of": list(FACTORS), "root": rows}
+        terms = dict.fromkeys((term.of, term.name) for case in self.cases for term in terms_of(case.resolved))
+        return {"of": list(FACTORS), "root": rows, "terms": [list(term) for term in terms]}
 
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""
         yield f"{_count(self.cases)} of {self.path}, from the stack {self.base}"
-        size = {"before": self.before, "with what they say": self.after, "each by the others": self.without}
+        size = {"before": self.before, "with what they say": self.after}
+        size |= {"each by the others": self.without} if len(self.cases) > 1 else {}
         for what, errors in size.items():
             yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
         yield from self._factors()
         for case, error, strange in zip(self.cases, self.without, self.strange, strict=True):
             if strange:
                 took = format_seconds(case.seconds or 0.0)
-                yield f"disagrees: {case.where} took {took}; by the others it would take {error:+.0%}"
+                by_others = format_seconds((case.seconds or 0.0) * (1 + error))
+                yield f"disagrees: {case.where} took {took}; by the others it would take {by_others}"
         yield self._least_known()
 
     def _factors(self) -> Iterator[str]:
@@ -164,7 +179,7 @@ class Learned:
         open_share = self.shares.mean(axis=0) * 1.645 * np.sqrt(np.diag(self.posterior.covariance))
         p = max(self.phases, key=lambda p: open_share[p])
         said = f"{PHASES[p]} ({MEANING[PHASES[p]]}), which leaves {open_share[p]:.0%} of a step open"
-        return f"least known: {said}; runs in which it takes another share teach most"
+        return f"least known: {said}; a run in which it takes more or less of the step teaches most"
 
 
 def _count(cases: Sequence[StepCase]) -> str:
@@ -178,6 +193,8 @@ def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
         UserError: the file cannot be read, a row is not a scenario or has no time, or none in seconds.
     """
     fit = fit or shipped_fit()
+    _refuse_other_bases(base)
+    _refuse_near_misses(path)
     cases = _usable(read_cases(path, base))
     measured_s = np.array([case.seconds for case in cases], np.float64)
     answers = [case.answer(memory=False) for case in cases]
@@ -225,6 +242,7 @@ def _usable(cases: Sequence[StepCase]) -> list[StepCase]:
     """All rows; a UserError with a line for each that is none."""
     wrong = [f"{case.where}: {case.reason}" for case in cases if case.scenario is None]
     wrong += [f"{case.where}: iter_time_s is not stated" for case in cases if case.scenario and not case.seconds]
+    wrong += [f"{case.where}: {said}" for case in cases if case.scenario for said in _contradictions(case)]
     for case in cases:
         if case.scenario and case.seconds:
             try:
@@ -236,22 +254,47 @@ def _usable(cases: Sequence[StepCase]) -> list[StepCase]:
     return list(cases)
 
 
+def _contradictions(case: StepCase) -> Iterator[str]:
+    """What a row states of its ranks and its batch that cannot be."""
+    cells = case.cells
+    tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
+    if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
+        ranks = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
+        yield f"n_gpus = {gpus}: expected {ranks} = {tp * pp * cp * cells.positive('dp')}"
+    micro, batch = cells.positive("mbs") * cells.positive("dp", 1), cells.positive("gbs")
+    if batch % micro:
+        yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
+
+
 def _refuse_other_units(cases: Sequence[StepCase], ratio: Floats) -> None:
     wrong = []
     for case, times in zip(cases, ratio.tolist(), strict=True):
         if not 1 / MOST_OFF < times < MOST_OFF:
             said, predicted = case.cells.text("iter_time_s"), format_seconds(times * (case.seconds or 0.0))
-            wrong.append(f"{case.where}: iter_time_s = {said}: predicted are {predicted}; expected seconds of one step")
+            wrong.append(f"{case.where}: iter_time_s = {said}: predicted is {predicted}; expected seconds of one step")
     if wrong:
         raise UserError(*wrong)
 
 
 def _refuse_several_devices(cases: Sequence[StepCase]) -> None:
-    """What runs say is of one stack on one kind of machine: mixed ones cost half of the gain (docs/own-runs.md)."""
-    first = cases[0].resolved.profile_name
-    others = [case for case in cases if case.resolved.profile_name != first]
-    if others:
-        gpu = others[0].cells.text("gpu")
-        raise UserError(
-            fault(others[0].where, "gpu", gpu, f"expected one kind of GPU in all runs, as in {cases[0].where}")
-        )
+    """What runs say is of one software on one kind of machine; mixed ones cost half of the gain (accuracy study)."""
+    for column in ("gpu", "framework"):
+        first = cases[0].cells.text(column)
+        if others := [case for case in cases if case.cells.text(column) != first]:
+            allowed = f"expected one {column} in all runs, as in {cases[0].where}: {first!r}"
+            raise UserError(fault(others[0].where, column, others[0].cells.text(column), allowed))
+
+
+def _refuse_other_bases(base: str) -> None:
+    """A base is software: it has no models of kernels, as a device's profile has."""
+    if load_stack(base, "--base").models:
+        raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
+
+
+def _refuse_near_misses(path: Path) -> None:
+    """A column that is nearly one of the ledger's is a slip; any other is the user's own."""
+    known = list(read_table(shipped_table()).columns)
+    own = [str(column) for column in read_table(path).columns if column not in known]
+    near = {column: get_close_matches(column.casefold(), known, n=1, cutoff=_NEAR) for column in own}
+    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
+        raise UserError(*wrong)

@@ -181,7 +181,9 @@ def runs(
     from ..fitting.runs import learn_runs
 
     if out.suffix != ".toml":
-        raise UserError(fault("", "--out", str(out), "a file that ends in .toml"))
+        raise UserError(fault("--out", "", str(out), "expected a file that ends in .toml"))
+    if out.resolve() in (rows.resolve(), Path(base).resolve()):
+        raise UserError(f"--out {out}: is a file that is read; it is not written over")
     found = learn_runs(rows, base)
     write_atomic(str(out), to_toml(found.stack(out.stem)).encode())
     for line in found.lines():

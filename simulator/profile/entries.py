@@ -35,16 +35,21 @@ def _without_cluster(limits: Any) -> Any:
 
 
 class _Covariance(Section):
-    """What runs of one's own leave open of the times of phases, on a device: root @ root.T of their logarithms."""
+    """What runs of one's own leave open of the times of phases: root @ root.T is the covariance of their logarithms.
 
-    profile: str
+    `terms` are the parameters, as (owner, name), that were in these runs: only others add to it.
+    """
+
     of: tuple[Annotated[str, one_of(lambda: FACTORS)], ...]
-    root: tuple[tuple[Annotated[float, number(-9, 9)], ...], ...]
+    root: tuple[tuple[Annotated[float, number(-3, 3)], ...], ...]
+    terms: tuple[tuple[str, str], ...]
 
     @model_validator(mode="after")
     def _square(self) -> Self:
+        if sorted(self.of) != sorted(FACTORS):
+            raise ValueError(f"expected each phase once in `of`: {', '.join(FACTORS)}")
         if [len(row) for row in self.root] != [len(self.of)] * len(self.of):
-            raise ValueError(f"expected {len(self.of)} rows of as many numbers, one for each phase in `of`")
+            raise ValueError(f"expected {len(self.of)} rows of {len(self.of)} numbers in `root`")
         return self
 
 

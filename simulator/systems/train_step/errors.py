@@ -51,26 +51,29 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
 def phase_covariance(resolved: ResolvedTrain, fit: Fit) -> Floats:
     """The covariance between phases of the logarithms of their times: from software, device and load of experts.
 
-    A stack that was learned from runs of one's own (`calibrate runs`) says it itself, on the device of these runs.
+    A stack that was learned from runs of one's own (`calibrate runs`) says it itself; what these runs had no part of,
+    such as another device or data type, adds to it.
     """
-    if (left := _left_open(resolved)) is not None:
-        return left + factor_covariance((*_of_exposed(resolved), *_of_size(resolved)), fit)
     terms = (*terms_of(resolved), *_strange(resolved, fit))
+    if (said := _left_open(resolved)) is not None:
+        known, left = said
+        others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
+        return left + factor_covariance(others, fit)
     if fit is not shipped_fit():
         return _phase_covariance(terms, fit)
     return resolved.memo.get("phase covariance", terms, lambda: _phase_covariance(terms, fit))
 
 
-def _left_open(resolved: ResolvedTrain) -> Floats | None:
-    """The covariance that the stack's file states for this device, if it does."""
+def _left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], Floats] | None:
+    """(the parameters that its runs had, the covariance that they leave) if the stack's file states it."""
     stack, where = resolved.scenario.stack, resolved.where
     said = resolved.memo.get("stack", (stack, where), lambda: load_stack(stack, where)).about.get("covariance")
-    if said is None or said["profile"] != resolved.profile_name:
+    if said is None:
         return None
     at, root = [PHASES.index(phase) for phase in said["of"]], np.array(said["root"], np.float64)
     found = np.zeros((len(PHASES), len(PHASES)))
     found[np.ix_(at, at)] = root @ root.T
-    return found
+    return frozenset((of, name) for of, name in said["terms"]), found
 
 
 def _phase_covariance(terms: tuple[Term, ...], fit: Fit) -> Floats:

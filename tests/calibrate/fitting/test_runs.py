@@ -12,6 +12,9 @@ from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
 from runcast.simulator.profile import load_stack
+from runcast.simulator.scenario import check_train, resolve
+from runcast.simulator.systems.train_step.errors import phase_covariance
+from runcast.simulator.uncertainty import shipped_fit
 
 from ...command import runcast
 
@@ -71,10 +74,8 @@ def test_runs_as_predicted_change_nothing_but_the_spread(runs):
 
     found = learn(seconds, seconds.sum(axis=1), PRIOR, sigma=0.07)
 
-    assert (found.u == pytest.approx(0, abs=1e-9), np.diag(found.covariance) <= np.diag(PRIOR)) == (
-        True,
-        pytest.approx([True] * 3),
-    )
+    assert found.u == pytest.approx(np.zeros(3), abs=1e-9)
+    assert (np.diag(found.covariance) <= np.diag(PRIOR)).all()
 
 
 def test_what_no_run_shows_stays_as_it_was():
@@ -139,11 +140,12 @@ def test_a_run_that_disagrees_is_named(runs, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        ({"iter_time_s": "1390"}, r":3: iter_time_s = 1390: predicted are .* s; expected seconds of one step$"),
+        ({"iter_time_s": "1390"}, r":3: iter_time_s = 1390: predicted is .* s; expected seconds of one step$"),
         ({"iter_time_s": ""}, r":3: iter_time_s is not stated$"),
         ({"iter_time_s": "fast"}, r":3: iter_time_s = 'fast': expected a number above zero$"),
         ({"tp": "3"}, r":3: .*tp"),
-        ({"gpu": "H100-SXM-80GB"}, r":3: gpu = 'H100-SXM-80GB': expected one kind of GPU in all runs"),
+        ({"dp": "64"}, r":3: n_gpus = 8: expected tp .* dp 64 = "),
+        ({"gpu": "H100-SXM-80GB"}, r":3: gpu = 'H100-SXM-80GB': expected one gpu in all runs"),
     ],
 )
 def test_a_row_that_is_no_run_is_one_line_and_nothing_is_written(runs, tmp_path, cells, said):
@@ -174,6 +176,73 @@ def test_one_run_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path, mon
 
     known = [load_stack(str(path)).parameters["time_factor.gemm"].spread for path in (first, second)]
     assert ([each.returncode for each in done], known[1] < known[0]) == ([0, 0], True)
+
+
+def test_runs_that_agree_are_believed_however_far_from_the_base():
+    measured = SECONDS.sum(axis=1) * 1.5
+
+    found = learn(SECONDS, measured, PRIOR, sigma=0.05)
+
+    assert found.share(SECONDS)[0] == pytest.approx(measured, rel=0.1)
+
+
+def test_what_the_runs_had_no_part_of_makes_intervals_wider(runs, tmp_path):
+    stack = tmp_path / "mine.toml"
+    runcast("calibrate", "runs", runs[0], "--base", BASE, "--out", stack)
+    step = {
+        "kind": "train_step", "cluster": "dgx-b200", "model": {"preset": "llama3-8b"}, "stack": str(stack),
+        "batch": {"global": 16, "micro": 1, "seq_len": 8192}, "parallel": {"zero": 3},
+    }  # fmt: skip
+
+    width = {
+        name: np.sqrt(phase_covariance(resolve(check_train({**step, **changes})), shipped_fit())[0, 0])
+        for name, changes in {
+            "same": {}, "type": {"precision": {"compute": "fp8"}}, "gpu": {"cluster": "dgx-a100"}
+        }.items()
+    }  # fmt: skip
+    assert width["same"] < min(width["type"], width["gpu"])
+
+
+def test_a_file_that_is_read_is_not_written_over(runs, tmp_path):
+    stack = tmp_path / "mine.toml"
+    runcast("calibrate", "runs", runs[0], "--base", BASE, "--out", stack)
+    before = stack.read_text()
+
+    done = runcast("calibrate", "runs", runs[1], "--base", stack, "--out", stack)
+
+    assert (done.returncode, done.stderr, stack.read_text()) == (
+        2, f"error: --out {stack}: is a file that is read; it is not written over\n", before,
+    )  # fmt: skip
+
+
+def test_a_column_that_is_nearly_known_is_a_slip(runs, tmp_path):
+    slip = tmp_path / "runs.csv"
+    slip.write_text(runs[0].read_text().replace(",kv_heads,", ",KV_head,", 1))
+
+    with pytest.raises(UserError, match=r"runs.csv:1: column 'KV_head': unknown; did you mean kv_heads\?$"):
+        learn_runs(slip, BASE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"gemm", "attention"', '"gemm", "gemm"', "expected each phase once in `of`"),
+        ("root = [[", "root = [[0.1], [", "expected 13 rows of 13 numbers in `root`"),
+    ],
+)
+def test_a_covariance_changed_by_hand_is_checked(runs, tmp_path, old, new, said):
+    stack = tmp_path / "mine.toml"
+    runcast("calibrate", "runs", runs[0], "--base", BASE, "--out", stack)
+    stack.write_text(stack.read_text().replace(old, new, 1))
+
+    with pytest.raises(UserError, match=said):
+        load_stack(str(stack))
+
+
+def test_a_profile_is_no_base(runs, tmp_path):
+    done = runcast("calibrate", "runs", runs[0], "--base", "data/profiles/h100-sxm.json", "--out", tmp_path / "m.toml")
+
+    assert (done.returncode, "expected a software stack" in done.stderr) == (2, True)
 
 
 def test_a_base_that_is_no_stack_names_those_that_are(runs, tmp_path):
