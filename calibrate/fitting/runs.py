@@ -4,9 +4,10 @@ A step is the sum of its critical path by phase, s_p seconds as predicted with a
 software each phase takes exp(u_p) as long. The prior of u is what the shipped fit does not know of the base stack and
 the device (its covariance between phases), and how far software is from its like (`Fit.apart`): one's own site is
 another than those of the fit. A measured step is off by `SIGMA` about the right factors, as in the fit of the ledger,
-with the tails of Student's t, so that a run which contradicts the others counts little. The maximum
-a posteriori comes from Gauss-Newton steps. Between two simulations of all runs a step is taken as the sum of its
-phases; the next simulation corrects what is wrong with that.
+with the tails of Student's t, so that a run which contradicts the others counts little. The maximum a posteriori comes
+from Gauss-Newton steps: first with equal weights, so that runs which agree are believed however far from the base.
+Between two simulations of all runs a step is taken as the sum of its phases; the next simulation corrects what is wrong
+with that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from ...simulator.formats.samples import read_table
 from ...simulator.profile import FACTORS, Profile, load_stack
 from ...simulator.systems.train_step.errors import phase_covariance, terms_of
 from ...simulator.systems.train_step.text import MEANING
-from ...simulator.uncertainty import Fit, shipped_fit
+from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
 from .ledger import student_weights
 from .owners import entry
 from .steps import SIGMA
@@ -36,7 +37,7 @@ from .steps import SIGMA
 Floats = NDArray[np.float64]
 
 LEAST_SHARE = 0.01
-"""A phase that takes less of every run is left as it is."""
+"""A phase that takes less of every run is not told of."""
 
 MOST_OFF = 4.0
 """A run this many times as long or short as predicted is a slip of the table, not a matter of calibration."""
@@ -75,7 +76,7 @@ def learn(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -> P
 def _settle(
     found: Posterior, phase_s: Floats, measured_s: Floats, prior: Floats, weights: Callable[[Floats], Floats]
 ) -> Posterior:
-    """Gauss-Newton steps until nothing moves; weights of runs start from what all of them have in common."""
+    """Gauss-Newton steps until nothing moves; `weights` gives 1 / standard deviation of each run by its log error."""
     for _ in range(_TURNS):
         seconds, slopes = found.share(phase_s)
         error = np.log(seconds / measured_s)
@@ -148,8 +149,9 @@ class Learned:
         values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
         rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
-        terms = dict.fromkeys((term.of, term.name) for case in self.cases for term in terms_of(case.resolved))
-        return {"of": list(FACTORS), "root": rows, "terms": [list(term) for term in terms]}
+        every = {(term.of, term.name): None for case in self.cases for term in terms_of(case.resolved)}
+        known = [[of, name] for of, name in every if name != DOUBLING]  # of more GPUs than these runs had no run tells
+        return {"of": list(FACTORS), "root": rows, "terms": known}
 
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""

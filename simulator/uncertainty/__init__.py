@@ -4,10 +4,11 @@ docs/uncertainty.md explains the model.
 """
 
 from .draws import Draws, draw
-from .errors import Errors, Interval, errors_of_costs, path_interval, size_error, size_notes
+from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_interval, size_error, size_notes
 from .factors import Fit, Term, factor_covariance, shipped_fit
 
 __all__ = [
+           "DOUBLING",
            "Draws",
            "Errors",
            "Fit",

@@ -111,14 +111,14 @@ def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interv
 # Steps of one plan at several numbers of GPUs take longer with each doubling than predicted (docs/training.md, "What
 # grows with the number of GPUs"). Rows of all plans show no such slope, so steps stay as simulated and errors grow.
 
-_DOUBLING, _GPUS = "scale.doubling_fraction", "scale.gpus"
+DOUBLING, _GPUS = "scale.doubling_fraction", "scale.gpus"
 _LEAST = 0.01
 """The report has a note if the relative error is at least this."""
 
 
 def size_error(profile: Profile, gpus: int) -> float:
     """The relative error of a step: a fraction for each doubling of the GPUs beyond the size of the fitted runs."""
-    return profile.value_or(_DOUBLING, 0.0) * max(log2(gpus / profile.value_or(_GPUS, 1.0)), 0.0)
+    return profile.value_or(DOUBLING, 0.0) * max(log2(gpus / profile.value_or(_GPUS, 1.0)), 0.0)
 
 
 def size_notes(profile: Profile, gpus: int) -> Iterator[str]:
@@ -127,6 +127,6 @@ def size_notes(profile: Profile, gpus: int) -> Iterator[str]:
     if error >= _LEAST:
         yield (
             f"stragglers and failures among {gpus:,} GPUs are not simulated: published steps of one plan lose "
-            f"{profile.value(_DOUBLING):.1%} per doubling, {error:.1%} beyond {profile.value(_GPUS):,.0f} GPUs, "
+            f"{profile.value(DOUBLING):.1%} per doubling, {error:.1%} beyond {profile.value(_GPUS):,.0f} GPUs, "
             f"for which the interval is wider"
         )

@@ -17,7 +17,7 @@ from ...base.files import path_beside
 from ...costs import EXCHANGES, OF_LAYERS, PHASES, PRODUCT_TYPE, phase_of_op
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
-from ...uncertainty import Errors, Fit, Term, errors_of_costs, factor_covariance, shipped_fit, size_error
+from ...uncertainty import DOUBLING, Errors, Fit, Term, errors_of_costs, factor_covariance, shipped_fit, size_error
 from .resolve import ResolvedTrain
 
 Floats = NDArray[np.float64]
@@ -232,7 +232,7 @@ def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:
 def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
     """Terms of one common error of all phases, which grows with the number of GPUs."""
     if error := size_error(resolved.profile, resolved.dims.world_size):
-        yield from (Term(PHASES.index(phase), "all", "scale.doubling_fraction", 1.0, error) for phase in FACTORS)
+        yield from (Term(PHASES.index(phase), "all", DOUBLING, 1.0, error) for phase in FACTORS)
 
 
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
