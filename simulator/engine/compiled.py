@@ -42,6 +42,8 @@ def _import_arrays_without_blas() -> None:
     """
     from numba.np import linalg
 
+    if not hasattr(linalg, "ensure_blas"):  # it is no public name
+        return
     ensure_blas = linalg.ensure_blas
     linalg.ensure_blas = lambda: None
     try:

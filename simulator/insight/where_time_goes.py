@@ -24,6 +24,18 @@ from ..profile import PROVENANCE
 from ..program import Program
 from ..timeline import Timeline
 
+Floats = NDArray[np.float64]
+
+_LEAST, _SHOWN = 0.01, 0.0005
+"""Shares of a total from which on the report says so, and names a part."""
+
+SLOWED: Mapping[str, str] = {
+    "kernels": "kernels beside exchanges and copies",
+    "exchanges": "exchanges beside kernels, or beside others on the same link",
+    "copies": "copies beside kernels, or beside others on the same link",
+}
+"""What takes longer, and beside what."""
+
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
@@ -58,17 +70,6 @@ def provenance(path: CriticalPath, costs: Costs) -> dict[str, float]:
     return {name: value / total for name, value in seconds.items()} if total else {}
 
 
-_LEAST, _SHOWN = 0.01, 0.0005
-"""Shares of a total from which on the report says so, and names a part."""
-
-SLOWED: Mapping[str, str] = {
-    "kernels": "kernels beside exchanges and copies",
-    "exchanges": "exchanges beside kernels, or beside others on the same link",
-    "copies": "copies beside kernels, or beside others on the same link",
-}
-"""What takes longer, and beside what."""
-
-
 def slowed_s(path: CriticalPath, program: Program, costs: Costs) -> dict[str, float]:
     """Seconds that ops of a whole critical path take longer than alone, by what they are (SLOWED)."""
     longer = np.maximum(path.seconds - costs.uncontended_s[path.ops], 0.0)
@@ -88,9 +89,6 @@ def slowed_lines(slowed: Mapping[str, float], total_s: float) -> Iterator[str]:
         f"ops on the critical path take {share:.1%} of the step longer because of what runs beside them: "
         f"{', '.join(parts)}"
     )
-
-
-Floats = NDArray[np.float64]
 
 
 def path_by_phase(path: CriticalPath, program: Program, mix: Floats | None = None) -> Floats:

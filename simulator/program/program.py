@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from .ragged import Ragged
 
+Ints = NDArray[np.int64]
+
 MEMORIES = ("device", "host")
 COLUMNS = (
     "kind", "name", "bytes", "shape", "dtype", "group", "root", "after", "reads", "writes", "acquires", "releases"
@@ -145,9 +147,6 @@ def _same(a: object, b: object) -> bool:
     if isinstance(a, Mapping):
         return isinstance(b, Mapping) and a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     return bool(a == b)
-
-
-Ints = NDArray[np.int64]
 
 
 def edges(program: Program) -> tuple[Ints, Ints]:

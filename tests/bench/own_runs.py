@@ -1,4 +1,4 @@
-"""What k runs of one's own are worth: the table of docs/own-runs.md. Takes a quarter of an hour on two cores.
+"""What k runs of one's own are worth: the table of docs/own-runs.md. Takes 8 minutes on two cores.
 
 Each source is left out of the fit of training steps; its rows are predicted with what the others gave. Then k rows of
 a group (source, stack, GPU) with 15 rows or more are one's own runs, and the other rows of the group are predicted by

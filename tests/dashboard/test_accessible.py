@@ -17,6 +17,7 @@ def test_a_page_has_no_grave_fault(page, one):
     light = faults_of_all(page)
 
     page.emulate_media(color_scheme="dark")
+    page.wait_for_selector('[data-mantine-color-scheme="dark"]')
     assert {"light": light, "dark": faults_of_all(page)} == {"light": [], "dark": []}
 
 
