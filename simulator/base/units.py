@@ -149,6 +149,11 @@ def format_usd(value: float) -> str:
     return f"${value:.2f}" if abs(value) >= 0.1 or not value else f"${value:.3g}"
 
 
+def format_probability(value: float) -> str:
+    """A probability in whole percent; above 99 % and below 1 % only that it is."""
+    return f"{value:.0%}" if 0.01 <= value <= 0.99 else "over 99%" if value > 0.5 else "under 1%"
+
+
 def format_named(name: str, value: float) -> str:
     """A number of a report as its name says: `mfu` as a share, `peak_memory_bytes` and `cost_usd` with a unit."""
     if isinstance(value, bool):

@@ -6,6 +6,7 @@ docs/uncertainty.md explains the model.
 from .draws import Draws, draw
 from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_interval, size_error, size_notes
 from .factors import Fit, Term, factor_covariance, shipped_fit
+from .memory import MemoryErrors, fit_probability, memory_interval, shipped_memory_errors
 
 __all__ = [
            "DOUBLING",
@@ -13,12 +14,16 @@ __all__ = [
            "Errors",
            "Fit",
            "Interval",
+           "MemoryErrors",
            "Term",
            "draw",
            "errors_of_costs",
            "factor_covariance",
+           "fit_probability",
+           "memory_interval",
            "path_interval",
            "shipped_fit",
+           "shipped_memory_errors",
            "size_error",
            "size_notes",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from ...models.states import Count, StateBytes, activation_bytes, copy_bytes, st
 from ...program import Place
 from ...timeline import Timeline
 from ...timeline.memory import buffer_spans
+from ...uncertainty import fit_probability, memory_interval, shipped_memory_errors
 from .lower import Again, TrainPlan, buffer_parts
 from .lower.assembly import ACTIONS
 from .lower.held import Holdings
@@ -31,10 +32,11 @@ _PARTS = (
     "embedding", "layernorm", "qkv", "mla_up_proj", "core_attn", "proj", "residual", "router", "moe", "shared_experts",
     "mlp", "activation", "lora", "head",
 )  # fmt: skip
+_ACTIVATIONS = "activations: "
 OWNERS = (
     "weights", "quantized copies", "gradients", "master weights", "optimizer moments", "gathered weights",
     "gradients on their way", "exchange buffers", "layer at work", "context and libraries", "fragmentation",
-    *(f"activations: {part}" for part in _PARTS),
+    *(f"{_ACTIVATIONS}{part}" for part in _PARTS),
 )  # fmt: skip
 """The owners of memory on a rank, as reports name them."""
 
@@ -61,6 +63,26 @@ class RankMemory:
     def fits(self) -> bool:
         """Whether the peak fits the device's memory."""
         return self.peak_bytes <= self.device_bytes
+
+    @property
+    def activation_bytes(self) -> float:
+        """The bytes of activations at the peak."""
+        return sum(size for owner, size in self.held if owner.startswith(_ACTIVATIONS))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of ln(bytes) of the peak."""
+        return shipped_memory_errors().deviation(self.activation_bytes / self.peak_bytes)
+
+    @property
+    def interval_bytes(self) -> tuple[float, float]:
+        """The 90 % interval of the peak."""
+        return memory_interval(self.peak_bytes, self.deviation)
+
+    @property
+    def fits_probability(self) -> float:
+        """The probability that the peak fits the device's memory."""
+        return fit_probability(self.peak_bytes, self.device_bytes, self.deviation)
 
 
 def rank_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory, ...]:
@@ -118,7 +140,7 @@ class Activations:
             parts = self._parts[name]
             total = sum(parts.values()) or 1
             for part, size in parts.items():
-                key = f"activations: {part}"
+                key = f"{_ACTIVATIONS}{part}"
                 found[key] = found.get(key, 0.0) + sizes * (size / total)
         return found
 

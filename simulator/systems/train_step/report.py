@@ -98,12 +98,17 @@ class TrainReport(Report):
         Metric("provenance", "1", "share of the critical path by source of its numbers", names=PROVENANCE, sparse=True),
         Metric("peak_memory_bytes", "B", "the most that a device of the fullest pipeline rank holds", "lower",
                of=lambda report: round(report.peak.peak_bytes)),
+        Metric("peak_memory_low_bytes", "B", "the 5 % quantile of that", role="again",
+               of=lambda report: round(report.peak.interval_bytes[0])),
+        Metric("peak_memory_high_bytes", "B", "its 95 % quantile", role="again",
+               of=lambda report: round(report.peak.interval_bytes[1])),
         Metric("memory_by_rank_bytes", "B", "the same for each pipeline rank", by_rank=True,
                of=lambda report: [round(rank.peak_bytes) for rank in report.memory]),
         Metric("memory_by_owner_bytes", "B", "what holds the memory of the fullest rank", "lower",
                names=OWNERS, sparse=True, of=lambda report: {name: round(size) for name, size in report.peak.held}),
         Metric("device_memory_bytes", "B", "what that device has", role="input", of=attrgetter("memory_bytes")),
         Metric("fits", "1", "whether every pipeline rank fits its device", "higher"),
+        Metric("fits_probability", "1", "the probability that every pipeline rank fits its device", "higher", "again"),
         Metric("cost", "USD", "as `cost_usd`", "lower", "again", of=attrgetter("cost_usd")),
         PRICE,
         *spending("spending", "for a step"),
@@ -177,6 +182,13 @@ class TrainReport(Report):
     def fits(self) -> bool:
         """Whether every pipeline rank fits its device."""
         return all(rank.fits for rank in self.memory)
+
+    @property
+    def fits_probability(self) -> float:
+        """The probability that every pipeline rank fits its device. All ranks share one error, so the least certain
+        one decides.
+        """
+        return min(rank.fits_probability for rank in self.memory)
 
     @property
     def spending(self) -> Spending:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...base.units import format_bytes, format_seconds
+from ...base.units import format_bytes, format_probability, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .report import TrainReport
@@ -70,7 +70,9 @@ def _memory(report: TrainReport) -> str:
     needs = f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
     if report.fits:
         barely = "barely " * (peak.peak_bytes > _ROOMY * report.memory_bytes)
-        return f"{barely}fits: {needs}"
+        low, high = map(format_bytes, peak.interval_bytes)
+        likely = format_probability(report.fits_probability)
+        return f"{barely}fits: {needs} (90 % interval {low} to {high}; fits with {likely})"
     when = f"from micro-batch {peak.microbatch} on" if peak.microbatch >= 0 else "from the start"
     return f"DOES NOT FIT: {needs}, {when}; most of it {peak.held[0][0]}"
 

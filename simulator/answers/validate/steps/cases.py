@@ -3,10 +3,11 @@
 What the table's words stand for, and what a source leaves blank, is in data/validation/training.toml.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from ....insight import critical_path, path_by_phase
 from ....profile import load_stack, stack_names
 from ....scenario import check_train
 from ....systems.train_step.errors import chain_of, step_errors
-from ....systems.train_step.memory import rank_memory
+from ....systems.train_step.memory import RankMemory, rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
-from ....uncertainty import path_interval
+from ....uncertainty import path_interval, shipped_memory_errors
 from ..ledger import Case, CellError, Cells, read_cells, shipped_file
 
 MOST_OPS = 150_000
@@ -59,7 +60,24 @@ class Answer:
     high_s: float
     phase_s: NDArray[np.float64]
     own_variance: float
-    memory_bytes: tuple[float, ...]
+    memory: tuple[RankMemory, ...]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The predicted peak memory of a row, as its convention counts it.
+
+    `share` is that of activations; `reserved` whether what the allocator holds is counted, not only what it gave out.
+    """
+
+    bytes: float
+    share: float
+    reserved: bool
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of ln(bytes), as shipped."""
+        return shipped_memory_errors().deviation(self.share, self.reserved)
 
 
 @dataclass(frozen=True)
@@ -90,21 +108,28 @@ class StepCase(Case):
         timeline = engine.simulate(resolved.program, resolved.costs)
         path, seconds = critical_path(timeline), timeline.makespan_s
         sure = path_interval(path, step_errors(resolved), seconds)
-        held = tuple(rank.peak_bytes for rank in rank_memory(resolved, timeline)) if memory else ()
+        held = rank_memory(resolved, timeline) if memory else ()
         phases = path_by_phase(path, resolved.program, resolved.mix)
         own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
         return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
 
-    def predict(self) -> dict[str, float]:
-        """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it."""
-        answer, convention = self.answer(), self.cells.text("mem_convention")
-        known = read_words()["memory"]
+    def peak(self, ranks: Sequence[RankMemory]) -> Peak:
+        """The peak of the rank that was measured, as the row's convention counts it."""
+        known, convention = read_words()["memory"], self.cells.text("mem_convention")
         said = next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
-        held = answer.memory_bytes[0] if said["rank"] == "first" else max(answer.memory_bytes)
-        context, unused = (self.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
+        rank = ranks[0] if said["rank"] == "first" else max(ranks, key=attrgetter("peak_bytes"))
+        held, value = rank.peak_bytes, self.resolved.profile.value
+        context, unused = (value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
         reserved, allocated = held - context * (1 + unused), held / (1 + unused) - context
         counted = {"device": held, "reserved": reserved, "allocated": allocated}[said["counts"]]
-        return dict(zip(PREDICTED, (answer.seconds, answer.low_s, answer.high_s, counted / 2**30), strict=True))
+        return Peak(counted, rank.activation_bytes / counted, said["counts"] != "allocated")
+
+    def predict(self) -> dict[str, float]:
+        """Seconds with their interval, and memory of the rank that was measured, with its deviation."""
+        answer = self.answer()
+        peak = self.peak(answer.memory)
+        said = (answer.seconds, answer.low_s, answer.high_s, peak.bytes / 2**30)
+        return dict(zip(PREDICTED, said, strict=True)) | {"memory_deviation": peak.deviation}
 
 
 def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
