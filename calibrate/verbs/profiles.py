@@ -197,13 +197,30 @@ def errors(
     rows: Annotated[Path | None, typer.Option(help="Table of training steps; default: the shipped ledger.")] = None,
 ) -> None:
     """Estimate how sure predictions of training steps are, from the ledger that their stacks were fitted to."""
-    import json
-
     from ...simulator.answers.validate import steps
-    from ...simulator.base.files import write_atomic
     from ..fitting.step_errors import fit_errors
 
-    found = fit_errors(rows or steps.shipped_table(), tell=typer.echo)
+    _write_widths(fit_errors(rows or steps.shipped_table(), tell=typer.echo), out)
+
+
+@calibrate.command()
+def memory(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
+    rows: Annotated[Path | None, typer.Option(help="Table of training steps; default: the shipped ledger.")] = None,
+) -> None:
+    """Estimate how sure the peak memory of training steps is, from the rows of a ledger that state one."""
+    from ...simulator.answers.validate import steps
+    from ..fitting.memory_errors import fit_memory_errors
+
+    _write_widths(fit_memory_errors(rows or steps.shipped_table(), tell=typer.echo), out)
+
+
+def _write_widths(found: dict[str, Any], out: Path) -> None:
+    """Write what a fit of errors found, and print its widths."""
+    import json
+
+    from ...simulator.base.files import write_atomic
+
     write_atomic(str(out), (json.dumps(found) + "\n").encode())
     widths = ", ".join(f"{name} {width['value']:g}" for name, width in found["widths"].items())
     typer.echo(f"{widths}; wrote {out}")

@@ -21,14 +21,14 @@ class MemoryErrors:
 
     `activations` times the share of activations in the prediction is the error of what a configuration keeps;
     `allocator` is what an allocator takes beyond what it gives out; `source` is common to all runs of a source.
-    `left_out[id][errors]` is the whole deviation of a row of the ledger.
+    `deviations[id]` are those of a row of the ledger: `shipped`, and with the row's `source` left out.
     """
 
     activations: float = 0.0
     allocator: float = 0.0
     source: float = 0.0
     about: Mapping[str, Any] = field(default_factory=dict)
-    left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    deviations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def deviation(self, share: float, reserved: bool = True) -> float:
         """The deviation of a peak of which `share` is activations; not `reserved`: of what is allocated alone."""
@@ -43,7 +43,7 @@ def shipped_memory_errors() -> MemoryErrors:
         return MemoryErrors()
     found = read_json(file)
     widths = {name: float(width["value"]) for name, width in found["widths"].items()}
-    return MemoryErrors(**widths, about=found["about"], left_out=found["left_out"])
+    return MemoryErrors(**widths, about=found["about"], deviations=found["deviations"])
 
 
 def memory_interval(peak_bytes: float, deviation: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps import restore, shipped_table
 from runcast.simulator.answers.validate.updates import UpdateLedger, read_ledger
 from runcast.simulator.base.files import write_atomic
-from runcast.simulator.uncertainty import shipped_fit
+from runcast.simulator.uncertainty import shipped_fit, shipped_memory_errors
 
 PAGE = Path(__file__).parents[2] / "docs/uncertainty.md"
 GOLDEN = shipped_table().with_name("training_predictions.csv")
@@ -41,6 +41,19 @@ def steps() -> Iterator[str]:
     yield from (f"- {line}" for line in ledgers.confidences(ledger.summary))
 
 
+def memory() -> Iterator[str]:
+    """The widths of peak memory, and how often its intervals hold what was measured."""
+    of = shipped_memory_errors()
+    yield "| width | value | what is off |"
+    yield "|---|---|---|"
+    yield f"| `activations` | {of.activations:.1%} | times the share of activations in the peak |"
+    yield f"| `allocator` | {of.allocator:.1%} | what an allocator reserves beyond what it gives out |"
+    yield f"| `source` | {of.source:.1%} | all runs of a source |"
+    summary = ledgers.coverage_of_memory(restore(GOLDEN).table)
+    yield from ("", *ledgers.markdown(ledgers.coverages(summary), ledgers.COVERAGE), "")
+    yield from (f"- {line}" for line in ledgers.confidences(summary))
+
+
 def updates(ledger: UpdateLedger) -> Iterator[str]:
     """Coverage of weight updates by system."""
     rows = ledger.summary.query("errors == 'as shipped'")
@@ -51,7 +64,8 @@ def updates(ledger: UpdateLedger) -> Iterator[str]:
 
 def page(now: str, ledger: UpdateLedger) -> str:
     """The page with its tables made again; each stands between comments that name it."""
-    parts = {"widths": widths(), "apart": apart(), "steps": steps(), "updates": updates(ledger)}
+    parts = {"widths": widths(), "apart": apart(), "steps": steps(), "memory": memory(),
+             "updates": updates(ledger)}  # fmt: skip
     for name, part in parts.items():
         made = "\n".join(part)
         between = rf"(<!-- {name} -->\n).*?(<!-- end -->)"

@@ -13,9 +13,10 @@ from ....base.errors import UserError
 from ....base.files import digest
 from ....base.tables import Columns, markdown_table, terminal_table
 from ....runner import Runner
-from ....uncertainty import shipped_fit
+from ....profile import Z90
+from ....uncertainty import shipped_fit, shipped_memory_errors
 from ..ledger import CellError, Ledger, Watch, csv_bytes, plain, predict_cases, read_cells, read_left_out, split_rows
-from ..scores import SCORES, Part, coverage, error_scores, score_parts, warn
+from ..scores import SCORES, Part, count_held, coverage, error_scores, score_parts, warn
 from .cases import PREDICTED, StepCase, read_cases, read_words, shipped_table
 from .pairs import pairs_of, scores_of_pairs
 
@@ -35,7 +36,12 @@ FAMILIES = {
 """Columns by which rows are told apart, and what they are; dense and mixtures of experts are another."""
 
 _RESERVED = "max reserved"
-"""What the allocator took from the device, which is more than what it gave out: shown, never scored."""
+"""What an allocator took from the device, up to its limit, which is more than a step needs: shown, never scored."""
+
+
+def is_memory_scored(convention: str) -> bool:
+    """Whether a peak that was measured by this convention is scored."""
+    return not convention.startswith(_RESERVED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +84,7 @@ class StepLedger(Ledger):
             "summary_without_contradicting": plain(self.summary_without),
             "median_over_sources": over_sources(self.scored),
             "memory": plain(scores_of_memory(self.table)),
+            "memory_coverage": plain(coverage_of_memory(self.table)),
             "pairs_summary": plain(scores_of_pairs(self.pairs)),
             "pairs": plain(self.pairs),
             "table": plain(self.worst_first),
@@ -113,6 +120,7 @@ class StepLedger(Ledger):
             yield from _terminal(self.worst_first.head(MOST_ROWS), ROWS)
         if len(memory := scores_of_memory(self.table)):
             yield from _terminal(memory, MEMORY)
+            yield from _terminal(coverages(coverage_of_memory(self.table)), COVERAGE)
         yield counts(self)
         yield from (f"not predicted: {reason}" for reason in self.why_not(f"{self.path}:"))
 
@@ -162,25 +170,35 @@ def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
 DEVIATIONS = tuple(f"{column}_deviation" for column in LEFT_OUT)
 """Standard deviation of ln(seconds) that a prediction has with the row's group, stack or source left out."""
 
+MEMORY_ERRORS = {"memory_deviation": "as shipped", "memory_left_out_deviation": "source left out"}
+"""Columns with the standard deviation of ln(bytes) of a peak, and what they are."""
+
+_FULL = 0.8
+"""Share of a device from which a plan that needed more than predicted may not have run."""
+
 _TEXTS = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
 _COLUMNS = (
     "line", "id", "source", "framework", "sw_version", "stack", "model", "arch", "gpu", "gpus", "precision", "pattern",
     "measured_s", "predicted_s", "error", "interval_low_s", "interval_high_s", *LEFT_OUT, *DEVIATIONS,
-    "measured_gib", "predicted_gib", "memory_error", "mem_convention", "assumed", "contradicts",
+    "measured_gib", "predicted_gib", "memory_error", "mem_convention", *MEMORY_ERRORS, "memory_filled", "assumed", "contradicts",
 )  # fmt: skip
-_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATIONS), float)
+_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATIONS, *MEMORY_ERRORS), float)
 """Of columns that hold nothing where no row is predicted, or where the fit left nothing out."""
 
 
 def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str, Any]]) -> StepLedger:
     left_out, parameters = read_left_out("training_fit.json", path)
-    sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == digest(path) else {}
+    known = digest(path)
+    sure = shipped_fit().left_out if shipped_fit().about.get("sha256") == known else {}
+    peaks = shipped_memory_errors().deviations if shipped_memory_errors().about.get("sha256") == known else {}
     contradicts = read_words()["contradicts"]
 
     def row(case: StepCase, found: Mapping[str, float]) -> dict[str, Any]:
         cells = case.cells
         measured_s, measured_gib = (cells.time(column) or np.nan for column in ("iter_time_s", "peak_mem_gib"))
+        of_peak = peaks.get(case.key, {})
         return {
+            "memory_deviation": of_peak.get("shipped"),
             **found,
             **{column: cells.text(column) for column in _TEXTS},
             **{f"{of}_left_out": error for of, error in left_out.get(case.key, {}).items()},
@@ -194,6 +212,8 @@ def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str
             "error": found["predicted_s"] / measured_s - 1,
             "measured_gib": measured_gib,
             "memory_error": found["predicted_gib"] / measured_gib - 1,
+            "memory_left_out_deviation": of_peak.get("source"),
+            "memory_filled": found["predicted_gib"] / (cells.number("gpu_mem_gb", 0.0) or np.nan),
             "assumed": "; ".join(case.assumed),
             "contradicts": case.key in contradicts,
         }
@@ -238,11 +258,37 @@ def scores_of_memory(table: pd.DataFrame) -> pd.DataFrame:
     """A row per convention of what was measured."""
     measured = table[table["memory_error"].notna()]
     rows = [
-        {"measured": str(name), "scored": not str(name).startswith(_RESERVED), "rows": len(part),
+        {"measured": str(name), "scored": is_memory_scored(str(name)), "rows": len(part),
          **error_scores(part["memory_error"])}
         for name, part in measured.groupby("mem_convention", sort=False)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["measured", "scored", *SCORES[:4]])
+
+
+def coverage_of_memory(table: pd.DataFrame) -> pd.DataFrame:
+    """How often intervals of scored peaks hold them, by family and way of leaving out, as in `scores_by_family`.
+
+    Plans that were predicted to fill a device are told apart: those of them that needed more did not run.
+    """
+    rows = table[table["memory_error"].notna() & table["mem_convention"].map(is_memory_scored).astype(bool)]
+    full = rows["memory_filled"] > _FULL
+    parts = [("all", "all", rows)]
+    parts += [("filled", f"predicted {words} {_FULL:.0%} of the device", part)
+              for words, part in (("up to", rows[~full]), ("above", rows[full]))]  # fmt: skip
+    parts += [(name, str(key), part) for name in ("source", "mem_convention") for key, part in rows.groupby(name)]
+    found = [
+        {"family": family, "name": name, "errors": words, **count_held(_is_peak_covered(part, column))}
+        for family, name, part in parts
+        for column, words in MEMORY_ERRORS.items()
+        if part[column].notna().any()
+    ]
+    return pd.DataFrame(found, columns=["family", "name", "errors", *SCORES[5:]])
+
+
+def _is_peak_covered(rows: pd.DataFrame, column: str) -> "pd.Series[Any]":
+    """Whether the interval of each row holds its measured peak; None where it has no interval."""
+    near = np.log1p(rows["memory_error"]).abs() <= Z90 * rows[column]
+    return near.astype(object).where(rows[column].notna(), None)
 
 
 def known_reason(row: Mapping[Any, Any], words: Mapping[str, Any]) -> str:
