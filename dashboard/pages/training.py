@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 from dash import Dash
 
 from ...simulator.answers.outputs import PIPELINE, figures_of
-from ...simulator.base.units import format_bytes
+from ...simulator.base.units import format_bytes, format_probability
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, TrainPrediction
 from ...simulator.profile import stack_names
 from ...simulator.schedules import SCHEDULES
+from ...simulator.systems.train_step.report import TrainReport
 from .. import parts, zoom
 from ..ask import Form
 from ..fields import Field
@@ -64,6 +65,13 @@ FORM = Form(
 )
 
 
+def _memory(report: TrainReport) -> str:
+    """Of how much, with its interval, and whether it fits."""
+    low, high = map(format_bytes, report.peak.interval_bytes)
+    fits = f"fits with {format_probability(report.fits_probability)}" if report.fits else "does not fit"
+    return f"of {format_bytes(report.memory_bytes)}: {fits} (90 %: {low} to {high})"
+
+
 def numbers(prediction: AnyPrediction) -> "list[Component]":
     """The headline."""
     assert isinstance(prediction, TrainPrediction)
@@ -74,7 +82,7 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
         "tokens_per_s": f"tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU",
         "mfu": f"of the dense {report.peak_type} peak",
         "bubble_fraction": "waiting for other stages",
-        "peak_memory_bytes": f"of {format_bytes(report.memory_bytes)}{'' if report.fits else ': does not fit'}",
+        "peak_memory_bytes": _memory(report),
         "bound_by": f"{bound:.0%} of the critical path",
         "cost_usd": f"of a step, {report.rates.price}",
         "energy_j": f"of a step, at most{report.rates.scope}",

@@ -180,6 +180,7 @@ _NAMED: Mapping[str, Callable[[float], str]] = {
     ),
     **dict.fromkeys(("_usd", "_usd_per_million_tokens", "_usd_of_pause", "_usd_total"), "${:,.4g}".format),
     **dict.fromkeys(("tokens_per_s", "requests_per_s", "tokens_per_s_per_gpu"), "{:,.1f}".format),
+    "_probability": format_probability,
     "bytes_per_s": format_rate,
     "bytes": format_bytes,
     "_s": format_seconds,

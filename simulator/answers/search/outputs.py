@@ -8,7 +8,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...base.files import path_beside, write_atomic
 from ...base.tables import align, csv_text
-from ...base.units import digits_apart, format_bytes, format_seconds, format_usd
+from ...base.units import digits_apart, format_bytes, format_probability, format_seconds, format_usd
 from ...scenario import Changes, change, check_question, to_toml
 from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
@@ -18,7 +18,7 @@ _NAMES_FILE = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("mo
 """Keys that may name a file beside the scenario."""
 _COLUMNS = (
     "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
-    "kernel_level_time_s", "kernel_level_memory_bytes",
+    "kernel_level_time_s", "kernel_level_memory_bytes", "fits_probability",
 )  # fmt: skip
 
 
@@ -104,14 +104,19 @@ def _plain(value: Any) -> str:
 
 
 def _cells(found: SearchResult, number: int) -> list[Any]:
-    """The cells of `_COLUMNS`; bounds of times are per step, of plans that do not change the batch."""
+    """The cells of `_COLUMNS`; bounds of times are per step, of plans that do not change the batch.
+
+    The probability is that of the finest prediction.
+    """
     row, fine = found.rows[number], found.checked.get(number)
     floor, one, batch = row.floor, row.measured, found.question.table.get("batch", {})
     tokens = (one.tokens if one else 0) or int(batch.get("global", 0) * batch.get("seq_len", 0))
     bound = [floor.time_s * max(tokens, 1) or "", floor.memory_bytes or ""] if floor else ["", ""]
     speed = one.tokens_per_s if one and one.tokens else ""
     simulated = [one.time_s, speed, one.memory_bytes, one.cost_usd] if one else [""] * 4
-    return [row.status, row.reason, *bound, *simulated, *([fine.time_s, fine.memory_bytes] if fine else ["", ""])]
+    finest = [fine.time_s, fine.memory_bytes] if fine else ["", ""]
+    likely = last.fits_probability if (last := fine or one) else None
+    return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely]
 
 
 # In words: what `runcast search` prints.
@@ -186,13 +191,15 @@ def _pareto(found: SearchResult) -> Iterator[str]:
     shown = found.pareto[:_MOST_ROWS]
     proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
     yield f"Pareto set, {len(found.pareto)} plans ({proof})"
-    cells = [[found.question.subject.speed_name, "memory", "cost", "", "plan"]]
+    cells = [[found.question.subject.speed_name, "memory", "cost", "fits with", "", "plan"]]
     for number in shown:
         row = found.rows[number]
         assert row.measured is not None
         mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
-        cells.append([*_amounts(row.measured), mark, plan_text(row.changes)])
-    yield from (f"  {line}" for line in align(cells, range(4)))
+        cells.append([*_amounts(row.measured), _likely(row.measured), mark, plan_text(row.changes)])
+    if not any(line[3] for line in cells[1:]):  # memory of updates has no interval
+        cells = [[*line[:3], *line[4:]] for line in cells]
+    yield from (f"  {line}" for line in align(cells, range(len(cells[0]) - 1)))
     if len(found.pareto) > len(shown):
         yield f"  and {len(found.pareto) - len(shown)} more that need less memory"
 
@@ -203,6 +210,11 @@ def _amounts(one: Measured) -> list[str]:
     return [one.speed, format_bytes(one.memory_bytes), cost]
 
 
+def _likely(one: Measured) -> str:
+    """The probability of fitting in words; empty where there is none."""
+    return "" if one.fits_probability is None else format_probability(one.fits_probability)
+
+
 def _answer(found: SearchResult) -> Iterator[str]:
     assert found.winner is not None
     yield f"winner by {found.question.objective}: {plan_text(found.rows[found.winner].changes)}"
@@ -210,7 +222,7 @@ def _answer(found: SearchResult) -> Iterator[str]:
         if number in found.checked:
             coarse, fine = found.rows[number].measured, found.checked[number]
             assert coarse is not None
-            fits = "" if fine.fits else ", which does not fit"
+            fits = f", fits with {_likely(fine)}" if fine.fits else ", which does not fit"
             yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
                    f"({plan_text(found.rows[number].changes)})")  # fmt: skip
     yield from _why(found, found.winner)

@@ -38,6 +38,7 @@ class Measured:
     """The result of a plan's simulation, at the coarser level or kernel by kernel.
 
     `amounts` are per token; `time_s` is of the whole step or update; `terms` are what it is made of, in seconds.
+    `fits_probability` is that of fitting whole devices, without headroom; None where memory has no interval.
     """
 
     amounts: Amounts
@@ -47,6 +48,7 @@ class Measured:
     memory_bytes: float
     cost_usd: float | None
     terms: Mapping[str, float]
+    fits_probability: float | None = None
 
     @property
     def tokens_per_s(self) -> float:

@@ -127,7 +127,8 @@ def _measure(question: Question, report: TrainReport) -> Measured:
     tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spending.cost_usd
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
     fits = needed <= question.memory_bytes
-    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, dict(report.split_s))
+    terms, likely = dict(report.split_s), report.fits_probability
+    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, terms, likely)
 
 
 STEPS = Subject(

@@ -70,7 +70,7 @@ def test_the_axes_above_one_name_a_pattern(ledger, cells, pattern):
 def test_memory_is_that_of_the_rank_which_was_logged_as_it_counts(ledger, written):
     head = {"vocab": "512000"}  # the last rank holds most
     (case,) = read_cases(written(head))
-    first, last = case.answer().memory_bytes
+    first, last = (rank.peak_bytes for rank in case.answer().memory)
     context, unused = (case.resolved.profile.value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
     words = "nanotron logged GPU memory", "max over ranks", "nvidia-smi GB", "max reserved GiB", "max_allocated"
 
