@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
+from ...simulator.answers.validate.ledger import CellError
 from ...simulator.answers.validate.steps import read_cases
 from ...simulator.answers.validate.steps.cases import StepCase
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
@@ -56,26 +57,28 @@ def peaks_of(path: Path) -> Peaks:
     """Simulate the rows of a table that state a peak which counts; about a minute for the shipped ledger.
 
     Raises:
-        UserError: the table cannot be read, or no row states a peak and can be predicted.
+        UserError: the table or a peak cannot be read, or no row states a peak and can be predicted.
     """
     found = []
     for case in read_cases(path):
-        if case.scenario is not None and _measured_bytes(case):
+        if case.scenario is not None and (measured := _measured_bytes(case)):
             with suppress(UserError):  # a scenario that does not fit
                 peak = case.peak(case.answer().memory)
-                residual = float(np.log(_measured_bytes(case) / peak.bytes))
-                found.append((case.key, case.cells.text("source"), residual, peak.share, peak.reserved))
+                error = float(np.log(measured / peak.bytes))
+                found.append((case.key, case.cells.text("source"), error, peak.share, peak.reserved))
     if not found:
         raise UserError(f"{path}: no row has a peak_mem_gib and can be predicted")
-    keys, sources, *numbers = zip(*found, strict=True)
-    residual, share, reserved = map(np.array, numbers)
-    return Peaks(keys, sources, residual, share, reserved)
+    keys, sources, residual, share, reserved = zip(*found, strict=True)
+    return Peaks(keys, sources, np.array(residual), np.array(share), np.array(reserved))
 
 
 def _measured_bytes(case: StepCase) -> float:
     """Bytes of the measured peak; 0 if there is none, or none that is scored."""
-    gib = case.cells.number("peak_mem_gib", 0.0) if is_memory_scored(case.cells.text("mem_convention")) else 0.0
-    return gib * 2**30
+    try:
+        gib = case.cells.time("peak_mem_gib") or 0.0
+    except CellError as error:
+        raise UserError(f"{case.where}: {error}") from None
+    return gib * 2**30 * is_memory_scored(case.cells.text("mem_convention"))
 
 
 def memory_widths(peaks: Peaks) -> MemoryErrors:

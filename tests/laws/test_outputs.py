@@ -82,6 +82,7 @@ def check_step(table):
     assert out.after("throughput").startswith(f"{tokens} tokens/s")
     assert out.after("MFU").startswith(f"{report['mfu']:.1%} ")
     assert memory in out.after("memory")
+    assert report["peak_memory_low_bytes"] < report["peak_memory_bytes"] < report["peak_memory_high_bytes"]
     assert report["fits"] == ("DOES NOT FIT" not in out.text)
     assert f"{step} {interval(report)}" in out.html
     assert f"{report['mfu']:.1%} of the dense" in out.html

@@ -209,6 +209,17 @@ def test_a_step_that_does_not_fit_names_stage_micro_batch_and_owner():
     assert predict(step.scenario).report.to_json()["fits"]
 
 
+def test_ranks_share_one_error_so_the_fullest_decides_how_likely_all_fit():
+    step = resolved(2, 6, parallel={"pp": 2})
+    report = make_train_report(step, simulate(step.program, step.costs))
+    full, roomy = report.memory
+    room = full.interval_bytes[1]  # the 95 % quantile of the first rank, and far more than the second needs
+    tight = replace(report, memory=(replace(full, device_bytes=round(room)), replace(roomy, device_bytes=10**12)))
+
+    assert tight.fits_probability == pytest.approx(0.95)
+    assert dict(words(tight).rows)["memory"].endswith("; fits with 95%)")
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved-overlap"])
 def test_the_micro_batch_is_that_with_which_the_device_is_full(schedule):
     """Room for two micro-batches of the first rank and a half: the third one's forward does not fit."""

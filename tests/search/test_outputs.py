@@ -88,6 +88,18 @@ def test_tables_have_a_row_per_plan_and_per_member_of_the_pareto_set(tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("which", ONE)
+def test_only_searches_of_steps_say_how_likely_a_plan_fits(which, tmp_path):
+    found = ONE[which]
+    write_files(found, tmp_path)
+    (header,) = [line for line in lines(found) if line.endswith("  plan")]
+
+    rows = list(csv.DictReader((tmp_path / "pareto.csv").open()))
+
+    step = found.question.subject.export is not None
+    assert ("fits with" in header, all(row["fits_probability"] for row in rows)) == (step, step)
+
+
 def test_bounds_in_the_table_are_no_longer_than_times_beside_them(tmp_path):
     write_files(ONE["dense"], tmp_path)
     rows = [row for row in csv.DictReader((tmp_path / "plans.csv").open()) if row["time_s"] and row["bound_time_s"]]

@@ -22,7 +22,7 @@ from ....scenario import check_train
 from ....systems.train_step.errors import chain_of, step_errors
 from ....systems.train_step.memory import RankMemory, rank_memory
 from ....systems.train_step.resolve import ResolvedTrain
-from ....uncertainty import path_interval, shipped_memory_errors
+from ....uncertainty import path_interval
 from ..ledger import Case, CellError, Cells, read_cells, shipped_file
 
 MOST_OPS = 150_000
@@ -74,11 +74,6 @@ class Peak:
     share: float
     reserved: bool
 
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of ln(bytes), as shipped."""
-        return shipped_memory_errors().deviation(self.share, self.reserved)
-
 
 @dataclass(frozen=True)
 class StepCase(Case):
@@ -125,11 +120,10 @@ class StepCase(Case):
         return Peak(counted, rank.activation_bytes / counted, said["counts"] != "allocated")
 
     def predict(self) -> dict[str, float]:
-        """Seconds with their interval, and memory of the rank that was measured, with its deviation."""
+        """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it."""
         answer = self.answer()
-        peak = self.peak(answer.memory)
-        said = (answer.seconds, answer.low_s, answer.high_s, peak.bytes / 2**30)
-        return dict(zip(PREDICTED, said, strict=True)) | {"memory_deviation": peak.deviation}
+        said = (answer.seconds, answer.low_s, answer.high_s, self.peak(answer.memory).bytes / 2**30)
+        return dict(zip(PREDICTED, said, strict=True))
 
 
 def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:

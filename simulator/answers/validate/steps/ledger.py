@@ -12,8 +12,8 @@ import pandas as pd
 from ....base.errors import UserError
 from ....base.files import digest
 from ....base.tables import Columns, markdown_table, terminal_table
-from ....runner import Runner
 from ....profile import Z90
+from ....runner import Runner
 from ....uncertainty import shipped_fit, shipped_memory_errors
 from ..ledger import CellError, Ledger, Watch, csv_bytes, plain, predict_cases, read_cells, read_left_out, split_rows
 from ..scores import SCORES, Part, count_held, coverage, error_scores, score_parts, warn
@@ -120,7 +120,8 @@ class StepLedger(Ledger):
             yield from _terminal(self.worst_first.head(MOST_ROWS), ROWS)
         if len(memory := scores_of_memory(self.table)):
             yield from _terminal(memory, MEMORY)
-            yield from _terminal(coverages(coverage_of_memory(self.table)), COVERAGE)
+        if len(peaks := coverage_of_memory(self.table)):
+            yield from ("peaks in the 90 % interval:", *_terminal(coverages(peaks), COVERAGE))
         yield counts(self)
         yield from (f"not predicted: {reason}" for reason in self.why_not(f"{self.path}:"))
 
@@ -171,7 +172,7 @@ DEVIATIONS = tuple(f"{column}_deviation" for column in LEFT_OUT)
 """Standard deviation of ln(seconds) that a prediction has with the row's group, stack or source left out."""
 
 MEMORY_ERRORS = {"memory_deviation": "as shipped", "memory_left_out_deviation": "source left out"}
-"""Columns with the standard deviation of ln(bytes) of a peak, and what they are."""
+"""Columns with the standard deviation of ln(bytes) of a peak of the shipped ledger, and what they are."""
 
 _FULL = 0.8
 """Share of a device from which a plan that needed more than predicted may not have run."""
@@ -180,9 +181,12 @@ _TEXTS = ("source", "framework", "sw_version", "model", "arch", "gpu", "precisio
 _COLUMNS = (
     "line", "id", "source", "framework", "sw_version", "stack", "model", "arch", "gpu", "gpus", "precision", "pattern",
     "measured_s", "predicted_s", "error", "interval_low_s", "interval_high_s", *LEFT_OUT, *DEVIATIONS,
-    "measured_gib", "predicted_gib", "memory_error", "mem_convention", *MEMORY_ERRORS, "memory_filled", "assumed", "contradicts",
+    "measured_gib", "predicted_gib", "memory_error", "mem_convention", *MEMORY_ERRORS, "memory_filled", "assumed",
+    "contradicts",
 )  # fmt: skip
-_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys((*ERRORS, *DEVIATIONS, *MEMORY_ERRORS), float)
+_TYPES = {"contradicts": bool, "arch": str} | dict.fromkeys(
+    (*ERRORS, *DEVIATIONS, *MEMORY_ERRORS, "memory_filled"), float
+)
 """Of columns that hold nothing where no row is predicted, or where the fit left nothing out."""
 
 
@@ -198,7 +202,6 @@ def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str
         measured_s, measured_gib = (cells.time(column) or np.nan for column in ("iter_time_s", "peak_mem_gib"))
         of_peak = peaks.get(case.key, {})
         return {
-            "memory_deviation": of_peak.get("shipped"),
             **found,
             **{column: cells.text(column) for column in _TEXTS},
             **{f"{of}_left_out": error for of, error in left_out.get(case.key, {}).items()},
@@ -212,8 +215,9 @@ def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str
             "error": found["predicted_s"] / measured_s - 1,
             "measured_gib": measured_gib,
             "memory_error": found["predicted_gib"] / measured_gib - 1,
+            "memory_deviation": of_peak.get("shipped"),
             "memory_left_out_deviation": of_peak.get("source"),
-            "memory_filled": found["predicted_gib"] / (cells.number("gpu_mem_gb", 0.0) or np.nan),
+            "memory_filled": found["predicted_gib"] / cells.number("gpu_mem_gb") if of_peak else None,
             "assumed": "; ".join(case.assumed),
             "contradicts": case.key in contradicts,
         }
