@@ -175,7 +175,7 @@ MEMORY_ERRORS = {"memory_deviation": "as shipped", "memory_left_out_deviation": 
 """Columns with the standard deviation of ln(bytes) of a peak of the shipped ledger, and what they are."""
 
 _FULL = 0.8
-"""Share of a device from which a plan that needed more than predicted may not have run."""
+"""Share of a device above which a plan is predicted to fill it."""
 
 _TEXTS = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
 _COLUMNS = (
@@ -272,7 +272,7 @@ def scores_of_memory(table: pd.DataFrame) -> pd.DataFrame:
 def coverage_of_memory(table: pd.DataFrame) -> pd.DataFrame:
     """How often intervals of scored peaks hold them, by family and way of leaving out, as in `scores_by_family`.
 
-    Plans that were predicted to fill a device are told apart: those of them that needed more did not run.
+    Plans that were predicted to fill a device are told apart, as their probability of fitting is what matters.
     """
     rows = table[table["memory_error"].notna() & table["mem_convention"].map(is_memory_scored).astype(bool)]
     full = rows["memory_filled"] > _FULL
