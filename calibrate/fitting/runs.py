@@ -10,10 +10,10 @@ Between two simulations of all runs a step is taken as the sum of its phases; th
 with that.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
 from math import exp, hypot, log
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.answers.validate.steps import Answer, StepCase, read_cases, shipped_table
-from ...simulator.base.errors import UserError, fault
+from ...simulator.answers.validate.steps import Answer
+from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
-from ...simulator.formats.samples import read_table
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
 from ...simulator.systems.train_step.errors import phase_covariance, terms_of
+from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
 from .ledger import student_weights
 from .owners import entry
+from .run_files import Run, read_runs
 from .steps import SIGMA
 
 Floats = NDArray[np.float64]
@@ -45,7 +46,7 @@ MOST_OFF = 4.0
 Of the 1,128 rows of the ledger, each predicted with its source left out of the fit, one is farther off (4.3 times).
 """
 
-_NEAR = 0.85  # of a known column's name
+_MOST_NAMES = 3
 _TURNS = 100
 _MOST_CHANGE = 0.5
 _SIMULATIONS = 2
@@ -107,11 +108,11 @@ def left_out(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What the runs of a file say beyond a base stack. Errors are signed and relative, one per run."""
+    """What the runs of some files say beyond a base stack. Errors are signed and relative, one per run."""
 
-    path: Path
+    paths: Sequence[Path]
     base: str
-    cases: Sequence[StepCase]
+    runs: Sequence[Run]
     prior: Floats
     posterior: Posterior
     shares: Floats
@@ -126,49 +127,51 @@ class Learned:
         largest = self.shares.max(axis=0)
         return [p for p, phase in enumerate(PHASES) if phase in FACTORS and largest[p] > LEAST_SHARE]
 
-    def stack(self, name: str) -> dict[str, Any]:
-        """The content of a stack file: factors of phases with what is left of their spreads."""
+    def stack(self, out: Path) -> dict[str, Any]:
+        """The content of the stack file `out`: factors of phases with what is left of their spreads."""
         base, deviation = load_stack(self.base), np.sqrt(np.diag(self.posterior.covariance))
-        error = np.median(np.abs(self.without))
-        said = f"{_count(self.cases)} of {self.path.name}, each predicted to {error:.1%} (median) by the others"
+        error, names = np.median(np.abs(self.without)), [path.name for path in self.paths]
+        said = f"{_count(self.runs)} of {_listed(names)}, each predicted to {error:.1%} (median) by the others"
         at = {phase: PHASES.index(phase) for phase in FACTORS}
         factors = {f"time_factor.{phase}": (self.posterior.u[p], deviation[p]) for phase, p in at.items()}
+        named = _beside(self.runs[0].stack, out)
         return {
             "schema": SCHEMA,
-            "name": name,
-            "base": self.cases[0].stack,
-            "source": f"runcast calibrate runs {self.path.name} --base {self.base}",
+            "name": out.stem,
+            "base": named,
+            "source": f"runcast calibrate runs {' '.join(names)} --base {self.base}",
             "date": date.today().isoformat(),
             "parameters": {
                 key: entry(base.value_or(key, 1.0) * exp(u), spread, "fitted", said)
                 for key, (u, spread) in factors.items()
             },
-            "covariance": self._covariance(),
+            "covariance": self._covariance(named),
         }
 
-    def _covariance(self) -> dict[str, Any]:
-        """The posterior as a stack file has it."""
+    def _covariance(self, base: str) -> dict[str, Any]:
+        """The posterior as a stack file has it, which names its base as `base`."""
         at = [PHASES.index(phase) for phase in FACTORS]
         values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
         rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
-        every = {(term.of, term.name): None for case in self.cases for term in terms_of(case.resolved)}
-        known = [[of, name] for of, name in every if name != DOUBLING]  # of more GPUs than these runs had no run tells
+        every = {(term.of, term.name): None for run in self.runs for term in terms_of(run.resolved)}
+        own = self.runs[0].stack
+        # of more GPUs than these runs had no run tells
+        known = [[base if of == own else of, name] for of, name in every if name != DOUBLING]
         return {"of": list(FACTORS), "root": rows, "terms": known}
 
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""
-        yield f"{_count(self.cases)} of {self.path}, from the stack {self.base}"
+        yield f"{_count(self.runs)} of {_listed(list(map(str, self.paths)))}, from the stack {self.base}"
         size = {"before": self.before, "with what they say": self.after}
-        size |= {"each by the others": self.without} if len(self.cases) > 1 else {}
+        size |= {"each by the others": self.without} if len(self.runs) > 1 else {}
         for what, errors in size.items():
             yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
         yield from self._factors()
-        for case, error, strange in zip(self.cases, self.without, self.strange, strict=True):
+        for run, error, strange in zip(self.runs, self.without, self.strange, strict=True):
             if strange:
-                took = format_seconds(case.seconds or 0.0)
-                by_others = format_seconds((case.seconds or 0.0) * (1 + error))
-                yield f"disagrees: {case.where} took {took}; by the others it would take {by_others}"
+                took, by_others = (format_seconds(seconds) for seconds in (run.seconds, run.seconds * (1 + error)))
+                yield f"disagrees: {run.where} took {took}; by the others it would take {by_others}"
         yield self._least_known()
 
     def _factors(self) -> Iterator[str]:
@@ -187,47 +190,53 @@ class Learned:
         return f"least known: {said}; a run in which it takes more or less of the step teaches most"
 
 
-def _count(cases: Sequence[StepCase]) -> str:
-    return f"{len(cases)} run{'s' * (len(cases) != 1)}"
+def _count(runs: Sequence[Run]) -> str:
+    return f"{len(runs)} run{'s' * (len(runs) != 1)}"
 
 
-def learn_runs(path: Path, base: str, fit: Fit | None = None) -> Learned:
-    """What the training steps of a file say beyond a stack, by name or file.
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} and {len(names) - 1} other files"
+
+
+def _beside(stack: str, out: Path) -> str:
+    """A shipped stack by its name, a file by its path from the folder of `out`."""
+    return os.path.relpath(stack, out.resolve().parent) if Path(stack).is_absolute() else stack
+
+
+def learn_runs(paths: Sequence[Path], base: str, fit: Fit | None = None) -> Learned:
+    """What the training steps of some files say beyond a stack, by name or file.
 
     Raises:
-        UserError: the file cannot be read, a row is not a scenario or has no time, or none in seconds.
+        UserError: as `read_runs`; or a run takes `MOST_OFF` times as long or short as predicted.
     """
     fit = fit or shipped_fit()
-    _refuse_other_bases(base)
-    _refuse_near_misses(path)
-    cases = _usable(read_cases(path, base))
-    measured_s = np.array([case.seconds for case in cases], np.float64)
-    answers = [case.answer(memory=False) for case in cases]
+    runs = read_runs(paths, base)
+    measured_s = np.array([run.seconds for run in runs], np.float64)
+    answers = [run.answer() for run in runs]
     before = np.array([answer.seconds for answer in answers])
-    _refuse_other_units(cases, before / measured_s)
-    _refuse_several_devices(cases)
-    prior = prior_of(cases, fit)
-    own = load_stack(cases[0].stack)
+    _refuse_other_units(runs, before / measured_s)
+    prior = prior_of([run.resolved for run in runs], fit)
+    own = load_stack(runs[0].stack)
     phase_s = np.array([answer.phase_s for answer in answers])
     for _ in range(_SIMULATIONS):
         posterior = learn(phase_s, measured_s, prior, SIGMA)
-        answers = [case.answer(_values(own, posterior.u), memory=False) for case in cases]
+        answers = [run.answer(_values(own, posterior.u)) for run in runs]
         phase_s = _at_factor_1(answers, posterior.u)
     after = np.array([answer.seconds for answer in answers])
     error, deviation = left_out(phase_s, measured_s, prior, SIGMA)
     return Learned(
-        path, base, cases, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
+        paths, base, runs, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
         after / measured_s - 1, np.expm1(error), np.abs(error) > _STRANGE * deviation,
     )  # fmt: skip
 
 
-def prior_of(cases: Sequence[StepCase], fit: Fit) -> Floats:
+def prior_of(steps: Sequence[ResolvedTrain], fit: Fit) -> Floats:
     """The covariance of ln(factor) by phase before any run: what the fit does not know, and what sites are apart.
 
     A base that was learned from runs of the same site is not another one.
     """
-    known = np.mean([phase_covariance(case.resolved, fit) for case in cases], axis=0)
-    here = "covariance" in load_stack(cases[0].stack).about
+    known = np.mean([phase_covariance(step, fit) for step in steps], axis=0)
+    here = "covariance" in load_stack(steps[0].scenario.stack).about
     apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
     free = np.array([phase in FACTORS for phase in PHASES], np.float64)
     found: Floats = (known + np.diag(np.square(apart))) * np.outer(free, free)
@@ -243,63 +252,11 @@ def _at_factor_1(answers: Sequence[Answer], u: Floats) -> Floats:
     return np.array([answer.phase_s for answer in answers]) / np.exp(u)
 
 
-def _usable(cases: Sequence[StepCase]) -> list[StepCase]:
-    """All rows; a UserError with a line for each that is none."""
-    wrong = [f"{case.where}: {case.reason}" for case in cases if case.scenario is None]
-    wrong += [f"{case.where}: iter_time_s is not stated" for case in cases if case.scenario and not case.seconds]
-    wrong += [f"{case.where}: {said}" for case in cases if case.scenario for said in _contradictions(case)]
-    for case in cases:
-        if case.scenario and case.seconds:
-            try:
-                _ = case.resolved.plan
-            except UserError as error:
-                wrong += [f"{case.where}: {reason}" for reason in error.reasons(case.where)]
-    if wrong:
-        raise UserError(*wrong)
-    return list(cases)
-
-
-def _contradictions(case: StepCase) -> Iterator[str]:
-    """What a row states of its ranks and its batch that cannot be."""
-    cells = case.cells
-    tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
-    if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
-        ranks = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
-        yield f"n_gpus = {gpus}: expected {ranks} = {tp * pp * cp * cells.positive('dp')}"
-    micro, batch = cells.positive("mbs") * cells.positive("dp", 1), cells.positive("gbs")
-    if batch % micro:
-        yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
-
-
-def _refuse_other_units(cases: Sequence[StepCase], ratio: Floats) -> None:
+def _refuse_other_units(runs: Sequence[Run], ratio: Floats) -> None:
     wrong = []
-    for case, times in zip(cases, ratio.tolist(), strict=True):
+    for run, times in zip(runs, ratio.tolist(), strict=True):
         if not 1 / MOST_OFF < times < MOST_OFF:
-            said, predicted = case.cells.text("iter_time_s"), format_seconds(times * (case.seconds or 0.0))
-            wrong.append(f"{case.where}: iter_time_s = {said}: predicted is {predicted}; expected seconds of one step")
+            predicted = format_seconds(times * run.seconds)
+            wrong.append(f"{run.where}: {run.said}: predicted is {predicted}; expected seconds of one step")
     if wrong:
-        raise UserError(*wrong)
-
-
-def _refuse_several_devices(cases: Sequence[StepCase]) -> None:
-    """What runs say is of one software on one kind of machine; mixed ones cost half of the gain (accuracy study)."""
-    for column in ("gpu", "framework"):
-        first = cases[0].cells.text(column)
-        if others := [case for case in cases if case.cells.text(column) != first]:
-            allowed = f"expected one {column} in all runs, as in {cases[0].where}: {first!r}"
-            raise UserError(fault(others[0].where, column, others[0].cells.text(column), allowed))
-
-
-def _refuse_other_bases(base: str) -> None:
-    """A base is software: it has no models of kernels, as a device's profile has."""
-    if load_stack(base, "--base").models:
-        raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
-
-
-def _refuse_near_misses(path: Path) -> None:
-    """A column that is nearly one of the ledger's is a slip; any other is the user's own."""
-    known = list(read_table(shipped_table()).columns)
-    own = [str(column) for column in read_table(path).columns if column not in known]
-    near = {column: get_close_matches(column.casefold(), known, n=1, cutoff=_NEAR) for column in own}
-    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
         raise UserError(*wrong)

@@ -170,22 +170,23 @@ def stacks(
 
 @calibrate.command()
 def runs(
-    rows: Annotated[
-        Path, typer.Argument(metavar="RUNS", help="Your training steps, columns as docs/own-runs.md says.")
+    files: Annotated[
+        list[Path], typer.Argument(metavar="RUNS...", help="Tables of your training steps (docs/own-runs.md).")
     ],
     base: Annotated[str, typer.Option(help="The stack that is most like your software, by name or file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The stack file to write (.toml).")],
 ) -> None:
     """Learn from measured training steps of your own, and write what they say as a software stack."""
-    from ...simulator.base.files import to_toml, write_atomic
+    from ...simulator.base.files import check_place, to_toml, write_atomic
     from ..fitting.runs import learn_runs
 
     if out.suffix != ".toml":
         raise UserError(fault("--out", "", str(out), "expected a file that ends in .toml"))
-    if out.resolve() in (rows.resolve(), Path(base).resolve()):
+    if out.resolve() in (Path(base).resolve(), *(file.resolve() for file in files)):
         raise UserError(f"--out {out}: is a file that is read; it is not written over")
-    found = learn_runs(rows, base)
-    write_atomic(str(out), to_toml(found.stack(out.stem)).encode())
+    check_place(out)
+    found = learn_runs(files, base)
+    write_atomic(str(out), to_toml(found.stack(out)).encode())
     for line in found.lines():
         typer.echo(line)
     typer.echo(f"wrote {out}")

@@ -81,11 +81,7 @@ def write_atomic(path: Path | str, data: bytes) -> None:
     A UserError if the folder does not exist, the path is a folder, or it cannot be written.
     """
     try:
-        place = Path(path).resolve()
-        if place.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        if not place.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, f"there is no folder {place.parent}")
+        place = _place(path)
         if place.exists() and not place.is_file():
             place.write_bytes(data)
             return
@@ -93,6 +89,24 @@ def write_atomic(path: Path | str, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def check_place(path: Path | str) -> None:
+    """Raise a UserError if a file cannot be written there: its folder does not exist, or the path is a folder."""
+    try:
+        _place(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _place(path: Path | str) -> Path:
+    """The full path; an OSError if it is a folder, or is in none."""
+    place = Path(path).resolve()
+    if place.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not place.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {place.parent}")
+    return place
 
 
 @contextmanager

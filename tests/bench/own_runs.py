@@ -64,7 +64,7 @@ def main(cache=None):
         rows = np.array([row for row, of in enumerate(keys) if of == key])
         if len(rows) < FEWEST:
             continue
-        prior, draw = prior_of([cases[row] for row in rows[:8]], shipped_fit()), np.random.default_rng(0)
+        prior, draw = prior_of([cases[row].resolved for row in rows[:8]], shipped_fit()), np.random.default_rng(0)
         cells = []
         for k in RUNS:
             found = [

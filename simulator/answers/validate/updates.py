@@ -127,6 +127,11 @@ def free_parameters() -> Mapping[str, list[str]]:
     return dict(_words()["fit"])
 
 
+def update_stacks() -> frozenset[str]:
+    """The shipped stacks that make weight updates, and no training steps."""
+    return frozenset([*_words()["stack"].values(), *free_parameters()])
+
+
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> UpdateCase:
     try:
         if cells.time("seconds") is None:

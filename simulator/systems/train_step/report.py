@@ -233,7 +233,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         tokens=tokens,
         model_flop=causal * batch.global_,
         full_flop=full * batch.global_,
-        peak_flop_per_s=_mean_peak(resolved),
+        peak_flop_per_s=mean_peak(resolved),
         peak_type=peak_type,
         split_s=dict(zip(PHASES, _mean_split(split, timeline.program).tolist(), strict=True)),
         by_rank_s={phase: tuple(split[:, i].tolist()) for i, phase in enumerate(PHASES)},
@@ -280,7 +280,7 @@ def _mean_split(split: Floats, program: Program) -> Floats:
     return np.asarray(np.average(split, axis=0, weights=ranks / ranks.min()))
 
 
-def _mean_peak(resolved: ResolvedTrain) -> float:
+def mean_peak(resolved: ResolvedTrain) -> float:
     """Dense peak of the computing type in FLOP/s, mean over GPUs."""
     peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
     return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))

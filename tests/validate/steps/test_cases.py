@@ -130,7 +130,10 @@ def test_a_stage_of_nanotron_ends_where_its_share_is_reached(case):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"framework": "jaxformer"}, "framework = 'jaxformer': expected nanotron,"),
+        (
+            {"framework": "jaxformer"},
+            "framework = 'jaxformer': no stack is known for it; name the most similar one: --stack NAME",
+        ),
         ({"gpu": "H100"}, "gpu = 'H100': expected one of H100-SXM-80GB,"),
         ({"layers": ""}, "layers is not stated"),
         ({"layers": "many"}, "layers = 'many': expected a whole number"),

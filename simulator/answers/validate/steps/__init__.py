@@ -1,6 +1,10 @@
 """Published training steps predicted: rows of a table as scenarios, what came out, and the ledger of all of them."""
 
-from .cases import Answer, StepCase, read_cases, shipped_table
+from .answer import Answer, predict_step, rate_fault, time_fault, tokens_per_s_per_gpu
+from .cases import TIME, TOKENS, StepCase, read_cases, shipped_table, training_stacks
 from .ledger import StepLedger, read_step_ledger, restore
 
-__all__ = ["Answer", "StepCase", "StepLedger", "read_cases", "read_step_ledger", "restore", "shipped_table"]
+__all__ = [
+    "TIME", "TOKENS", "Answer", "StepCase", "StepLedger", "predict_step", "rate_fault", "read_cases",
+    "read_step_ledger", "restore", "shipped_table", "time_fault", "tokens_per_s_per_gpu", "training_stacks",
+]  # fmt: skip

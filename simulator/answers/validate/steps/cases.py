@@ -11,26 +11,23 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .... import engine
+from ....base.errors import UserError
 from ....base.files import read_toml
-from ....insight import critical_path, path_by_phase
 from ....profile import load_stack, stack_names
 from ....scenario import check_train
-from ....systems.train_step.errors import chain_of, step_errors
-from ....systems.train_step.memory import RankMemory, rank_memory
+from ....systems.train_step.errors import chain_of
+from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
-from ....uncertainty import path_interval
 from ..ledger import Case, CellError, Cells, read_cells, shipped_file
+from .answer import Answer, predict_step, rate_fault, time_fault, tokens_fault
 
 MOST_OPS = 150_000
 """Longer steps are predicted at the coarser level, which is as long to 1 % (docs/training.md)."""
 
 _KERNELS_OF_LAYER = 75
 
-
+TIME, TOKENS = "iter_time_s", "tokens_per_s_per_gpu"
+"""Columns of what was measured."""
 PREDICTED = ("predicted_s", "interval_low_s", "interval_high_s", "predicted_gib")
 """What a prediction says, in this order; a file of predictions has these columns, `id` and `reason`."""
 _DEVICE = {"rank": "fullest", "counts": "device"}
@@ -46,21 +43,6 @@ def shipped_table() -> Path:
 def read_words() -> Mapping[str, Any]:
     """The meanings of words in the shipped table, and notes on its rows: data/validation/training.toml."""
     return read_toml(shipped_table().with_suffix(".toml"))
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """The prediction of a row: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)].
-
-    `own_variance` is that of ln(seconds) if each op of the path is off by its own spread, independently of the others.
-    """
-
-    seconds: float
-    low_s: float
-    high_s: float
-    phase_s: NDArray[np.float64]
-    own_variance: float
-    memory: tuple[RankMemory, ...]
 
 
 @dataclass(frozen=True)
@@ -89,7 +71,7 @@ class StepCase(Case):
     @property
     def seconds(self) -> float | None:
         """The measured seconds, if the row states them."""
-        return self.cells.time("iter_time_s")
+        return self.cells.time(TIME)
 
     @cached_property
     def resolved(self) -> ResolvedTrain:
@@ -99,14 +81,7 @@ class StepCase(Case):
 
     def answer(self, values: Mapping[str, float] | None = None, memory: bool = True) -> Answer:
         """The prediction with parameters of its profile and stack changed; `memory` by pipeline rank, or not at all."""
-        resolved = self.resolved.restate(values) if values else self.resolved
-        timeline = engine.simulate(resolved.program, resolved.costs)
-        path, seconds = critical_path(timeline), timeline.makespan_s
-        sure = path_interval(path, step_errors(resolved), seconds)
-        held = rank_memory(resolved, timeline) if memory else ()
-        phases = path_by_phase(path, resolved.program, resolved.mix)
-        own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
-        return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
+        return predict_step(self.resolved.restate(values) if values else self.resolved, memory)
 
     def peak(self, ranks: Sequence[RankMemory]) -> Peak:
         """The peak of the rank that was measured, as the row's convention counts it."""
@@ -119,11 +94,39 @@ class StepCase(Case):
         counted = {"device": held, "reserved": reserved, "allocated": allocated}[said["counts"]]
         return Peak(counted, rank.activation_bytes / counted, said["counts"] != "allocated")
 
+    @property
+    def tokens_per_s_per_gpu(self) -> float | None:
+        """The measured tokens per second of one GPU, if the row states them; a CellError if that is no number."""
+        return self.cells.time(TOKENS)
+
+    def fault(self) -> str:
+        """Why what was measured cannot be; empty where it can. A UserError if the scenario does not fit."""
+        try:
+            seconds, tokens = self.seconds, self.tokens_per_s_per_gpu
+        except CellError as error:
+            return str(error)
+        if seconds is not None and (wrong := time_fault(self.resolved, seconds)):
+            return f"{TIME} = {self.cells.text(TIME)}: {wrong}"
+        if tokens is None:
+            return ""
+        wrong = rate_fault(self.resolved, tokens) if seconds is None else tokens_fault(self.resolved, seconds, tokens)
+        return f"{TOKENS} = {self.cells.text(TOKENS)}: {wrong}" if wrong else ""
+
     def predict(self) -> dict[str, float]:
-        """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it."""
+        """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it.
+
+        A UserError if the scenario does not fit, or what was measured cannot be.
+        """
+        if wrong := self.fault():
+            raise UserError(f"{self.where}: {wrong}")
         answer = self.answer()
         said = (answer.seconds, answer.low_s, answer.high_s, self.peak(answer.memory).bytes / 2**30)
         return dict(zip(PREDICTED, said, strict=True))
+
+
+def training_stacks() -> list[str]:
+    """The shipped stacks that rows of training steps ran on."""
+    return list(dict.fromkeys(str(entry["stack"]) for entry in read_words()["software"]))
 
 
 def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
@@ -150,7 +153,7 @@ def _software_like(words: Mapping[str, Any], stack: str) -> dict[str, Any]:
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, software: dict[str, Any] | None) -> StepCase:
     cells = Cells({**cells, **words["said"].get(cells.get("id", ""), {})})
     try:
-        cells.time("iter_time_s")
+        cells.time(TIME)
         scenario, assumed = _scenario(words, cells, _software_of(words, cells) if software is None else software)
     except CellError as error:
         return StepCase(line, cells, None, str(error), where)
@@ -168,8 +171,7 @@ def _software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
             return dict(entry)
     if framework in stack_names():
         return {"stack": framework}
-    known = ", ".join(dict.fromkeys(entry["framework"] for entry in words["software"]))
-    raise CellError(f"framework = {framework!r}: expected {known}, or a stack")
+    raise CellError(f"framework = {framework!r}: no stack is known for it; name the most similar one: --stack NAME")
 
 
 def _scenario(

@@ -1,0 +1,172 @@
+"""Measured training steps of one's own, as runs on a base stack: read from rows of tables, and checked together.
+
+Whatever is wrong is said before anything is simulated, in the order of the files and of their lines.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import combinations
+from pathlib import Path
+
+from ...simulator.answers.validate.ledger import CellError
+from ...simulator.answers.validate.steps import (
+    TIME,
+    TOKENS,
+    Answer,
+    StepCase,
+    predict_step,
+    read_cases,
+    shipped_table,
+    tokens_per_s_per_gpu,
+    training_stacks,
+)
+from ...simulator.answers.validate.updates import update_stacks
+from ...simulator.base.errors import UserError, fault
+from ...simulator.base.units import format_seconds
+from ...simulator.formats.samples import read_table
+from ...simulator.profile import load_stack
+from ...simulator.systems.train_step.errors import chain_of
+from ...simulator.systems.train_step.resolve import ResolvedTrain
+
+MOST_TIMES = 1.5
+"""Runs of one configuration that are farther apart contradict each other; repeated ones differ by some percent."""
+
+_NEAR = 0.85  # of a known column's name
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A measured training step on a base stack.
+
+    `where` is its file and line, `software` and `gpu` what the file says of what ran it, `said` the key and value that
+    its `seconds` are from.
+    """
+
+    where: str
+    resolved: ResolvedTrain
+    seconds: float
+    said: str
+    software: str
+    gpu: str
+
+    @property
+    def stack(self) -> str:
+        """The base stack, by name or by its full path."""
+        return self.resolved.scenario.stack
+
+    def answer(self, values: Mapping[str, float] | None = None) -> Answer:
+        """The prediction, with parameters of the profile and stack changed; without memory."""
+        return predict_step(self.resolved.restate(values) if values else self.resolved, memory=False)
+
+
+def read_runs(paths: Sequence[Path], base: str) -> list[Run]:
+    """The runs of all files, on one base stack by name or file.
+
+    Raises:
+        UserError: a file cannot be read, lacks a column, or holds what is no run; runs contradict each other, or are of
+            several kinds of GPU or software; the base is no stack of training steps. One line each.
+    """
+    check_base(base)
+    runs, faults = [], []
+    for path in paths:
+        try:
+            runs += _read_rows(path, base)
+        except UserError as error:
+            faults += error.faults
+    if faults := faults or list(_discords(runs)):
+        raise UserError(*faults)
+    return runs
+
+
+def check_base(base: str) -> None:
+    """Raise UserError unless the base is software of training steps: no device's profile, no stack of updates."""
+    loaded = load_stack(base, "--base")
+    if loaded.models:
+        raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
+    if any(link.of in update_stacks() for link in chain_of(load_stack, base, "--base")):
+        known = f"expected one of training steps: {', '.join(training_stacks())}"
+        raise UserError(fault("--base", "", base, f"is a stack of weight updates; {known}"))
+
+
+def _read_rows(path: Path, base: str) -> list[Run]:
+    """The rows of a table; a UserError with a line for each that is no run."""
+    _check_columns(path)
+    runs, faults = [], []
+    for case in read_cases(path, base):
+        try:
+            runs.append(_run_of(case))
+        except UserError as error:
+            faults += error.faults
+        except CellError as error:
+            faults.append(f"{case.where}: {error}")
+    if faults:
+        raise UserError(*faults)
+    return runs
+
+
+def _check_columns(path: Path) -> None:
+    """A column that is nearly one of the ledger's is a slip; any other is the user's own. Times have to be there."""
+    known = list(read_table(shipped_table()).columns)
+    columns = [str(column) for column in read_table(path).columns]
+    near = {own: get_close_matches(own.casefold(), known, n=1, cutoff=_NEAR) for own in columns if own not in known}
+    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
+        raise UserError(*wrong)
+    if TIME not in columns and TOKENS not in columns:
+        raise UserError(f"{path}:1: no column {TIME}; expected seconds of one step, or {TOKENS}")
+
+
+def _run_of(case: StepCase) -> Run:
+    """The run that a row states; a UserError or CellError if it states none."""
+    if case.scenario is None:
+        raise CellError(case.reason)
+    if wrong := list(_contradictions(case)):
+        raise UserError(*(f"{case.where}: {said}" for said in wrong))
+    tokens, key = case.tokens_per_s_per_gpu, TIME if case.seconds else TOKENS
+    if case.seconds is None and tokens is None:
+        raise CellError(f"{TIME} is not stated")
+    if unlikely := case.fault():
+        raise CellError(unlikely)
+    seconds = case.seconds or tokens_per_s_per_gpu(case.resolved, 1.0) / (tokens or 1.0)
+    software, gpu = (case.cells.text(column) for column in ("framework", "gpu"))
+    return Run(case.where, case.resolved, seconds, f"{key} = {case.cells.text(key)}", software, gpu)
+
+
+def _contradictions(case: StepCase) -> Iterator[str]:
+    """What a row states of its ranks and its batch that cannot be."""
+    cells = case.cells
+    tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
+    if gpus % (tp * pp * cp):
+        yield f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp}: expected a divisor of n_gpus = {gpus}"
+        return
+    if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
+        ranks = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
+        yield f"n_gpus = {gpus}: expected {ranks} = {tp * pp * cp * cells.positive('dp')}"
+    micro, batch = cells.positive("mbs") * cells.positive("dp", 1), cells.positive("gbs")
+    if batch % micro:
+        yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
+
+
+def _discords(runs: Sequence[Run]) -> Iterator[str]:
+    """A line for each pair of runs of one configuration that contradict each other, and for mixed GPUs or software."""
+    first = runs[0]
+    for run in runs:
+        if run.resolved.devices != first.resolved.devices:
+            yield _other(run, "gpu", run.gpu, first, first.gpu)
+            return
+        if run.software != first.software:
+            yield _other(run, "framework", run.software, first, first.software)
+            return
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        alike.setdefault(run.resolved.hash, []).append(run)
+    for one, other in (pair for group in alike.values() for pair in combinations(group, 2)):
+        if not 1 / MOST_TIMES < one.seconds / other.seconds < MOST_TIMES:
+            took = f"took {format_seconds(one.seconds)} and {format_seconds(other.seconds)}"
+            said = f"the same configuration {took}; expected times within {MOST_TIMES:g} x of each other"
+            yield f"{one.where} and {other.where}: {said}"
+
+
+def _other(run: Run, key: str, value: str, first: Run, expected: str) -> str:
+    """What runs say is of one software on one kind of machine; mixed ones cost half of the gain (accuracy study)."""
+    return fault(run.where, key, value, f"expected one {key} in all runs, as in {first.where}: {expected!r}")

@@ -1,0 +1,91 @@
+"""The prediction of a measured training step, and whether what was measured can be at all."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .... import engine
+from ....insight import critical_path, path_by_phase
+from ....systems.train_step.errors import step_errors
+from ....systems.train_step.memory import RankMemory, rank_memory
+from ....systems.train_step.report import mean_peak, model_flop
+from ....systems.train_step.resolve import ResolvedTrain
+from ....uncertainty import path_interval
+
+MOST_APART = 0.05
+"""How far a step's time and its tokens per second may be apart; in the shipped ledger they are to 0.1 %."""
+
+_MILLI = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The prediction of a row: `phase_s` are seconds of the critical path by phase, shape [len(PHASES)].
+
+    `own_variance` is that of ln(seconds) if each op of the path is off by its own spread, independently of the others.
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    phase_s: NDArray[np.float64]
+    own_variance: float
+    memory: tuple[RankMemory, ...]
+
+
+def predict_step(resolved: ResolvedTrain, memory: bool = True) -> Answer:
+    """Simulate a training step; `memory` by pipeline rank, or not at all."""
+    timeline = engine.simulate(resolved.program, resolved.costs)
+    path, seconds = critical_path(timeline), timeline.makespan_s
+    sure = path_interval(path, step_errors(resolved), seconds)
+    held = rank_memory(resolved, timeline) if memory else ()
+    phases = path_by_phase(path, resolved.program, resolved.mix)
+    own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
+    return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
+
+
+def mfu(resolved: ResolvedTrain, seconds: float) -> float:
+    """Model FLOP of a step of so many seconds over the dense peak of its GPUs; nothing is simulated."""
+    flop = model_flop(resolved.plan, resolved.scenario.batch.global_)
+    return flop / (mean_peak(resolved) * resolved.cluster.n_gpus * seconds)
+
+
+def tokens_per_s_per_gpu(resolved: ResolvedTrain, seconds: float) -> float:
+    """Tokens of a step of so many seconds, per second and GPU."""
+    batch = resolved.scenario.batch
+    return batch.global_ * batch.seq_len / (resolved.cluster.n_gpus * seconds)
+
+
+def time_fault(resolved: ResolvedTrain, seconds: float) -> str | None:
+    """Why a step cannot have taken so many seconds, None where it can: by its MFU, 5 to 61 % in the shipped ledger."""
+    share = mfu(resolved, seconds)
+    if share > 1:
+        return f"would be {share:,.0%} of the peak of the GPUs; expected seconds of one step"
+    if share < _MILLI:  # as milliseconds it would be at most the peak
+        return f"would be {share:.2%} of the peak of the GPUs; expected seconds of one step, not milliseconds"
+    return None
+
+
+def rate_fault(resolved: ResolvedTrain, tokens: float) -> str | None:
+    """Why a GPU cannot have trained on so many tokens/s, None where it can: by its MFU."""
+    share, each = mfu(resolved, tokens_per_s_per_gpu(resolved, 1.0) / tokens), resolved.cluster.gpus_per_node[0]
+    if _MILLI < share <= 1:
+        return None
+    node = f", not of a node of {each}" if 1 < share <= each else ""
+    return f"would be {share:.2%} of the peak of the GPUs; expected tokens/s of one GPU{node}"
+
+
+def tokens_fault(resolved: ResolvedTrain, seconds: float, tokens: float) -> str | None:
+    """Why a GPU cannot have trained on so many tokens/s in a step of these seconds, None where it can."""
+    expected = tokens_per_s_per_gpu(resolved, seconds)
+    if near(tokens, expected):
+        return None
+    others = {"a node": resolved.cluster.gpus_per_node[0], "all GPUs": resolved.cluster.n_gpus}
+    said = next((f"; this is that of {of}" for of, gpus in others.items() if near(tokens, expected * gpus)), "")
+    return f"expected {expected:,.0f} tokens/s of one GPU, as the time of the step says{said}"
+
+
+def near(value: float, other: float) -> bool:
+    """Whether two numbers are the same but for what was rounded."""
+    return abs(value / other - 1) < MOST_APART
