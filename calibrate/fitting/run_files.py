@@ -68,7 +68,8 @@ def read_runs(paths: Sequence[Path], base: str) -> list[Run]:
             several kinds of GPU or software; the base is no stack of training steps. One line each.
     """
     check_base(base)
-    runs, faults = [], []
+    runs: list[Run] = []
+    faults: list[str] = []
     for path in paths:
         try:
             runs += _read_rows(path, base)
@@ -92,7 +93,8 @@ def check_base(base: str) -> None:
 def _read_rows(path: Path, base: str) -> list[Run]:
     """The rows of a table; a UserError with a line for each that is no run."""
     _check_columns(path)
-    runs, faults = [], []
+    runs: list[Run] = []
+    faults: list[str] = []
     for case in read_cases(path, base):
         try:
             runs.append(_run_of(case))

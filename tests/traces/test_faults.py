@@ -9,6 +9,11 @@ from runcast.simulator import UserError
 from runcast.simulator.base.files import read_text
 from runcast.simulator.formats.traces import read_run
 
+NO_STEP = (
+    "no line tells the time of a step; expected a log of Megatron-LM, Megatron Bridge, NeMo, torchtitan, nanotron, "
+    "DeepSpeed, Hugging Face Trainer, or a trace (JSON)"
+)
+
 from .kineto_file import GEMM, HERE, document, host_op, kernel, step, write
 from .log_file import iteration
 
@@ -27,8 +32,8 @@ def line(path, step=None):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("hello\n", "is neither a trace (JSON) nor a log with lines such as `elapsed time per iteration (ms)`"),
-        ("", "is neither a trace (JSON) nor a log with lines such as `elapsed time per iteration (ms)`"),
+        ("hello\n", NO_STEP),
+        ("", NO_STEP),
         ("{", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ('[{"ph": "X"', "is not JSON: Expecting ',' delimiter: line 1 column 12 (char 11)"),
         ('{"kind": "train_step"}', "is no trace: it has no list `traceEvents`"),
@@ -166,7 +171,10 @@ def test_a_value_of_any_type_is_read_or_is_one_line(tmp_path, key, value):
     ("took", "expected"),
     [
         ("0.0", "tells of 1 steps, but of none a time above zero"),
-        (".", "is neither a trace (JSON) nor a log with lines such as `elapsed time per iteration (ms)`"),
+        (
+            ".",
+            NO_STEP,
+        ),
     ],
 )
 def test_a_log_whose_steps_take_nothing(tmp_path, took, expected):

@@ -9,10 +9,10 @@ from typing import Any
 from ...base.errors import UserError
 from ...base.files import read_text
 from ...costs.phases import COMPUTE
+from ..logs import Log, list_steps, read_log
 from .kineto import Document, Event, RankTrace, parse, read_ranks
 from .lanes import RankStep, step_of_rank
-from .logs import read_log
-from .run import Item, Run, exposed_waits, list_steps, split_by_phase, timeline_of, typical_step
+from .run import Item, Run, exposed_waits, split_by_phase, timeline_of, typical_step
 
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 """How the names of traces in a folder end."""
@@ -30,10 +30,23 @@ def read_run(path: Path | str, step: int | None = None) -> Run:
     else:
         text = read_text(path, _EXPECTED)
         document = parse(path, text)
-        run = read_log(path, text, step) if document is None else _of_traces(path, [document], step)
+        run = _of_log(read_log(path, text, step)) if document is None else _of_traces(path, [document], step)
     if not run.step_s > 0:
         raise UserError(f"{path}: says that a step takes no time")
     return run
+
+
+def _of_log(log: Log) -> Run:
+    return Run(
+        path=log.path,
+        form=log.format.name,
+        steps=tuple(log.steps_s),
+        steps_s=tuple(log.steps_s.values()),
+        step_s=log.step_s,
+        facts=log.facts,
+        notes=log.notes,
+        arguments=log.arguments,
+    )
 
 
 def _documents(folder: Path) -> list[Document]:

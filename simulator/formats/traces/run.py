@@ -24,7 +24,7 @@ from ...timeline import Timeline
 class Run:
     """A run as a file tells it; seconds and bytes.
 
-    `form` is kineto, chrome, runcast (a simulation's trace), megatron_log, megatron_bridge_log or torchtitan_log.
+    `form` is kineto, chrome, runcast (a simulation's trace), or a format of `logs`, such as megatron_log.
     `steps_s` are all steps found in the order of their numbers `steps`; `step_s` is the step that was asked for, else
     the typical one: in a trace the lower median of the steps that another step follows (a mean over ranks), in a log
     the median of those left without the first three, or the first half of fewer than six.
@@ -57,12 +57,6 @@ def typical_step(seconds: Mapping[int, float]) -> int:
     """The lower median of the steps that another one follows: the last may lack what the host does behind it."""
     followed = list(seconds)[:-1] or list(seconds)
     return sorted(followed, key=lambda number: (seconds[number], number))[(len(followed) - 1) // 2]
-
-
-def list_steps(numbers: Sequence[int]) -> str:
-    """Step numbers as words, long lists by their ends."""
-    few = len(numbers) <= 12
-    return ", ".join(map(str, numbers)) if few else f"{len(numbers)} from {numbers[0]} to {numbers[-1]}"
 
 
 def split_by_phase(timeline: Timeline, until_s: Sequence[float]) -> dict[str, float]:

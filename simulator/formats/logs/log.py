@@ -1,0 +1,57 @@
+"""What formats of training logs share: a step as a line tells it, and a format as a value."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+NUMBER = r"\d+(?:\.\d+)?"
+SIGNED = rf"-?{NUMBER}"
+_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{1,6})")
+
+
+class Line(NamedTuple):
+    """A step as the log tells it: seconds, and what else its line says, in SI units."""
+
+    seconds: float
+    says: Mapping[str, float]
+
+
+class Format(NamedTuple):
+    """A format of logs: its name, whose it is, and how the steps of a text are found, by number.
+
+    `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before.
+    """
+
+    name: str
+    software: str
+    lines: Callable[[str], dict[int, Line]]
+    seconds_are: str = ""
+
+
+BY_CLOCK = "seconds of a step are those between the times of two lines over the steps between them"
+
+
+def lines_by_clock(
+    text: str, step: re.Pattern[str], says: Callable[[re.Match[str]], dict[str, float]]
+) -> dict[int, Line]:
+    """Steps between the clocks of two lines that `step` matches, with the number of the step as its first group.
+
+    The first line has no step before it, nor has a line whose number is not above that of the last one.
+    """
+    found: dict[int, Line] = {}
+    before: tuple[int, datetime] | None = None
+    for line in text.splitlines():
+        match, clock = step.search(line), _CLOCK.search(line)
+        if not match or not clock:
+            continue
+        number, now = int(match[1]), datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
+        if before and number > before[0]:
+            found[number] = Line((now - before[1]).total_seconds() / (number - before[0]), says(match))
+        before = (number, now) if before is None or number > before[0] else before
+    return found
+
+
+def quantities(pairs: Iterable[tuple[str, str | None, float]]) -> dict[str, float]:
+    """Facts in SI units from (name, text or None, unit); thousands may be told apart by commas."""
+    return {name: float(text.replace(",", "")) * unit for name, text, unit in pairs if text}

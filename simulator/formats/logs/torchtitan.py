@@ -1,0 +1,28 @@
+"""torchtitan's log: `step: 10  loss: …  memory: 47.85GiB(50.37%)  tps: 6,123  tflops: 358.48  mfu: 36.25%`.
+
+`tps` is of one device. Source: torchtitan/components/metrics.py, MetricsProcessor.log.
+"""
+
+import re
+
+from .log import BY_CLOCK, NUMBER, Format, Line, lines_by_clock, quantities
+
+_THOUSANDS = r"\d[\d,]*(?:\.\d+)?"
+_STEP = re.compile(
+    rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{NUMBER})GiB.*?tps:\s*(?P<tps>{_THOUSANDS})"
+    rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
+)
+
+
+def _says(match: re.Match[str]) -> dict[str, float]:
+    return quantities((
+        ("memory_bytes", match["gib"], 2.0**30), ("tokens_per_s_per_gpu", match["tps"], 1.0),
+        ("flop_per_s_per_gpu", match["tflops"], 1e12),
+    ))  # fmt: skip
+
+
+def _lines(text: str) -> dict[int, Line]:
+    return lines_by_clock(text, _STEP, _says)
+
+
+TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, BY_CLOCK)

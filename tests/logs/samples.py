@@ -1,0 +1,99 @@
+"""Made-up logs in the form of real ones; each says the release whose form it has."""
+
+NEMO_2 = """\
+[NeMo I 2025-06-11 10:00:00 nemo_logger:148] Experiments will be logged at /results
+Training epoch 0, iteration 0/99 | lr: 1.499e-07 | global_batch_size: 128 | global_step: 0 | \
+reduced_train_loss: 11.03 | train_step_timing in s: 21.41
+Training epoch 0, iteration 1/99 | lr: 2.999e-07 | global_batch_size: 128 | global_step: 1 | \
+reduced_train_loss: 11.03 | train_step_timing in s: 2.61 | consumed_samples: 256
+Training epoch 0, iteration 2/99 | lr: 4.498e-07 | global_batch_size: 128 | global_step: 2 | \
+reduced_train_loss: 11.02 | train_step_timing in s: 2.31 | consumed_samples: 384
+Training epoch 0, iteration 3/99 | lr: 5.997e-07 | global_batch_size: 128 | global_step: 3 | \
+reduced_train_loss: 11.00 | train_step_timing in s: 2.35 | consumed_samples: 512
+"""
+"""NeMo 2.3 (MegatronProgressPrinter)."""
+
+NEMO_1 = (
+    "Epoch 0: :   0%|          | 1/100 [00:21<35:00, v_num=x, reduced_train_loss=10.9, global_step=0.000, "
+    "consumed_samples=128.0, train_step_timing in s=20.90]\r"
+    "Epoch 0: :   2%|▏         | 2/100 [00:24<19:00, v_num=x, reduced_train_loss=10.8, global_step=1.000, "
+    "consumed_samples=256.0, train_step_timing in s=2.420]\r"
+    "Epoch 0: :   3%|▎         | 3/100 [00:26<14:00, v_num=x, reduced_train_loss=10.7, global_step=2.000, "
+    "consumed_samples=384.0, train_step_timing in s=2.440]\n"
+)
+"""NeMo 1.21: a progress bar that is drawn again."""
+
+BRIDGE = """\
+0: Step Time : 14.26s GPU utilization: 58.2TFLOP/s/GPU
+0: Step Time : 2.26s GPU utilization: 412.5TFLOP/s/GPU
+0: Step Time : 2.28s GPU utilization: 410.1MODEL_TFLOP/s/GPU
+"""
+"""Megatron Bridge 0.1, and 0.2 (MODEL_)."""
+
+NANOTRON = """\
+01/17/2025 13:47:20 [INFO|DP=0|PP=0|TP=0|ip-26-0-160-225]: iteration: 1 / 20 | consumed_tokens: 1.05M | \
+elapsed_time_per_iteration_ms: 9.21K | tokens_per_sec: 114K | tokens_per_sec_per_gpu: 14.2K | \
+global_batch_size: 256 | lm_loss: 11.2 | lr: 1e-05 | model_tflops_per_gpu: 120 | hardware_tflops_per_gpu: 120 | \
+grad_norm: 15.2 | cuda_memory_allocated: 6.32G | cuda_max_memory_reserved: 20.1G | hd_total_memory_tb: 312G
+01/17/2025 13:47:22 [INFO|DP=0|PP=0|TP=0|ip-26-0-160-225]: iteration: 2 / 20 | consumed_tokens: 2.1M | \
+time_per_iteration_ms: 1.23K | tokens_per_sec: 852K | tokens_per_sec_per_gpu: 107K | global_batch_size: 256 | \
+lm_loss: 11.1 | lr: 1e-05 | model_tflops_per_gpu: 380 | hardware_tflops_per_gpu: 383 | grad_norm: 13
+01/17/2025 13:47:23 [INFO|DP=0|PP=0|TP=0|ip-26-0-160-225]: iteration: 3 / 20 | consumed_tokens: 3.15M | \
+time_per_iteration_ms: 985 | tokens_per_sec: 1.06M | tokens_per_sec_per_gpu: 133K | global_batch_size: 256 | \
+lm_loss: 11 | lr: 1e-05 | model_tflops_per_gpu: 474 | hardware_tflops_per_gpu: 478 | grad_norm: 12
+"""
+"""nanotron 0.4, and 0.5 (time_per_iteration_ms)."""
+
+DEEPSPEED = """\
+[2024-07-17 19:53:10,100] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[5e-05], mom=[[0.9, 0.999]]
+[2024-07-17 19:53:10,100] [INFO] [timer.py:258:stop] epoch=0/micro_step=40/global_step=10, \
+RunningAvgSamplesPerSec=16.1, CurrSamplesPerSec=16.8, MemAllocated=12.02GB, MaxMemAllocated=40.5GB
+[2024-07-17 19:53:30,600] [INFO] [timer.py:258:stop] epoch=0/micro_step=80/global_step=20, \
+RunningAvgSamplesPerSec=16.2, CurrSamplesPerSec=16.7, MemAllocated=12.02GB, MaxMemAllocated=40.5GB
+[2024-07-17 19:53:51,200] [INFO] [timer.py:258:stop] epoch=0/micro_step=120/global_step=30, \
+RunningAvgSamplesPerSec=16.2, CurrSamplesPerSec=16.7, MemAllocated=12.02GB, MaxMemAllocated=40.5GB
+"""
+"""DeepSpeed 0.14."""
+
+DEEPSPEED_OLD = """\
+[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.48, MemAllocated=0.26GB, MaxMemAllocated=9.02GB
+[2022-03-11 02:07:14,130] [INFO] [timer.py:189:stop] 0/50, SamplesPerSec=83.73, MemAllocated=0.26GB, MaxMemAllocated=9.02GB
+"""  # noqa: E501
+"""DeepSpeed 0.6."""
+
+DEEPSPEED_PIPELINE = """\
+steps: 10 loss: 6.9312 iter time (s): 3.120 samples/sec: 82.051
+steps: 20 loss: 6.5120 iter time (s): 0.563 samples/sec: 454.707
+steps: 30 loss: 6.1180 iter time (s): 0.561 samples/sec: 456.328
+"""
+"""DeepSpeed 0.14, PipelineEngine."""
+
+TRAINER_STATE = """\
+{
+  "best_metric": null,
+  "global_step": 500,
+  "log_history": [
+    {"epoch": 0.5, "grad_norm": 1.2, "learning_rate": 1e-05, "loss": 1.93, "step": 250},
+    {"epoch": 1.0, "step": 500, "total_flos": 4.1e+17, "train_loss": 1.81, "train_runtime": 1234.5,
+     "train_samples_per_second": 25.921, "train_steps_per_second": 0.405}
+  ],
+  "max_steps": 500,
+  "num_train_epochs": 1
+}
+"""
+"""transformers 4.46."""
+
+TRAINER_LOG = """\
+{'loss': 1.93, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.5}
+{'train_runtime': 1234.5, 'train_samples_per_second': 25.921, 'train_steps_per_second': 0.405, \
+'train_loss': 1.81, 'epoch': 1.0}
+"""
+"""transformers 4.46."""
+
+TORCHTITAN_ALL_RANKS = "".join(
+    f"[rank{rank}]:[titan] 2026-02-24 19:46:{second:02},508 - root - INFO - step:  {step}  loss:  7.62585  "
+    f"grad_norm: 26.6250  memory: 66.91GiB(37.51%)  tps: 10,050  tflops: 314.71  mfu: 13.99%\n"
+    for step, second in ((1, 10), (2, 14), (3, 16), (4, 18))
+    for rank in range(2)
+)
+"""torchtitan of 2026-02, where every rank prints."""

@@ -1,0 +1,68 @@
+"""Each format of logs: who printed it, seconds of its steps, and what else it says, in SI units."""
+
+from pathlib import Path
+
+import pytest
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.logs import FORMATS, read_log
+
+from . import samples
+
+READ = [
+    (samples.NEMO_2, "nemo_log", {0: 21.41, 1: 2.61, 2: 2.31, 3: 2.35}, 2.33),
+    (samples.NEMO_1, "nemo_log", {0: 20.9, 1: 2.42, 2: 2.44}, 2.43),
+    (samples.BRIDGE, "megatron_bridge_log", {1: 14.26, 2: 2.26, 3: 2.28}, 2.27),
+    (samples.NANOTRON, "nanotron_log", {1: 9.21, 2: 1.23, 3: 0.985}, 1.1075),
+    (samples.DEEPSPEED, "deepspeed_log", {20: 2.05, 30: 2.06}, 2.06),
+    (samples.DEEPSPEED_OLD, "deepspeed_log", {50: 1.5145}, 1.5145),
+    (samples.DEEPSPEED_PIPELINE, "deepspeed_pipeline_log", {10: 3.12, 20: 0.563, 30: 0.561}, 0.562),
+    (samples.TRAINER_STATE, "trainer_log", {500: 2.469}, 2.469),
+    (samples.TRAINER_LOG, "trainer_log", {0: 1 / 0.405}, 1 / 0.405),
+    (samples.TORCHTITAN_ALL_RANKS, "torchtitan_log", {2: 4.0, 3: 2.0, 4: 2.0}, 2.0),
+]
+
+
+@pytest.mark.parametrize(("text", "form", "steps_s", "step_s"), READ, ids=[form for _, form, _, _ in READ])
+def test_steps_of_a_log(text, form, steps_s, step_s):
+    log = read_log(Path("run.log"), text)
+
+    assert (log.format.name, list(log.steps_s), log.step_s) == (form, list(steps_s), pytest.approx(step_s))
+    assert list(log.steps_s.values()) == pytest.approx(list(steps_s.values()))
+
+
+def test_every_format_has_a_sample():
+    shown = {read_log(Path("run.log"), text).format.name for text, *_ in READ}
+
+    assert {form.name for form in FORMATS} - shown == {"megatron_log"}  # tests/traces has its fixture
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (samples.NEMO_2, {"global_batch": 128}),
+        (samples.BRIDGE, {"flop_per_s_per_gpu": 411.3e12}),
+        (samples.NANOTRON, {"tokens_per_s_per_gpu": 120_000, "flop_per_s_per_gpu": 430.5e12}),
+        (samples.DEEPSPEED, {"memory_bytes": 40.5 * 2**30}),
+    ],
+)
+def test_facts_of_a_log_are_in_si_units(text, facts):
+    assert read_log(Path("run.log"), text).facts == pytest.approx(facts)
+
+
+def test_lines_of_megatron_win_over_the_coarser_ones_of_bridge():
+    line = " [2025-10-02 22:52:07] iteration {:8}/ 50 | consumed samples: 5120 | elapsed time per iteration (ms): {} |"
+    text = "".join(f"{line.format(step, ms)}\nStep Time : {ms / 1e3:.2f}s GPU utilization: 58.2TFLOP/s/GPU\n"
+                   for step, ms in ((10, 13212.7), (20, 2260.3)))  # fmt: skip
+
+    assert read_log(Path("run.log"), text).steps_s == {10: 13.2127, 20: 2.2603}
+
+
+def test_the_mean_of_a_whole_run_says_so():
+    assert read_log(Path("run.log"), samples.TRAINER_STATE).notes == (
+        "seconds of a step are the mean of the run, warm-up included",
+    )
+
+
+def test_a_log_without_a_step_time_says_what_was_expected():
+    with pytest.raises(UserError, match=r"^run.log: no line tells the time of a step; expected a log of Megatron-LM, "):
+        read_log(Path("run.log"), "loss: 1.93\n")
