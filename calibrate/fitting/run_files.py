@@ -1,4 +1,4 @@
-"""Measured training steps of one's own, as runs on a base stack: read from rows of tables, and checked together.
+"""Measured training steps of one's own, as runs on a base stack: rows of tables, and logs, checked together.
 
 Whatever is wrong is said before anything is simulated, in the order of the files and of their lines.
 """
@@ -28,6 +28,7 @@ from ...simulator.formats.samples import read_table
 from ...simulator.profile import load_stack
 from ...simulator.systems.train_step.errors import chain_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
+from .run_logs import is_log, read_logged_step
 
 MOST_TIMES = 1.5
 """Runs of one configuration that are farther apart contradict each other; repeated ones differ by some percent."""
@@ -40,7 +41,7 @@ class Run:
     """A measured training step on a base stack.
 
     `where` is its file and line, `software` and `gpu` what the file says of what ran it, `said` the key and value that
-    its `seconds` are from.
+    its `seconds` are from; `log` says what a log was read as, and is empty for a row of a table.
     """
 
     where: str
@@ -49,6 +50,7 @@ class Run:
     said: str
     software: str
     gpu: str
+    log: str = ""
 
     @property
     def stack(self) -> str:
@@ -60,8 +62,8 @@ class Run:
         return predict_step(self.resolved.restate(values) if values else self.resolved, memory=False)
 
 
-def read_runs(paths: Sequence[Path], base: str) -> list[Run]:
-    """The runs of all files, on one base stack by name or file.
+def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> list[Run]:
+    """The runs of all files, tables and logs, on one base stack by name or file; `cluster` is where recipes ran.
 
     Raises:
         UserError: a file cannot be read, lacks a column, or holds what is no run; runs contradict each other, or are of
@@ -72,7 +74,7 @@ def read_runs(paths: Sequence[Path], base: str) -> list[Run]:
     faults: list[str] = []
     for path in paths:
         try:
-            runs += _read_rows(path, base)
+            runs += [_read_log(path, base, cluster)] if is_log(path) else _read_rows(path, base)
         except UserError as error:
             faults += error.faults
     if faults := faults or list(_discords(runs)):
@@ -88,6 +90,12 @@ def check_base(base: str) -> None:
     if any(link.of in update_stacks() for link in chain_of(load_stack, base, "--base")):
         known = f"expected one of training steps: {', '.join(training_stacks())}"
         raise UserError(fault("--base", "", base, f"is a stack of weight updates; {known}"))
+
+
+def _read_log(path: Path, base: str, cluster: str | None) -> Run:
+    step = read_logged_step(path, base, cluster)
+    gpu, software = step.resolved.devices[0].name, step.log.format.software
+    return Run(str(path), step.resolved, step.log.step_s, step.said, software, gpu, step.read)
 
 
 def _read_rows(path: Path, base: str) -> list[Run]:
@@ -151,13 +159,14 @@ def _contradictions(case: StepCase) -> Iterator[str]:
 
 def _discords(runs: Sequence[Run]) -> Iterator[str]:
     """A line for each pair of runs of one configuration that contradict each other, and for mixed GPUs or software."""
-    first = runs[0]
+    first, of_form = runs[0], {bool(run.log): run for run in reversed(runs)}
     for run in runs:
         if run.resolved.devices != first.resolved.devices:
             yield _other(run, "gpu", run.gpu, first, first.gpu)
             return
-        if run.software != first.software:
-            yield _other(run, "framework", run.software, first, first.software)
+        like = of_form[bool(run.log)]  # rows and logs name one software by other words
+        if run.software != like.software:
+            yield _other(run, "framework", run.software, like, like.software)
             return
     alike: dict[str, list[Run]] = {}
     for run in runs:

@@ -163,6 +163,7 @@ class Learned:
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""
         yield f"{_count(self.runs)} of {_listed(list(map(str, self.paths)))}, from the stack {self.base}"
+        yield from (f"  {run.log}" for run in self.runs if run.log)
         size = {"before": self.before, "with what they say": self.after}
         size |= {"each by the others": self.without} if len(self.runs) > 1 else {}
         for what, errors in size.items():
@@ -203,14 +204,14 @@ def _beside(stack: str, out: Path) -> str:
     return os.path.relpath(stack, out.resolve().parent) if Path(stack).is_absolute() else stack
 
 
-def learn_runs(paths: Sequence[Path], base: str, fit: Fit | None = None) -> Learned:
-    """What the training steps of some files say beyond a stack, by name or file.
+def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit: Fit | None = None) -> Learned:
+    """What the training steps of some files say beyond a stack, by name or file; `cluster` is where recipes ran.
 
     Raises:
         UserError: as `read_runs`; or a run takes `MOST_OFF` times as long or short as predicted.
     """
     fit = fit or shipped_fit()
-    runs = read_runs(paths, base)
+    runs = read_runs(paths, base, cluster)
     measured_s = np.array([run.seconds for run in runs], np.float64)
     answers = [run.answer() for run in runs]
     before = np.array([answer.seconds for answer in answers])

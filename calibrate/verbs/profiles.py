@@ -171,10 +171,14 @@ def stacks(
 @calibrate.command()
 def runs(
     files: Annotated[
-        list[Path], typer.Argument(metavar="RUNS...", help="Tables of your training steps (docs/own-runs.md).")
+        list[Path],
+        typer.Argument(metavar="RUNS...", help="Tables of your training steps, and logs (docs/own-runs.md)."),
     ],
     base: Annotated[str, typer.Option(help="The stack that is most like your software, by name or file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The stack file to write (.toml).")],
+    cluster: Annotated[
+        str | None, typer.Option(help="The machines of logs that have no scenario beside them, by name or file.")
+    ] = None,
 ) -> None:
     """Learn from measured training steps of your own, and write what they say as a software stack."""
     from ...simulator.base.files import check_place, to_toml, write_atomic
@@ -185,7 +189,7 @@ def runs(
     if out.resolve() in (Path(base).resolve(), *(file.resolve() for file in files)):
         raise UserError(f"--out {out}: is a file that is read; it is not written over")
     check_place(out)
-    found = learn_runs(files, base)
+    found = learn_runs(files, base, cluster)
     write_atomic(str(out), to_toml(found.stack(out)).encode())
     for line in found.lines():
         typer.echo(line)

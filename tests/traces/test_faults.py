@@ -9,15 +9,14 @@ from runcast.simulator import UserError
 from runcast.simulator.base.files import read_text
 from runcast.simulator.formats.traces import read_run
 
-NO_STEP = (
-    "no line tells the time of a step; expected a log of Megatron-LM, Megatron Bridge, NeMo, torchtitan, nanotron, "
-    "DeepSpeed, Hugging Face Trainer, or a trace (JSON)"
-)
-
 from .kineto_file import GEMM, HERE, document, host_op, kernel, step, write
 from .log_file import iteration
 
 FIXTURES = HERE / "fixtures"
+NO_STEP = (
+    "no line tells the time of a step; expected a log of Megatron-LM, Megatron Bridge, NeMo, torchtitan, nanotron, "
+    "DeepSpeed, Hugging Face Trainer, or a trace (JSON)"
+)
 
 
 def line(path, step=None):

@@ -20,13 +20,15 @@ class Line(NamedTuple):
 class Format(NamedTuple):
     """A format of logs: its name, whose it is, and how the steps of a text are found, by number.
 
-    `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before.
+    `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before. `facts` are found
+    in other lines of the text.
     """
 
     name: str
     software: str
     lines: Callable[[str], dict[int, Line]]
     seconds_are: str = ""
+    facts: Callable[[str], dict[str, float]] = lambda text: {}
 
 
 BY_CLOCK = "seconds of a step are those between the times of two lines over the steps between them"

@@ -70,7 +70,7 @@ def _log(path: Path, form: Format, lines: Mapping[int, Line], text: str, step: i
         steps_s={number: line.seconds for number, line in steps.items()},
         step_s=median(steps[number].seconds for number in counted),
         warm_up=warm_up,
-        facts=_facts(arguments, text, steps, [steps[number].says for number in counted]),
+        facts=form.facts(text) | _facts(arguments, text, steps, [steps[number].says for number in counted]),
         notes=tuple(_notes(form, numbers, warm_up, step, len(lines) - len(steps))),
         arguments=as_recipe(arguments) if arguments else None,
     )

@@ -4,6 +4,7 @@
 """
 
 import re
+from math import prod
 
 from .log import BY_CLOCK, NUMBER, Format, Line, lines_by_clock, quantities
 
@@ -12,6 +13,7 @@ _STEP = re.compile(
     rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{NUMBER})GiB.*?tps:\s*(?P<tps>{_THOUSANDS})"
     rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
 )
+_MESH = re.compile(r"Building \d+-D device mesh with \[.*?\], \[([\d, ]+)\]")
 
 
 def _says(match: re.Match[str]) -> dict[str, float]:
@@ -25,4 +27,10 @@ def _lines(text: str) -> dict[int, Line]:
     return lines_by_clock(text, _STEP, _says)
 
 
-TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, BY_CLOCK)
+def _facts(text: str) -> dict[str, float]:
+    """The ranks of `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`."""
+    mesh = _MESH.search(text)
+    return {"world_size": prod(map(int, mesh[1].split(",")))} if mesh else {}
+
+
+TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, BY_CLOCK, _facts)

@@ -4,9 +4,9 @@
 """
 
 from .export import Exported, export_megatron
-from .recipe import Recipe, import_recipe, load_training, read_recipe, scenario_table, scenario_text
+from .recipe import Recipe, import_recipe, load_training, parse_recipe, read_recipe, scenario_table, scenario_text
 
 __all__ = [
-    "Exported", "Recipe", "export_megatron", "import_recipe", "load_training", "read_recipe", "scenario_table",
-    "scenario_text",
+    "Exported", "Recipe", "export_megatron", "import_recipe", "load_training", "parse_recipe", "read_recipe",
+    "scenario_table", "scenario_text",
 ]  # fmt: skip

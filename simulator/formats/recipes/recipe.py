@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from ...base.errors import UserError, fault
 from ...base.files import read_text, read_toml, to_toml, write_atomic
-from ...hardware import cluster
+from ...hardware import Spec, cluster
 from ...scenario import check_train
 from ...systems.train_step.scenario import TrainScenario
 from .arguments import Arguments, Machine, names_of, read_arguments, read_keys
@@ -45,11 +45,15 @@ def read_recipe(source: Path | str, cluster_name: str, nodes: int = 1, form: str
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
+    return parse_recipe(read_text(Path(source), "arguments or a config"), str(source), cluster_name, nodes, form)
+
+
+def parse_recipe(text: str, where: str, machines: Spec, nodes: int = 1, form: str = "auto") -> Recipe:
+    """Read the text of another tool's file, which stands in `where`, as `read_recipe` does."""
     if form not in get_args(Form):
         raise UserError(fault("--format", "", form, f"expected one of {', '.join(get_args(Form))}"))
-    machines = cluster(cluster_name, nodes, "--cluster")
-    machine = Machine(cluster_name, nodes, machines.n_gpus // nodes)
-    text, where = read_text(Path(source), "arguments or a config"), str(source)
+    name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
+    machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
     keys = None if form == "megatron" else read_keys(text)
     if form == "auto":
         marked = any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys or ())

@@ -146,8 +146,12 @@ def _software_like(words: Mapping[str, Any], stack: str) -> dict[str, Any]:
     chain = [link.of for link in chain_of(load_stack, stack, "--stack")]
     known = {entry["stack"]: entry for entry in reversed(words["software"])}
     found: dict[str, Any] = next((known[of] for of in chain if of in known), {})
-    file = str(Path(stack).resolve()) if stack.endswith((".toml", ".json")) else stack
-    return {key: value for key, value in found.items() if key != "cluster"} | {"stack": file}
+    return {key: value for key, value in found.items() if key != "cluster"} | {"stack": full_name(stack)}
+
+
+def full_name(stack: str) -> str:
+    """A stack as a scenario anywhere may name it: a file by its full path."""
+    return str(Path(stack).resolve()) if stack.endswith((".toml", ".json")) else stack
 
 
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, software: dict[str, Any] | None) -> StepCase:
@@ -186,7 +190,6 @@ def _scenario(
     parallel = parallel_of(cells, words, software, chunks)
     micro, replicas = cells.positive("mbs"), cells.positive("dp", 1)
     micro_batches = cells.positive("gbs") / (micro * replicas)
-    ops = micro_batches * cells.positive("layers") * _KERNELS_OF_LAYER
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
         "model": {"config": config_of(cells, words)}, "parallel": parallel, "schedule": schedule,
@@ -195,7 +198,7 @@ def _scenario(
                   "seq_len": cells.positive("seq_len")},
         "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
         "overlap": _overlap(cells, parallel),
-        "level": "coarse" if ops > MOST_OPS and parallel["zero"] < 3 else "kernels",
+        "level": level_of(micro_batches, cells.positive("layers"), parallel["zero"]),
     }  # fmt: skip
     table |= {"profile": known["profile"]} if "profile" in known else {}
     if (again := recompute_of(cells, words, software)) is not None:
@@ -215,6 +218,12 @@ def _scenario(
     elif gpu.startswith(tuple(deepep)):
         table.setdefault("experts", {"dispatcher": "deepep"})
     return table, tuple(_assumed(cells, chunks, known, software))
+
+
+def level_of(micro_batches: float, layers: int, zero: int) -> str:
+    """The level at which a step of so many micro-batches per replica is predicted: the coarser one if it is long."""
+    ops = micro_batches * layers * _KERNELS_OF_LAYER
+    return "coarse" if ops > MOST_OPS and zero < 3 else "kernels"
 
 
 def _overlaps_experts(words: Mapping[str, Any], cells: Cells) -> bool:
