@@ -15,12 +15,14 @@ from ...simulator.answers.validate.steps import (
     TOKENS,
     Answer,
     StepCase,
+    peak_of,
     predict_step,
     read_cases,
     shipped_table,
     tokens_per_s_per_gpu,
     training_stacks,
 )
+from ...simulator.answers.validate.steps.ledger import is_memory_scored
 from ...simulator.answers.validate.updates import update_stacks
 from ...simulator.base.errors import UserError, fault
 from ...simulator.base.units import format_seconds
@@ -41,7 +43,8 @@ class Run:
     """A measured training step on a base stack.
 
     `where` is its file and line, `software` and `gpu` what the file says of what ran it, `said` the key and value that
-    its `seconds` are from; `log` says what a log was read as, and is empty for a row of a table.
+    its `seconds` are from; `log` says what a log was read as, and is empty for a row of a table. `memory_bytes` is the
+    peak of the rank that `convention` says, as `peak_of` has it; None where nothing is said, or what an allocator took.
     """
 
     where: str
@@ -51,15 +54,22 @@ class Run:
     software: str
     gpu: str
     log: str = ""
+    memory_bytes: float | None = None
+    convention: tuple[str, str] = ("fullest", "allocated")
 
     @property
     def stack(self) -> str:
         """The base stack, by name or by its full path."""
         return self.resolved.scenario.stack
 
-    def answer(self, values: Mapping[str, float] | None = None) -> Answer:
-        """The prediction, with parameters of the profile and stack changed; without memory."""
-        return predict_step(self.resolved.restate(values) if values else self.resolved, memory=False)
+    def answer(self, values: Mapping[str, float] | None = None, memory: bool = False) -> Answer:
+        """The prediction, with parameters of the profile and stack changed."""
+        return predict_step(self.resolved.restate(values) if values else self.resolved, memory)
+
+    def memory_error(self, answer: Answer) -> float:
+        """Predicted over measured peak memory, less one."""
+        assert self.memory_bytes is not None
+        return peak_of(self.resolved, answer.memory, *self.convention).bytes / self.memory_bytes - 1
 
 
 def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> list[Run]:
@@ -95,7 +105,8 @@ def check_base(base: str) -> None:
 def _read_log(path: Path, base: str, cluster: str | None) -> Run:
     step = read_logged_step(path, base, cluster)
     gpu, software = step.resolved.devices[0].name, step.log.format.software
-    return Run(str(path), step.resolved, step.log.step_s, step.said, software, gpu, step.read)
+    memory_bytes = step.log.facts.get("memory_bytes") if step.log.format.allocated else None
+    return Run(str(path), step.resolved, step.log.step_s, step.said, software, gpu, step.read, memory_bytes)
 
 
 def _read_rows(path: Path, base: str) -> list[Run]:
@@ -139,7 +150,17 @@ def _run_of(case: StepCase) -> Run:
         raise CellError(unlikely)
     seconds = case.seconds or tokens_per_s_per_gpu(case.resolved, 1.0) / (tokens or 1.0)
     software, gpu = (case.cells.text(column) for column in ("framework", "gpu"))
-    return Run(case.where, case.resolved, seconds, f"{key} = {case.cells.text(key)}", software, gpu)
+    gib = case.cells.time("peak_mem_gib") if is_memory_scored(case.cells.text("mem_convention")) else None
+    return Run(
+        case.where,
+        case.resolved,
+        seconds,
+        f"{key} = {case.cells.text(key)}",
+        software,
+        gpu,
+        memory_bytes=None if gib is None else gib * 2**30,
+        convention=case.memory_convention,
+    )
 
 
 def _contradictions(case: StepCase) -> Iterator[str]:

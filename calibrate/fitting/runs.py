@@ -108,7 +108,10 @@ def left_out(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What the runs of some files say beyond a base stack. Errors are signed and relative, one per run."""
+    """What the runs of some files say beyond a base stack. Errors are signed and relative, one per run.
+
+    `memory` are those of peak memory, of the runs that state one; no stack that is learned from times changes them.
+    """
 
     paths: Sequence[Path]
     base: str
@@ -120,6 +123,7 @@ class Learned:
     after: Floats
     without: Floats
     strange: NDArray[np.bool_]
+    memory: Floats
 
     @property
     def phases(self) -> list[int]:
@@ -166,6 +170,7 @@ class Learned:
         yield from (f"  {run.log}" for run in self.runs if run.log)
         size = {"before": self.before, "with what they say": self.after}
         size |= {"each by the others": self.without} if len(self.runs) > 1 else {}
+        size |= {"peak memory": self.memory} if len(self.memory) else {}
         for what, errors in size.items():
             yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
         yield from self._factors()
@@ -213,7 +218,9 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
     fit = fit or shipped_fit()
     runs = read_runs(paths, base, cluster)
     measured_s = np.array([run.seconds for run in runs], np.float64)
-    answers = [run.answer() for run in runs]
+    answers = [run.answer(memory=run.memory_bytes is not None) for run in runs]
+    stating = [pair for pair in zip(runs, answers, strict=True) if pair[0].memory_bytes is not None]
+    memory = np.array([run.memory_error(answer) for run, answer in stating])
     before = np.array([answer.seconds for answer in answers])
     _refuse_other_units(runs, before / measured_s)
     prior = prior_of([run.resolved for run in runs], fit)
@@ -227,7 +234,7 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
     error, deviation = left_out(phase_s, measured_s, prior, SIGMA)
     return Learned(
         paths, base, runs, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
-        after / measured_s - 1, np.expm1(error), np.abs(error) > _STRANGE * deviation,
+        after / measured_s - 1, np.expm1(error), np.abs(error) > _STRANGE * deviation, memory,
     )  # fmt: skip
 
 

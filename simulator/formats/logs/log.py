@@ -21,7 +21,8 @@ class Format(NamedTuple):
     """A format of logs: its name, whose it is, and how the steps of a text are found, by number.
 
     `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before. `facts` are found
-    in other lines of the text.
+    in other lines of the text. `allocated` is whether memory_bytes are what torch gave out at most, not what its
+    allocator took from the device.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Format(NamedTuple):
     lines: Callable[[str], dict[int, Line]]
     seconds_are: str = ""
     facts: Callable[[str], dict[str, float]] = lambda text: {}
+    allocated: bool = True
 
 
 BY_CLOCK = "seconds of a step are those between the times of two lines over the steps between them"

@@ -1,6 +1,7 @@
 """torchtitan's log: `step: 10  loss: …  memory: 47.85GiB(50.37%)  tps: 6,123  tflops: 358.48  mfu: 36.25%`.
 
-`tps` is of one device. Source: torchtitan/components/metrics.py, MetricsProcessor.log.
+`tps` is of one device, memory the most that its allocator took from it. Source: torchtitan/components/metrics.py,
+MetricsProcessor.log.
 """
 
 import re
@@ -33,4 +34,4 @@ def _facts(text: str) -> dict[str, float]:
     return {"world_size": prod(map(int, mesh[1].split(",")))} if mesh else {}
 
 
-TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, BY_CLOCK, _facts)
+TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, BY_CLOCK, _facts, allocated=False)

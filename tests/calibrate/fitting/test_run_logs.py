@@ -18,7 +18,8 @@ parallel = { tp = 2 }
 """
 ARGUMENTS = {
     "add_bias_linear": False, "bf16": True, "context_parallel_size": 1, "data_parallel_size": 4,
-    "ffn_hidden_size": 14336, "fp8": None, "global_batch_size": 16, "group_query_attention": True, "hidden_size": 4096, "micro_batch_size": 1,
+    "ffn_hidden_size": 14336, "fp8": None, "global_batch_size": 16, "group_query_attention": True,
+    "hidden_size": 4096, "micro_batch_size": 1,
     "max_position_embeddings": 8192, "normalization": "RMSNorm", "num_attention_heads": 32, "num_experts": None,
     "num_layers": 32, "num_query_groups": 8, "overlap_grad_reduce": True, "overlap_param_gather": True,
     "padded_vocab_size": 128256, "pipeline_model_parallel_size": 1, "position_embedding_type": "rope",
@@ -163,3 +164,16 @@ def test_logs_and_tables_make_one_stack(tmp_path):
         "3 runs of own.csv, one.log, from the stack megatron-core",
         "  one.log: Megatron-LM, 6 steps, the first 3 skipped as warm-up: 1.71 s a step (median); as one.toml says",
     ])  # fmt: skip
+
+
+MEMORY = "[Rank 0] (after 2 iterations) memory (MB) | allocated: 30210.5 | max allocated: 51200.0 | reserved: 60000.0\n"
+
+
+def test_peak_memory_of_a_log_is_what_was_allocated(read):
+    run = read({"own.log": megatron(9, 1.7) + MEMORY, "own.toml": SCENARIO})
+
+    assert (run.memory_bytes, run.convention) == (50 * 2**30, ("fullest", "allocated"))
+
+
+def test_what_an_allocator_took_is_no_peak(read):
+    assert read({"own.log": titan(1.5, 10_922), "own.toml": TITAN}, "dgx-h100", "torchtitan").memory_bytes is None

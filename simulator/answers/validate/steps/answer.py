@@ -1,6 +1,8 @@
 """The prediction of a measured training step, and whether what was measured can be at all."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,18 @@ class Answer:
     memory: tuple[RankMemory, ...]
 
 
+@dataclass(frozen=True)
+class Peak:
+    """The predicted peak memory of a row, as its convention counts it.
+
+    `share` is that of activations; `reserved` whether what the allocator holds is counted, not only what it gave out.
+    """
+
+    bytes: float
+    share: float
+    reserved: bool
+
+
 def predict_step(resolved: ResolvedTrain, memory: bool = True) -> Answer:
     """Simulate a training step; `memory` by pipeline rank, or not at all."""
     timeline = engine.simulate(resolved.program, resolved.costs)
@@ -43,6 +57,16 @@ def predict_step(resolved: ResolvedTrain, memory: bool = True) -> Answer:
     phases = path_by_phase(path, resolved.program, resolved.mix)
     own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
     return Answer(seconds, sure.low_s, sure.high_s, phases, own, held)
+
+
+def peak_of(resolved: ResolvedTrain, ranks: Sequence[RankMemory], rank: str, counts: str) -> Peak:
+    """The peak of the `first` rank or of the `fullest`: `allocated` or `reserved` by torch, or of the `device`."""
+    chosen = ranks[0] if rank == "first" else max(ranks, key=attrgetter("peak_bytes"))
+    held, value = chosen.peak_bytes, resolved.profile.value
+    context, unused = (value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
+    reserved, allocated = held - context * (1 + unused), held / (1 + unused) - context
+    counted = {"device": held, "reserved": reserved, "allocated": allocated}[counts]
+    return Peak(counted, chosen.activation_bytes / counted, counts != "allocated")
 
 
 def mfu(resolved: ResolvedTrain, seconds: float) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ....systems.train_step.errors import chain_of
 from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
 from ..ledger import Case, CellError, Cells, read_cells, shipped_file
-from .answer import Answer, predict_step, rate_fault, time_fault, tokens_fault
+from .answer import Answer, Peak, peak_of, predict_step, rate_fault, time_fault, tokens_fault
 
 MOST_OPS = 150_000
 """Longer steps are predicted at the coarser level, which is as long to 1 % (docs/training.md)."""
@@ -43,18 +42,6 @@ def shipped_table() -> Path:
 def read_words() -> Mapping[str, Any]:
     """The meanings of words in the shipped table, and notes on its rows: data/validation/training.toml."""
     return read_toml(shipped_table().with_suffix(".toml"))
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The predicted peak memory of a row, as its convention counts it.
-
-    `share` is that of activations; `reserved` whether what the allocator holds is counted, not only what it gave out.
-    """
-
-    bytes: float
-    share: float
-    reserved: bool
 
 
 @dataclass(frozen=True)
@@ -83,16 +70,16 @@ class StepCase(Case):
         """The prediction with parameters of its profile and stack changed; `memory` by pipeline rank, or not at all."""
         return predict_step(self.resolved.restate(values) if values else self.resolved, memory)
 
-    def peak(self, ranks: Sequence[RankMemory]) -> Peak:
-        """The peak of the rank that was measured, as the row's convention counts it."""
+    @property
+    def memory_convention(self) -> tuple[str, str]:
+        """Whose memory was measured, and what it counts, as `peak_of` has it."""
         known, convention = read_words()["memory"], self.cells.text("mem_convention")
         said = next((said for start, said in known.items() if convention.startswith(start)), _DEVICE)
-        rank = ranks[0] if said["rank"] == "first" else max(ranks, key=attrgetter("peak_bytes"))
-        held, value = rank.peak_bytes, self.resolved.profile.value
-        context, unused = (value(f"memory.{name}") for name in ("context_bytes", "fragmentation"))
-        reserved, allocated = held - context * (1 + unused), held / (1 + unused) - context
-        counted = {"device": held, "reserved": reserved, "allocated": allocated}[said["counts"]]
-        return Peak(counted, rank.activation_bytes / counted, said["counts"] != "allocated")
+        return said["rank"], said["counts"]
+
+    def peak(self, ranks: Sequence[RankMemory]) -> Peak:
+        """The peak of the rank that was measured, as the row's convention counts it."""
+        return peak_of(self.resolved, ranks, *self.memory_convention)
 
     @property
     def tokens_per_s_per_gpu(self) -> float | None:
