@@ -58,7 +58,7 @@ def read_logged_step(path: Path, base: str, cluster_name: str | None) -> LoggedS
     steps = f"{len(log.steps_s)} step{'s' * (len(log.steps_s) != 1)}"
     skipped = f", the first {log.warm_up} skipped as warm-up" if log.warm_up else ", none skipped"
     step = f"{format_seconds(log.step_s)} a step (median)"
-    return LoggedStep(log, resolved, f"{path}: {log.format.software}, {steps}{skipped}: {step}; as {source} says")
+    return LoggedStep(log, resolved, f"{path}: {log.format.software}, {steps}{skipped}: {step}; set up by {source}")
 
 
 def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[ResolvedTrain, str]:

@@ -162,7 +162,7 @@ def test_logs_and_tables_make_one_stack(tmp_path):
 
     assert (done.returncode, done.stderr, done.stdout.splitlines()[:2]) == (0, "", [
         "3 runs of own.csv, one.log, from the stack megatron-core",
-        "  one.log: Megatron-LM, 6 steps, the first 3 skipped as warm-up: 1.71 s a step (median); as one.toml says",
+        "  one.log: Megatron-LM, 6 steps, the first 3 skipped as warm-up: 1.71 s a step (median); set up by one.toml",
     ])  # fmt: skip
 
 
