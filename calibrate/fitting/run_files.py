@@ -80,6 +80,7 @@ def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> l
             several kinds of GPU or software; the base is no stack of training steps. One line each.
     """
     check_base(base)
+    _check_once(paths)
     runs: list[Run] = []
     faults: list[str] = []
     for path in paths:
@@ -100,6 +101,13 @@ def check_base(base: str) -> None:
     if any(link.of in update_stacks() for link in chain_of(load_stack, base, "--base")):
         known = f"expected one of training steps: {', '.join(training_stacks())}"
         raise UserError(fault("--base", "", base, f"is a stack of weight updates; {known}"))
+
+
+def _check_once(paths: Sequence[Path]) -> None:
+    """Raise UserError if a file is named twice: its runs would count as often."""
+    places = [path.resolve() for path in paths]
+    if twice := [path for at, path in enumerate(paths) if places[at] in places[:at]]:
+        raise UserError(f"{twice[0]}: is named twice")
 
 
 def _read_log(path: Path, base: str, cluster: str | None) -> Run:

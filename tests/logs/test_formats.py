@@ -49,6 +49,20 @@ def test_facts_of_a_log_are_in_si_units(text, facts):
     assert read_log(Path("run.log"), text).facts == pytest.approx(facts)
 
 
+@pytest.mark.parametrize(
+    ("mesh", "facts"),
+    [
+        ("Building 3-D device mesh with ['pp', 'dp_shard', 'tp'], [2, 4, 8]", {"world_size": 64}),
+        ("Building device mesh with parallelism: pp=2, dp_replicate=3, dp_shard=4, cp=1, tp=8, ep=4, etp=1",
+         {"world_size": 192, "pp": 2, "cp": 1, "tp": 8}),
+    ],
+)  # fmt: skip
+def test_ranks_of_torchtitan_by_its_mesh(mesh, facts):
+    log = read_log(Path("run.log"), f"[titan] 2026-02-24 19:46:00,508 - {mesh}\n{samples.TORCHTITAN_ALL_RANKS}")
+
+    assert {name: log.facts[name] for name in facts} == facts
+
+
 def test_lines_of_megatron_win_over_the_coarser_ones_of_bridge():
     line = " [2025-10-02 22:52:07] iteration {:8}/ 50 | consumed samples: 5120 | elapsed time per iteration (ms): {} |"
     text = "".join(f"{line.format(step, ms)}\nStep Time : {ms / 1e3:.2f}s GPU utilization: 58.2TFLOP/s/GPU\n"

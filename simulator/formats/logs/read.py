@@ -44,14 +44,18 @@ class Log:
     arguments: str | None
 
 
-def read_log(path: Path, text: str, step: int | None = None) -> Log:
-    """The run of a log; a UserError if no line tells the time of a step, or not that of the step asked for."""
+def read_log(path: Path, text: str, step: int | None = None, or_else: str = "") -> Log:
+    """The run of a log.
+
+    A UserError if no line tells the time of a step, or not that of the step asked for; `or_else` says what else than a
+    log was expected then.
+    """
     plain = _COLOUR.sub("", text)
     for form in FORMATS:
         if lines := form.lines(plain):
             return _log(path, form, dict(sorted(lines.items())), plain, step)
     known = ", ".join(dict.fromkeys(form.software for form in FORMATS))
-    raise UserError(f"{path}: no line tells the time of a step; expected a log of {known}, or a trace (JSON)")
+    raise UserError(f"{path}: no line tells the time of a step; expected a log of {known}{or_else}")
 
 
 def _log(path: Path, form: Format, lines: Mapping[int, Line], text: str, step: int | None) -> Log:

@@ -14,6 +14,9 @@ _STEP = re.compile(
     rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{NUMBER})GiB.*?tps:\s*(?P<tps>{_THOUSANDS})"
     rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
 )
+_AXES = re.compile(r"Building device mesh with parallelism:(.*)")
+_AXIS = re.compile(r"\b(\w+)=(\d+)")
+_DATA = ("dp_replicate", "dp_shard")
 _MESH = re.compile(r"Building \d+-D device mesh with \[.*?\], \[([\d, ]+)\]")
 
 
@@ -29,7 +32,11 @@ def _lines(text: str) -> dict[int, Line]:
 
 
 def _facts(text: str) -> dict[str, float]:
-    """The ranks of `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`."""
+    """Ranks and axes by `Building device mesh with parallelism: pp=1, …`; before 2026 the line has sizes alone."""
+    if axes := _AXES.search(text):
+        sizes = {name: int(size) for name, size in _AXIS.findall(axes[1])}
+        own = {name: sizes[name] for name in ("pp", "cp", "tp") if name in sizes}
+        return own | {"world_size": prod(own.values()) * prod(sizes.get(name, 1) for name in _DATA)}
     mesh = _MESH.search(text)
     return {"world_size": prod(map(int, mesh[1].split(",")))} if mesh else {}
 

@@ -30,7 +30,11 @@ def read_run(path: Path | str, step: int | None = None) -> Run:
     else:
         text = read_text(path, _EXPECTED)
         document = parse(path, text)
-        run = _of_log(read_log(path, text, step)) if document is None else _of_traces(path, [document], step)
+        run = (
+            _of_log(read_log(path, text, step, ", or a trace (JSON)"))
+            if document is None
+            else _of_traces(path, [document], step)
+        )
     if not run.step_s > 0:
         raise UserError(f"{path}: says that a step takes no time")
     return run

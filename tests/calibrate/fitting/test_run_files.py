@@ -142,6 +142,13 @@ def test_a_base_that_is_a_file_is_named_from_the_folder_of_the_stack(rows, tmp_p
     assert ('base = "../first.toml"' in second, str(tmp_path) in second) == (True, False)
 
 
+def test_a_file_that_is_named_twice_is_refused(rows, tmp_path):
+    write(tmp_path / "own.csv", rows)
+    done = runcast("calibrate", "runs", "own.csv", "./own.csv", "--base", BASE, "--out", "m.toml", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (2, "error: own.csv: is named twice\n")
+
+
 def test_validate_says_what_cannot_have_been_measured(rows, tmp_path):
     write(tmp_path / "own.csv", [{**rows[0], "iter_time_s": str(1000 * float(rows[0]["iter_time_s"]))}])
     done = runcast("validate", "--kind", "train_step", "--rows", "own.csv", cwd=tmp_path)
