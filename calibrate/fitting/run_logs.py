@@ -56,7 +56,7 @@ def read_logged_step(path: Path, base: str, cluster_name: str | None) -> LoggedS
     if faults := list(_faults(log, resolved)):
         raise UserError(*(f"{path}: {line}" for line in faults))
     steps = f"{len(log.steps_s)} step{'s' * (len(log.steps_s) != 1)}"
-    skipped = f", the first {log.warm_up} skipped as warm-up" if log.warm_up else ", none skipped"
+    skipped = f", the first {log.warm_up} skipped as warm-up" if log.warm_up else f" ({'; '.join(log.notes)})"
     step = f"{format_seconds(log.step_s)} a step (median)"
     return LoggedStep(log, resolved, f"{path}: {log.format.software}, {steps}{skipped}: {step}; set up by {source}")
 
@@ -91,26 +91,31 @@ def _beside(path: Path) -> Path | None:
 
 def _imported(log: Log, text: str, where: str, cluster_name: str | None) -> dict[str, Any]:
     """The scenario of a recipe on as many GPUs as the log says."""
-    scenario = f"or the scenario {_stem(log.path)}.toml (runcast plan import)"
-    if cluster_name is None:
-        raise UserError(f"{where}: does not say on which machines it ran; expected --cluster, {scenario}")
-    gpus, each = log.facts.get("world_size"), cluster(cluster_name, 1, "--cluster").n_gpus
-    if gpus is None:
-        raise UserError(f"{log.path}: does not say on how many GPUs it ran; expected {scenario.removeprefix('or ')}")
-    if gpus > each and gpus % each:
-        allowed = f"expected a multiple of the {each} GPUs of a node of {cluster_name}, {scenario}"
-        raise UserError(fault(str(log.path), "world_size", gpus, allowed))
-    machines = cluster_name if gpus >= each else {"base": cluster_name, "gpus_per_node": gpus}
-    nodes = max(gpus // each, 1)
+    machines, nodes, gpus = _machines(log, where, cluster_name)
     recipe = parse_recipe(text, where, machines, nodes)
     model = dict(recipe.table["model"]) or {"config": dict(recipe.config or {})}
     spec = preset(model["preset"]) if "preset" in model else from_hf_config(model["config"], where)
     batch, parallel = recipe.table["batch"], recipe.table["parallel"]
-    ranks = parallel["tp"] * parallel["cp"] * parallel["pp"]
-    micro_batches = batch["global"] * ranks / (batch["micro"] * gpus)
-    first = {"name": log.path.name, "kind": "train_step", "cluster": machines, "nodes": nodes}
-    level = {"level": level_of(micro_batches, spec.num_hidden_layers, parallel["zero"])}
-    return first | dict(recipe.table) | level | {"model": model}
+    replicas = gpus / (parallel["tp"] * parallel["cp"] * parallel["pp"])
+    level = level_of(batch["global"] / (batch["micro"] * replicas), spec.num_hidden_layers, parallel["zero"])
+    first = {"name": log.path.name, "kind": "train_step", "cluster": machines, "nodes": nodes, "level": level}
+    return first | dict(recipe.table) | {"model": model}
+
+
+def _machines(log: Log, where: str, cluster_name: str | None) -> tuple[str | dict[str, Any], int, int]:
+    """(the cluster, its nodes, its GPUs) of as many GPUs as the log says; some of a node's where these are fewer."""
+    scenario = f"the scenario {_stem(log.path)}.toml (runcast plan import)"
+    if cluster_name is None:
+        raise UserError(f"{where}: does not say on which machines it ran; expected --cluster, or {scenario}")
+    gpus, each = log.facts.get("world_size"), cluster(cluster_name, 1, "--cluster").n_gpus
+    if gpus is None:
+        raise UserError(f"{log.path}: does not say on how many GPUs it ran; expected {scenario}")
+    if gpus < each:
+        return {"base": cluster_name, "gpus_per_node": gpus}, 1, gpus
+    if gpus % each:
+        allowed = f"expected a multiple of the {each} GPUs of a node of {cluster_name}, or {scenario}"
+        raise UserError(fault(str(log.path), "world_size", gpus, allowed))
+    return cluster_name, gpus // each, gpus
 
 
 def _resolved(table: Mapping[str, Any], base: str, where: str) -> ResolvedTrain:

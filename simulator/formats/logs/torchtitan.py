@@ -35,8 +35,8 @@ def _facts(text: str) -> dict[str, float]:
     """Ranks and axes by `Building device mesh with parallelism: pp=1, …`; before 2026 the line has sizes alone."""
     if axes := _AXES.search(text):
         sizes = {name: int(size) for name, size in _AXIS.findall(axes[1])}
-        own = {name: sizes[name] for name in ("pp", "cp", "tp") if name in sizes}
-        return own | {"world_size": prod(own.values()) * prod(sizes.get(name, 1) for name in _DATA)}
+        ranks = prod(sizes.get(name, 1) for name in ("pp", "cp", "tp", *_DATA))
+        return {"world_size": ranks, **{name: sizes[name] for name in ("pp", "cp", "tp") if name in sizes}}
     mesh = _MESH.search(text)
     return {"world_size": prod(map(int, mesh[1].split(",")))} if mesh else {}
 

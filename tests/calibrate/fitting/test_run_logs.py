@@ -177,3 +177,10 @@ def test_peak_memory_of_a_log_is_what_was_allocated(read):
 
 def test_what_an_allocator_took_is_no_peak(read):
     assert read({"own.log": titan(1.5, 10_922), "own.toml": TITAN}, "dgx-h100", "torchtitan").memory_bytes is None
+
+
+def test_a_mean_of_a_whole_run_says_that_it_holds_the_warm_up(read):
+    results = "{'train_runtime': 855.0, 'train_steps_per_second': 0.585, 'epoch': 1.0}\n{'step': 500}"
+    run = read({"own.log": results, "own.toml": SCENARIO})
+
+    assert "Trainer, 1 step (seconds of a step are the mean of the run, warm-up included): 1.71 s a step" in run.log
