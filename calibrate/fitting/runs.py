@@ -175,7 +175,7 @@ class Learned:
             yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
         yield from self._factors()
         for run, error, strange in zip(self.runs, self.without, self.strange, strict=True):
-            if strange:
+            if strange and len(self.runs) > 1:
                 took, by_others = (format_seconds(seconds) for seconds in (run.seconds, run.seconds * (1 + error)))
                 yield f"disagrees: {run.where} took {took}; by the others it would take {by_others}"
         yield self._least_known()

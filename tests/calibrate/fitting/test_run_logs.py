@@ -184,3 +184,11 @@ def test_a_mean_of_a_whole_run_says_that_it_holds_the_warm_up(read):
     run = read({"own.log": results, "own.toml": SCENARIO})
 
     assert "Trainer, 1 step (seconds of a step are the mean of the run, warm-up included): 1.71 s a step" in run.log
+
+
+def test_one_run_has_no_others_to_disagree_with(tmp_path):
+    (tmp_path / "own.log").write_text(megatron(9, 4.1))
+    (tmp_path / "own.toml").write_text(SCENARIO)
+    done = runcast("calibrate", "runs", "own.log", "--base", BASE, "--out", "mine.toml", cwd=tmp_path)
+
+    assert (done.returncode, "disagrees" in done.stdout) == (0, False)
