@@ -5,10 +5,11 @@ weighs them, and parameters apart from what they rest on as priors. Leaving rows
 has the interval of a fit that never saw its group, its stack or its source. Spreads of single numbers stay as they are
 shipped, independent from op to op; of a device whose only rows are left out they would be shared by a class.
 
-Three numbers are not in the fit, and are estimated together: by how much what it left open is too narrow (rows of a
-source share errors, and it counts them as independent), how far the load of experts throws a step off, and how far a
-configuration is from its stack's factors. They minimise the mean interval score (Gneiting and Raftery, JASA 102, 2007),
-a proper score of 90 % intervals, of all rows with their groups left out.
+Four numbers are not in the fit. How far the load of experts throws a step off (`routing`), and how far a configuration
+is from its stack's factors (`floor`), are estimated from rows with their groups left out. The error that all runs of a
+source share (`site`), and how much of the distance between parameters a step of new software is off by (`novelty`), are
+estimated from rows with their sources left out: known software elsewhere, and new software, count alike. Each pair
+minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals.
 """
 
 import itertools
@@ -36,6 +37,9 @@ from .steps import SIGMA, Bools, Floats, source_weights, spread_of
 
 _MOVES = 0.01
 """The least slope with which a row tells of a parameter."""
+
+_ROUNDS = 3
+"""Of widths that are estimated in turn; a third one changes no digit that is written."""
 
 Key = tuple[str, str]
 
@@ -91,9 +95,16 @@ def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
     told_of = (moved * slopes.weight[kept][:, None]).T @ moved
     covariance = np.asarray(np.linalg.inv(told_of + prior), np.float64)
     heard: set[str] = set()
+    sources: dict[Key, frozenset[str]] = {}
     for case in itertools.compress(slopes.cases, kept.tolist()):
-        heard |= {owner.of_case(case) for owner in OWNERS} | {device.name for device in case.resolved.devices}
-    return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard))
+        devices, source = _devices(case), case.cells.text("source")
+        heard |= {owner.of_case(case) for owner in OWNERS} | set(devices)
+        sources |= {(case.stack, of): sources.get((case.stack, of), frozenset()) | {source} for of in devices}
+    return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard), sources)
+
+
+def _devices(case: StepCase) -> list[str]:
+    return [device.name for device in case.resolved.devices]
 
 
 def apart_of(slopes: Slopes) -> dict[str, float]:
@@ -122,37 +133,63 @@ def _own_factor(of: str, name: str) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Variances:
-    """Of ln(seconds) of each row if its like were never seen: what the fit left open, what is new, and the error."""
+    """Of ln(seconds) of each row if its like were never seen, and its `error`.
+
+    `known` is what the fit left open and what files state, `new` what is new, `site` how many times site^2, `routed`
+    the same of routing^2. `heard` says whether other sources ran the stack on the device.
+    """
 
     known: Floats
     new: Floats
+    site: Floats
+    routed: Floats
+    heard: Bools
     error: Floats
+
+    def of(self, widths: Fit) -> Floats:
+        """The whole variance with these widths."""
+        drawn = widths.novelty**2 * self.new + widths.site**2 * self.site + widths.routing**2 * self.routed
+        found: Floats = self.known + drawn + widths.floor**2
+        return found
 
 
 def leave_out(slopes: Slopes, groups: Sequence[object], error: Floats, apart: Mapping[str, float]) -> Variances:
     """With each group out of the fit in turn."""
-    known, new = np.zeros(len(groups)), np.zeros(len(groups))
+    known, new, site, sites = np.zeros((4, len(groups)))
     for group in dict.fromkeys(groups):
         out = np.array([of == group for of in groups])
         fit = fit_of(slopes, ~out, apart)
         for row in np.flatnonzero(out).tolist():
-            both, share = split_covariance(slopes.terms[row], fit), slopes.by_phase[row]
-            known[row], new[row] = (float(share @ part @ share) for part in both)
-    return Variances(known, new, error)
+            share, case = slopes.by_phase[row], slopes.cases[row]
+            left, apart_by, stated = split_covariance(slopes.terms[row], fit)
+            known[row], new[row] = share @ (left + stated) @ share, share @ apart_by @ share
+            site[row] = fit.site_weight(case.stack, _devices(case), case.cells.text("source"))
+            sites[row] = fit.sites(case.stack, _devices(case))
+    return Variances(known + slopes.others, new, site, _routed(slopes), sites > 0, error)
 
 
-def widths(slopes: Slopes, seen: Variances) -> tuple[float, float, float]:
-    """`scale`, `routing` and `floor` (`Fit`) that score best."""
-    routed = _routed(slopes)
+def widths(group: Variances, source: Variances) -> Fit:
+    """A fit with the widths that score best: `routing` and `floor` on groups left out, the others on sources."""
+    alike = np.where(source.heard, source.heard.mean(), 1 - source.heard.mean())
+    fit = Fit(np.zeros((0, 0)), {}, {}, frozenset(), site=0.1, novelty=0.3, routing=0.2, floor=0.05)
+    for _ in range(_ROUNDS):
+        fit = _best(fit, ("routing", "floor"), group, np.ones(len(group.error)))
+        fit = _best(fit, ("site", "novelty"), source, 1 / alike)
+    return fit
+
+
+def _best(fit: Fit, names: Sequence[str], seen: Variances, weight: Floats) -> Fit:
+    """The fit with those of these widths that give the best weighted mean of interval scores."""
+
+    def changed(logs: Floats) -> Fit:
+        return replace(fit, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
 
     def score(logs: Floats) -> float:
-        scale, routing, floor = np.exp(2 * logs)
-        reach = Z90 * np.sqrt(scale * seen.known + seen.new + routing * routed + floor + slopes.others)
-        return float(np.mean(2 * reach + 2 / 0.1 * np.maximum(np.abs(seen.error) - reach, 0)))
+        reach = Z90 * np.sqrt(seen.of(changed(logs)))
+        return float(np.average(2 * reach + 2 / 0.1 * np.maximum(np.abs(seen.error) - reach, 0), weights=weight))
 
-    tried = [minimize(score, np.log(start), method="Nelder-Mead") for start in ((1, 0.2, 0.05), (2, 0.1, 0.1))]
-    scale, routing, floor = np.exp(min(tried, key=lambda one: float(one.fun)).x).tolist()
-    return scale, routing, floor
+    start = np.log([getattr(fit, name) for name in names])
+    return changed(minimize(score, start, method="Nelder-Mead").x)
 
 
 def _routed(slopes: Slopes) -> Floats:
@@ -176,13 +213,13 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
         name: leave_out(slopes, groups, np.log1p([errors[name] for errors in stored]), apart)
         for name, groups in groups_of(slopes.cases).items()
     }
-    scale, routing, floor = widths(slopes, without["group"])
+    best = widths(without["group"], without["source"])
     repeated, rows = run_to_run(slopes.cases)
-    whole = replace(fit_of(slopes, np.ones(len(slopes.cases), bool), apart), scale=scale, routing=routing, floor=floor)
-    deviation = {
-        name: np.sqrt(scale**2 * seen.known + seen.new + routing**2 * _routed(slopes) + floor**2 + slopes.others)
-        for name, seen in without.items()
-    }
+    whole = replace(
+        fit_of(slopes, np.ones(len(slopes.cases), bool), apart),
+        site=best.site, novelty=best.novelty, routing=best.routing, floor=best.floor,
+    )  # fmt: skip
+    deviation = {name: np.sqrt(seen.of(best)) for name, seen in without.items()}
     for name, seen in without.items():
         tell(f"{name} left out: {np.mean(np.abs(seen.error) <= Z90 * deviation[name]):.1%} in the 90 % interval")
     return _content(path, slopes, whole, deviation, (repeated, rows))
@@ -191,9 +228,11 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
 def _content(
     path: Path, slopes: Slopes, fit: Fit, deviation: Mapping[str, Floats], repeated: tuple[float, int]
 ) -> dict[str, Any]:
-    many = f"{len(slopes.cases)} rows, each with its group out of the fit: the best mean interval score at 90 %"
+    best = "out of the fit: the best mean interval score at 90 %"
+    group, source = (f"{len(slopes.cases)} rows, each with its {name} {best}" for name in ("group", "source"))
     told = {
-        "scale": (fit.scale, many), "routing": (fit.routing, many), "floor": (fit.floor, many),
+        "site": (fit.site, source), "novelty": (fit.novelty, source),
+        "routing": (fit.routing, group), "floor": (fit.floor, group),
         "run_to_run": (repeated[0], f"{repeated[1]} rows that stand beside others of equal configuration"),
     }  # fmt: skip
     order = np.tril_indices(len(fit.index))
@@ -203,6 +242,7 @@ def _content(
         "widths": {name: {"value": float(f"{value:.3g}"), "source": source} for name, (value, source) in told.items()},
         "apart": {name: float(f"{spread:.3g}") for name, spread in fit.apart.items()},
         "heard": sorted(fit.heard),
+        "sources": _by_stack(fit.sources),
         "parameters": [list(key) for key in fit.index],
         "root": [float(f"{value:.3g}") for value in np.linalg.cholesky(fit.covariance)[order]],
         "left_out": {
@@ -210,6 +250,13 @@ def _content(
             for row, case in enumerate(slopes.cases)
         },
     }  # fmt: skip
+
+
+def _by_stack(sources: Mapping[Key, frozenset[str]]) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    for (stack, device), names in sorted(sources.items()):
+        found.setdefault(stack, {})[device] = sorted(names)
+    return found
 
 
 def run_to_run(cases: Sequence[StepCase]) -> tuple[float, int]:

@@ -20,7 +20,8 @@ def widths() -> Iterator[str]:
     fit = shipped_fit()
     yield "| width | value | what is off |"
     yield "|---|---|---|"
-    yield f"| `scale` | {fit.scale:.2f} | what the fit of stacks and devices left open, times this |"
+    yield f"| `site` | {fit.site:.1%} | all runs of a source, beside other sources of the stack on the device |"
+    yield f"| `novelty` | {fit.novelty:.2f} | times the distances below: what is new of software or a device |"
     yield f"| `routing` | {fit.routing:.1%} | time of experts and of their exchanges, as one |"
     yield f"| `floor` | {fit.floor:.1%} | the whole step: a configuration's own difference from its stack's factors |"
     yield f"| `run_to_run` | {fit.run_to_run:.1%} | part of the floor: rows of equal configuration from each other |"

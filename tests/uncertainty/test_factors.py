@@ -22,7 +22,8 @@ FIT = Fit(
     index={("base", "time_factor.gemm"): 0, ("own", "time_factor.gemm"): 1},
     apart=APART,
     heard=frozenset({"own"}),
-    scale=2.0,
+    sources={("own", "gpu"): frozenset({"one"}), ("own", "other"): frozenset({"one", "two"})},
+    novelty=0.5,
 )
 
 
@@ -35,15 +36,15 @@ def gemm(of: str, power: float = 1.0, stated: float | None = None) -> Term:
 
 
 def test_a_stack_and_its_base_are_off_together():
-    assert variance(gemm("own"), gemm("base")) == pytest.approx(2.0**2 * (0.04 + 0.09 - 2 * 0.01))
+    assert variance(gemm("own"), gemm("base")) == pytest.approx(0.04 + 0.09 - 2 * 0.01)
 
 
 def test_software_that_no_row_ran_with_is_apart_from_its_base():
-    assert variance(gemm("new"), gemm("base")) == pytest.approx(2.0**2 * 0.04 + 0.3**2)
+    assert variance(gemm("new"), gemm("base")) == pytest.approx(0.04 + (0.5 * 0.3) ** 2)
 
 
 def test_a_base_that_no_row_ran_with_stands_for_software_that_is_apart_from_it():
-    assert variance(gemm("base")) == pytest.approx(2.0**2 * 0.04 + 0.3**2)
+    assert variance(gemm("base")) == pytest.approx(0.04 + (0.5 * 0.3) ** 2)
 
 
 def test_what_a_user_states_stands_for_itself():
@@ -53,7 +54,21 @@ def test_what_a_user_states_stands_for_itself():
 def test_one_parameter_behind_two_phases_is_one_error():
     terms = Term(GEMM, "new", "time_factor.tp", 1.0), Term(TP, "new", "time_factor.tp", -0.5)
     found = factor_covariance(terms, FIT)
-    assert found[GEMM, TP] == pytest.approx(-0.5 * 0.4**2)
+    assert found[GEMM, TP] == pytest.approx(-0.5 * (0.5 * 0.4) ** 2)
+
+
+def test_a_source_of_the_fit_is_no_new_site():
+    assert FIT.site_weight("own", ["gpu"], "one") == 0.0
+
+
+def test_another_site_differs_from_the_mean_of_those_that_are_known():
+    """site^2 of its own, and site^2 / m of the mean of m sites; no site says no more than one."""
+    weights = [FIT.site_weight(*asked, "mine") for asked in (("own", ["gpu"]), ("own", ["other"]), ("new", ["gpu"]))]
+    assert weights == [2.0, 1.5, 2.0]
+
+
+def test_a_mix_of_devices_is_known_as_its_least_known_one():
+    assert FIT.site_weight("own", ["gpu", "other"], "mine") == 2.0
 
 
 def log_width(*changes: str) -> float:
@@ -63,7 +78,7 @@ def log_width(*changes: str) -> float:
 
 
 def test_a_stack_of_many_rows_is_surer_than_one_of_none():
-    assert log_width("stack=nemo") < 0.75 * log_width("stack=generic")
+    assert log_width("stack=nemo") < 0.9 * log_width("stack=generic")
 
 
 def test_a_device_that_steps_ran_on_is_surer_than_one_that_none_did():
@@ -71,12 +86,16 @@ def test_a_device_that_steps_ran_on_is_surer_than_one_that_none_did():
     assert known < unknown
 
 
-def test_a_users_stack_is_as_sure_as_it_says(tmp_path):
-    factors = "\n".join(f'"time_factor.{phase}" = {{ value = 1.0, spread = 0.01, provenance = "measured", '
+def users_stack(file: Path, spread: float) -> str:
+    factors = "\n".join(f'"time_factor.{phase}" = {{ value = 1.0, spread = {spread}, provenance = "measured", '
                         f'source = "mine" }}' for phase in ("gemm", "attention", "memory", "loss"))  # fmt: skip
-    own = tmp_path / "mine.toml"
-    own.write_text(f'schema = 2\nname = "mine"\nbase = "generic"\n[parameters]\n{factors}\n')
-    assert log_width(f"stack={own}") < log_width("stack=generic")
+    file.write_text(f'schema = 2\nname = "mine"\nbase = "generic"\n[parameters]\n{factors}\n')
+    return f"stack={file}"
+
+
+def test_a_users_stack_is_as_sure_as_it_says(tmp_path):
+    sure, unsure = (log_width(users_stack(tmp_path / f"{spread}.toml", spread)) for spread in (0.01, 0.2))
+    assert sure < 0.9 * unsure
 
 
 def sheet(change: str) -> str:

@@ -1,6 +1,5 @@
 """How widths are estimated: from rows left out, of a ledger made up here."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,7 @@ NAME = "time_factor.gemm"
 APART = {NAME: 0.3}
 
 
-def ledger(stacks: list[str], weight: float = 400.0) -> Slopes:
+def ledger(stacks: list[str], weight: float = 400.0, sources: str = "") -> Slopes:
     """Rows that are all gemm, each of a stack that rests on `base`."""
     rows = len(stacks)
     by_phase = np.zeros((rows, len(PHASES)))
@@ -26,7 +25,10 @@ def ledger(stacks: list[str], weight: float = 400.0) -> Slopes:
     machines = SimpleNamespace(fabric=SimpleNamespace(network="n"))
     spec, device = SimpleNamespace(architecture=""), SimpleNamespace(name="d")
     resolved = SimpleNamespace(profile_name="d", cluster=machines, spec=spec, devices=(device,))
-    cases: list[Any] = [SimpleNamespace(stack=stack, resolved=resolved) for stack in stacks]
+    cases: list[Any] = [
+        SimpleNamespace(stack=stack, resolved=resolved, cells=Cells({"source": source}))
+        for stack, source in zip(stacks, sources or "a" * rows, strict=True)
+    ]
     terms = [[Term(PHASES.index("gemm"), of, NAME, 1.0) for of in (stack, "base")] for stack in stacks]
     nothing = np.zeros(rows)
     return Slopes(cases, terms, keys, by_phase, slopes, nothing, nothing, np.full(rows, weight))
@@ -40,7 +42,7 @@ def seen(slopes: Slopes, groups: list[str]) -> np.ndarray:
 def test_one_row_leaves_open_what_its_weight_and_the_prior_do():
     """Base and own factor move the row alike: 1 / (weight + 1 / (2 x 0.3^2)) of their sum."""
     slopes = ledger(["one"])
-    known, _ = split_covariance(slopes.terms[0], fit_of(slopes, np.ones(1, bool), APART))
+    known, _, _ = split_covariance(slopes.terms[0], fit_of(slopes, np.ones(1, bool), APART))
     gemm = PHASES.index("gemm")
     assert known[gemm, gemm] == pytest.approx(1 / (400.0 + 1 / (2 * 0.3**2)))
 
@@ -58,18 +60,24 @@ def test_a_stack_left_out_is_apart_from_its_base_by_what_stacks_are():
     assert found.new.tolist() == pytest.approx([0.3**2] * 12)
 
 
+def test_a_source_left_out_is_another_site_than_the_one_that_is_known():
+    slopes = ledger(["one"] * 4, sources="aabb")
+    assert leave_out(slopes, list("aabb"), slopes.error, APART).site.tolist() == [2.0] * 4
+
+
 def test_widths_are_found_again_that_errors_were_drawn_with():
-    rows = 20_000
-    random = np.random.default_rng(0)
-    known = random.uniform(0.0, 0.1, rows) ** 2
-    routed = np.where(random.random(rows) < 0.5, 0.6, 0.0)
-    slopes = replace(ledger(["one"] * rows), by_phase=np.zeros((rows, len(PHASES))), others=np.full(rows, 0.01**2))
-    slopes.by_phase[:, PHASES.index("experts")] = routed
-    error = random.normal(0, np.sqrt(1.5**2 * known + (0.25 * routed) ** 2 + 0.06**2 + 0.01**2))
+    rows, random = 20_000, np.random.default_rng(0)
 
-    found = widths(slopes, Variances(known, np.zeros(rows), error))
+    def drawn(site: float, most_new: float) -> Variances:
+        known, new = random.uniform(0.0, [[0.1], [most_new]], (2, rows)) ** 2
+        sites, routed = random.choice([0.0, site], rows), random.choice([0.0, 0.36], rows)
+        variance = known + 3.0**2 * new + 0.15**2 * sites + 0.25**2 * routed + 0.06**2
+        return Variances(known, new, sites, routed, random.random(rows) < 0.2, random.normal(0, np.sqrt(variance)))
 
-    assert found == pytest.approx((1.5, 0.25, 0.06), rel=0.1)
+    found = widths(drawn(0.0, 0.0), drawn(2.0, 0.1))
+
+    numbers = (found.novelty, found.site, found.routing, found.floor)
+    assert numbers == pytest.approx((3.0, 0.15, 0.25, 0.06), rel=0.1)
 
 
 def test_run_to_run_is_pooled_over_configurations():

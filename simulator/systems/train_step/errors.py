@@ -8,7 +8,7 @@ determines these parameters. The error of a parameter is common to all phases an
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from math import hypot, log2
+from math import hypot, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,10 @@ ROUTED = ("experts", "ep")
 """Phases that take the time of the rank with the most tokens."""
 
 
-def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
+def step_errors(resolved: ResolvedTrain, fit: Fit | None = None, source: str = "") -> Errors:
     """The error model of a step's prediction; `fit` is the result of a fit to the ledger (default: the shipped one).
+
+    `source` is where the step ran, as the ledger names it; a scenario's site is none of the ledger's.
 
     Raises:
         UserError: the scenario's stack or profile cannot be read.
@@ -38,7 +40,7 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
     shared = _shared(resolved, phase, fit)
     return replace(
         errors_of_costs(costs),
-        by_phase=phase_covariance(resolved, fit),
+        by_phase=phase_covariance(resolved, fit, source),
         phase=phase,
         part=_parts(resolved, phase),
         mix=resolved.mix if resolved.mix is not None else np.zeros((0, len(PHASES))),
@@ -48,8 +50,8 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None) -> Errors:
     )
 
 
-def phase_covariance(resolved: ResolvedTrain, fit: Fit) -> Floats:
-    """The covariance between phases of the logarithms of their times: from software, device and load of experts.
+def phase_covariance(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Floats:
+    """The covariance between phases of the logarithms of their times: software, device, site, load of experts.
 
     A stack that was learned from runs of one's own (`calibrate runs`) says it itself; what these runs had no part of,
     such as another device or data type, adds to it.
@@ -59,6 +61,7 @@ def phase_covariance(resolved: ResolvedTrain, fit: Fit) -> Floats:
         known, left = said
         others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
         return left + factor_covariance(others, fit)
+    terms = (*terms, *_of_site(resolved, fit, source))
     if fit is not shipped_fit():
         return _phase_covariance(terms, fit)
     return resolved.memo.get("phase covariance", terms, lambda: _phase_covariance(terms, fit))
@@ -85,6 +88,13 @@ def _phase_covariance(terms: tuple[Term, ...], fit: Fit) -> Floats:
 def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
     """The terms of `data_sheets` for devices without rows in the ledger."""
     return [term for term in data_sheets(resolved) if term.of not in fit.heard]
+
+
+def _of_site(resolved: ResolvedTrain, fit: Fit, source: str) -> list[Term]:
+    """The error of all phases that runs of one site share beside other runs of the stack on the device."""
+    stack = next((link.of for link in _software(resolved) if link.shipped), "")
+    weight = fit.site_weight(stack, [device.name for device in resolved.devices], source)
+    return [Term(PHASES.index(phase), "all", SITE, 1.0, fit.site * sqrt(weight)) for phase in FACTORS if weight]
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -123,6 +133,7 @@ FLASH2 = "attention.flash2_factor"
 CLOCK = "gemm.clock"
 """The rate of all GEMMs of a device relative to its sibling, from clocks and power. It exists only in the fit."""
 
+SITE = "site"
 BLOCKED, EXCHANGE = "layer.tp_s", "exchange.s"
 FAR = "time_factor.tp.network"
 MESSAGE, STEP = "network.message_s", "network.step_s"
@@ -174,13 +185,18 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
 def fit_terms(resolved: ResolvedTrain) -> Iterator[Term]:
     """The terms of all parameters that the fit of training steps determines."""
     where = resolved.where
-    yield from _of_software(resolved, resolved.memo.get("stacks", (resolved.scenario.stack, where), lambda: chain_of(
-        partial(load_stack, fitted=False), resolved.scenario.stack, where)))  # fmt: skip
+    yield from _of_software(resolved, _software(resolved))
     yield from _of_device(resolved, resolved.memo.get("devices", (resolved.profile_name, where), lambda: chain_of(
         partial(load_profile, fitted=False), resolved.profile_name, where)))  # fmt: skip
     yield from _of_network(resolved)
     if resolved.spec.architecture:
         yield from (Term(PHASES.index(p), resolved.spec.architecture, ARCHITECTURE, 1.0) for p in OF_LAYERS)
+
+
+def _software(resolved: ResolvedTrain) -> Chain:
+    stack, where = resolved.scenario.stack, resolved.where
+    return resolved.memo.get("stacks", (stack, where), lambda: chain_of(
+        partial(load_stack, fitted=False), stack, where))  # fmt: skip
 
 
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:

@@ -48,11 +48,11 @@ class Peak:
     reserved: bool
 
 
-def predict_step(resolved: ResolvedTrain, memory: bool = True) -> Answer:
-    """Simulate a training step; `memory` by pipeline rank, or not at all."""
+def predict_step(resolved: ResolvedTrain, memory: bool = True, source: str = "") -> Answer:
+    """Simulate a training step of a source; `memory` by pipeline rank, or not at all."""
     timeline = engine.simulate(resolved.program, resolved.costs)
     path, seconds = critical_path(timeline), timeline.makespan_s
-    sure = path_interval(path, step_errors(resolved), seconds)
+    sure = path_interval(path, step_errors(resolved, source=source), seconds)
     held = rank_memory(resolved, timeline) if memory else ()
     phases = path_by_phase(path, resolved.program, resolved.mix)
     own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2

@@ -68,7 +68,8 @@ class StepCase(Case):
 
     def answer(self, values: Mapping[str, float] | None = None, memory: bool = True) -> Answer:
         """The prediction with parameters of its profile and stack changed; `memory` by pipeline rank, or not at all."""
-        return predict_step(self.resolved.restate(values) if values else self.resolved, memory)
+        resolved = self.resolved.restate(values) if values else self.resolved
+        return predict_step(resolved, memory, self.cells.text("source"))
 
     @property
     def memory_convention(self) -> tuple[str, str]:
