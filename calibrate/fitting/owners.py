@@ -15,6 +15,7 @@ from ...simulator.profile import (
     own_values,
 )
 from ...simulator.systems.train_step.errors import Chain, chain_of
+from ...simulator.uncertainty import part_of
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,7 @@ OWNERS = (SOFTWARE, DEVICE, NETWORK, ARCHITECTURE)
 
 def owner_of(name: str) -> Owner:
     """Whose a parameter of this name is."""
-    if name.startswith(("gemm.", "grouped_gemm.", "attention.")):
-        return DEVICE
-    heads = {"network": NETWORK, "architecture": ARCHITECTURE}
-    return heads.get(name.partition(".")[0], SOFTWARE)
+    return {"software": SOFTWARE, "device": DEVICE, "network": NETWORK, "architecture": ARCHITECTURE}[part_of(name)]
 
 
 Entry = dict[str, Any]

@@ -26,7 +26,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
-from ...simulator.systems.train_step.errors import phase_covariance, terms_of
+from ...simulator.systems.train_step.errors import errors_of_phases, terms_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
@@ -243,7 +243,7 @@ def prior_of(steps: Sequence[ResolvedTrain], fit: Fit) -> Floats:
 
     A base that was learned from runs of the same site is not another one.
     """
-    known = np.mean([phase_covariance(step, fit) for step in steps], axis=0)
+    known = np.mean([errors_of_phases(step, fit).covariance for step in steps], axis=0)
     here = "covariance" in load_stack(steps[0].scenario.stack).about
     apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
     free = np.array([phase in FACTORS for phase in PHASES], np.float64)

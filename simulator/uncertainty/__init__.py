@@ -3,25 +3,32 @@
 docs/uncertainty.md explains the model.
 """
 
+from .budget import Budget, Difference, difference
 from .draws import Draws, draw
-from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_interval, size_error, size_notes
-from .factors import Fit, Term, factor_covariance, shipped_fit
+from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_budget, path_interval, size_error, size_notes
+from .factors import Fit, PhaseErrors, Term, part_of, phase_errors, shipped_fit
 from .memory import MemoryErrors, fit_probability, memory_interval, shipped_memory_errors
 
 __all__ = [
            "DOUBLING",
+           "Budget",
+           "Difference",
            "Draws",
            "Errors",
            "Fit",
            "Interval",
            "MemoryErrors",
+           "PhaseErrors",
            "Term",
+           "difference",
            "draw",
            "errors_of_costs",
-           "factor_covariance",
            "fit_probability",
            "memory_interval",
+           "part_of",
+           "path_budget",
            "path_interval",
+           "phase_errors",
            "shipped_fit",
            "shipped_memory_errors",
            "size_error",

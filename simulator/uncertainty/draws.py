@@ -63,7 +63,8 @@ def draw(
 
 def _draw_factors(errors: Errors, random: Generator) -> tuple[Floats, float]:
     """Sample the factors of one draw: (the factor of each op's time, the factor of the total)."""
-    phases = random.multivariate_normal(np.zeros(len(errors.by_phase)), errors.by_phase, method="eigh")
+    covariance = errors.of_phases.covariance
+    phases = random.multivariate_normal(np.zeros(len(covariance)), covariance, method="eigh")
     classes = random.standard_normal(int(errors.cost_class.max(initial=-1)) + 1)
     alone = random.standard_normal(len(errors.of_op))
     own = _about_one(errors.of_class, classes[errors.cost_class]) * _about_one(errors.of_op, alone)

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from ..costs import PHASES, Costs
 from ..insight import CriticalPath
 from ..profile import Z90, Profile
+from .budget import Budget
+from .factors import NO_ERRORS, PhaseErrors
 
 Floats = NDArray[np.float64]
 
@@ -34,19 +36,20 @@ Floats = NDArray[np.float64]
 class Errors:
     """The errors of op times; arrays have one entry per op, unless stated otherwise.
 
-    `by_phase` is the covariance of the logarithms of the factors of phases, shape [len(PHASES), len(PHASES)]. `phase`
-    indexes PHASES. An op that is a whole action has a number in `part` (others -1); `mix` holds the share of each phase
-    in the time of each part, shape [parts, len(PHASES)]. `of_class` and `of_op` are relative standard deviations around
-    a mean of 1: ops of one `cost_class` share the former error, each op has its own of the latter. `floor` is the
-    standard deviation of the logarithm of the total.
+    `of_phases` are the errors of the logarithms of the factors of phases. `phase` indexes PHASES. An op that is a whole
+    action has a number in `part` (others -1); `mix` holds the share of each phase in the time of each part, shape
+    [parts, len(PHASES)]. `of_class` and `of_op` are relative standard deviations around a mean of 1: ops of one
+    `cost_class`, which indexes the names in `classes`, share the former error, each op has its own of the latter.
+    `floor` is the standard deviation of the logarithm of the total.
     """
 
-    by_phase: Floats
+    of_phases: PhaseErrors
     phase: NDArray[np.int64]
     part: NDArray[np.int64]
     mix: Floats
     of_class: Floats
     cost_class: NDArray[np.int64]
+    classes: tuple[str, ...]
     of_op: Floats
     floor: float
 
@@ -65,16 +68,20 @@ class Errors:
         return found
 
 
-def errors_of_costs(costs: Costs) -> Errors:
-    """The errors of costs without fitted factors: ops of a class share one error, scaled by each op's own spread."""
+def errors_of_costs(costs: Costs, profile: str) -> Errors:
+    """The errors of costs without fitted factors: ops of a class share one error, scaled by each op's own spread.
+
+    `profile` names where the costs are from: its classes are off together wherever they are used.
+    """
     ops = len(costs.spread)
     return Errors(
-        by_phase=np.zeros((len(PHASES), len(PHASES))),
+        of_phases=NO_ERRORS,
         phase=np.zeros(ops, np.int64),
         part=np.full(ops, -1, np.int64),
         mix=np.zeros((0, len(PHASES))),
         of_class=costs.spread,
         cost_class=costs.cost_class,
+        classes=tuple(f"ops: {kind} of {profile}" for kind in costs.classes),
         of_op=np.zeros(ops),
         floor=0.0,
     )
@@ -96,14 +103,35 @@ def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interv
     """
     if answer_s <= 0:
         return Interval(0.0, 0.0)
-    share = path.seconds / answer_s
-    by_class = np.bincount(errors.cost_class[path.ops], share * errors.of_class[path.ops])
-    alone = share * errors.of_op[path.ops]
-    log_spread = log1p(float((by_class**2).sum() + (alone**2).sum()))
-    by_phase = errors.seconds_by_phase(path.ops, share)
-    logs = float(by_phase @ errors.by_phase @ by_phase) + errors.floor**2
-    middle, reach = answer_s * exp(-log_spread / 2), exp(Z90 * sqrt(log_spread + logs))
+    middle = answer_s * exp(-_log_spread(_relative(path, errors, answer_s)) / 2)
+    reach = exp(Z90 * path_budget(path, errors, answer_s).deviation)
     return Interval(middle / reach, middle * reach)
+
+
+def path_budget(path: CriticalPath, errors: Errors, answer_s: float) -> Budget:
+    """The error budget of a critical path that takes `answer_s` seconds."""
+    share = path.seconds / max(answer_s, 1e-30)
+    of_phases = errors.of_phases.sizes @ errors.seconds_by_phase(path.ops, share)
+    by_class, alone = spreads = _relative(path, errors, answer_s)
+    squares = float((by_class**2).sum() + (alone**2).sum())
+    as_log = sqrt(_log_spread(spreads) / squares) if squares else 1.0
+    named = [*zip(errors.of_phases.names, of_phases.tolist(), strict=True)]
+    named += zip(errors.classes, (as_log * by_class).tolist(), strict=True)
+    own = sqrt(errors.floor**2 + as_log**2 * float((alone**2).sum()))
+    return Budget({name: size for name, size in named if size}, own)
+
+
+def _relative(path: CriticalPath, errors: Errors, answer_s: float) -> tuple[Floats, Floats]:
+    """Relative standard deviations of a path by the spreads of ops: by class, and of each op of the path."""
+    share = path.seconds / max(answer_s, 1e-30)
+    of_class = share * errors.of_class[path.ops]
+    by_class = np.bincount(errors.cost_class[path.ops], of_class, minlength=len(errors.classes))
+    return np.asarray(by_class, np.float64), share * errors.of_op[path.ops]
+
+
+def _log_spread(spreads: tuple[Floats, Floats]) -> float:
+    """The variance of the logarithm of a lognormal with independent errors of these relative standard deviations."""
+    return log1p(sum(float((each**2).sum()) for each in spreads))
 
 
 # Effects that grow with the number of GPUs and are not simulated: stragglers, and collisions of many flows.

@@ -6,14 +6,15 @@ from their bases, and the widths of the other errors. `runcast calibrate errors`
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import read_json
+from ..base.files import digest, read_json
 from ..costs import PHASES
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,12 @@ class Fit:
     run_to_run: float = 0.0
     about: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    name: str = ""
+
+    @cached_property
+    def root(self) -> Floats:
+        """A root of the covariance, shape [parameters, parameters]: its columns are independent errors."""
+        return np.asarray(np.linalg.cholesky(self.covariance), np.float64)
 
     def sites(self, stack: str, devices: Iterable[str]) -> int:
         """How many sources ran this stack on these devices; of several devices, on the one with the fewest."""
@@ -87,43 +94,95 @@ def shipped_fit() -> Fit:
     widths = {name: float(width["value"]) for name, width in found["widths"].items()}
     sources = {(of, on): frozenset(names) for of, every in found["sources"].items() for on, names in every.items()}
     return Fit(root @ root.T, index, found["apart"], frozenset(found["heard"]), sources, about=found["about"],
-               left_out=found["left_out"], **widths)  # fmt: skip
+               left_out=found["left_out"], name=digest(Path(str(file)))[:8], **widths)  # fmt: skip
 
 
-def factor_covariance(terms: Sequence[Term], fit: Fit) -> Floats:
-    """The covariance of ln(seconds) of phases from errors of the terms, shape [len(PHASES), len(PHASES)]."""
-    known, new, stated = split_covariance(terms, fit)
-    return known + fit.novelty**2 * new + stated
+@dataclass(frozen=True, eq=False)
+class PhaseErrors:
+    """Independent errors of phases: ln(seconds) per standard deviation, by `names`, shape [names, len(PHASES)].
+
+    Predictions that have an error of the same name share it. What stands before ": " in a name is its kind.
+    """
+
+    names: tuple[str, ...]
+    sizes: Floats
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """The covariance of ln(seconds) of phases, shape [len(PHASES), len(PHASES)]."""
+        found: Floats = self.sizes.T @ self.sizes
+        return found
+
+    def join(self, other: "PhaseErrors") -> "PhaseErrors":
+        """These and other errors; no name may be in both."""
+        return PhaseErrors((*self.names, *other.names), np.concatenate((self.sizes, other.sizes)))
+
+
+NO_ERRORS = PhaseErrors((), np.zeros((0, len(PHASES))))
+
+
+def phase_errors(terms: Sequence[Term], fit: Fit) -> PhaseErrors:
+    """The errors of the terms; a root of the covariance (`Fit.root`) makes those of fitted parameters independent."""
+    split = _split(terms, fit)
+    fitted = fit.root[split.at].T @ split.power.T
+    moved = np.flatnonzero(fitted.any(axis=1))
+    new = {f"new {part_of(name)}: {of} {name}": fit.novelty * sizes for (of, name), sizes in split.new.items()}
+    stated = {f"{name}: {of}": sizes for (of, name), sizes in split.stated.items()}
+    named = {f"fit: {fit.name} {at}": fitted[at] for at in moved.tolist()} | new | stated
+    return PhaseErrors(tuple(named), np.array([*named.values()]).reshape(len(named), len(PHASES)))
+
+
+def part_of(name: str) -> str:
+    """Whose a parameter of this name is: device, network, architecture or software."""
+    if name.startswith(("gemm.", "grouped_gemm.", "attention.")):
+        return "device"
+    head = name.partition(".")[0]
+    return head if head in ("network", "architecture") else "software"
 
 
 def split_covariance(terms: Sequence[Term], fit: Fit) -> tuple[Floats, Floats, Floats]:
-    """The covariance of `factor_covariance` in parts: fitted parameters, new ones (for `novelty` 1), stated ones.
+    """The covariance of ln(seconds) in parts: of fitted parameters, of new ones for `novelty` 1, of stated ones."""
+    split = _split(terms, fit)
+    known: Floats = split.power @ fit.covariance[np.ix_(split.at, split.at)] @ split.power.T
+    return known, _covariance(split.new), _covariance(split.stated)
 
-    A parameter without rows differs from its base by the typical distance: one error, common to all phases that use it.
+
+class _Split(NamedTuple):
+    """Terms by where their errors are known from.
+
+    Powers of fitted parameters, shape [len(PHASES), parameters], and their rows in the fit; ln(seconds) of phases per
+    standard deviation of new and of stated parameters.
     """
+
+    power: Floats
+    at: list[int]
+    new: Mapping[tuple[str, str], Floats]
+    stated: Mapping[tuple[str, str], Floats]
+
+
+def _split(terms: Sequence[Term], fit: Fit) -> _Split:
+    """A parameter without rows differs from its base by the typical distance: one error of all phases that use it."""
     stated = [(term, term.stated) for term in terms if term.stated is not None]
     free = [term for term in terms if term.stated is None]
     seen = [term for term in free if (term.of, term.name) in fit.index]
     unseen = [term for term in free if (term.of, term.name) not in fit.index]
     new = [(term, fit.apart.get(term.name, 0.0)) for term in (*unseen, *_unheard(seen, terms, fit))]
-    return _of_fitted(seen, fit), _of_spreads(new), _of_spreads(stated)
-
-
-def _of_fitted(seen: Sequence[Term], fit: Fit) -> Floats:
     at = list(dict.fromkeys(fit.index[term.of, term.name] for term in seen))
     power = np.zeros((len(PHASES), len(at)))
     for term in seen:
         power[term.phase, at.index(fit.index[term.of, term.name])] += term.power
-    known: Floats = power @ fit.covariance[np.ix_(at, at)] @ power.T
-    return known
+    return _Split(power, at, _by_parameter(new), _by_parameter(stated))
 
 
-def _of_spreads(spreads: Sequence[tuple[Term, float]]) -> Floats:
-    """The covariance of phases from terms with their standard deviations; equal parameters share one error."""
+def _by_parameter(spreads: Sequence[tuple[Term, float]]) -> dict[tuple[str, str], Floats]:
     moved: dict[tuple[str, str], Floats] = {}
     for term, spread in spreads:
         moved.setdefault((term.of, term.name), np.zeros(len(PHASES)))[term.phase] += term.power * spread
-    each = np.array([*moved.values()]).reshape(len(moved), len(PHASES))
+    return moved
+
+
+def _covariance(errors: Mapping[tuple[str, str], Floats]) -> Floats:
+    each = np.array([*errors.values()]).reshape(len(errors), len(PHASES))
     found: Floats = each.T @ each
     return found
 

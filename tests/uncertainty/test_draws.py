@@ -76,7 +76,7 @@ def branches(*kinds: str) -> Program:
 
 def drawn(program: Program, spread: float, draws: int = 4000, **seconds: float) -> Draws:
     costs = kind_costs(program, seconds)
-    errors = replace(errors_of_costs(costs), of_class=np.full(len(program), spread))
+    errors = replace(errors_of_costs(costs, "p"), of_class=np.full(len(program), spread))
     return draw(program, costs, errors, draws, seed=0)
 
 
@@ -89,7 +89,7 @@ def test_the_slower_of_two_equal_branches_is_late_as_theory_says():
 def test_where_the_path_moves_draws_lie_above_the_first_order():
     program = branches("a", "b")
     costs = kind_costs(program, {"a": 1.0, "b": 1.0})
-    errors = replace(errors_of_costs(costs), of_class=np.full(2, 0.05))
+    errors = replace(errors_of_costs(costs, "p"), of_class=np.full(2, 0.05))
     straight = path_interval(critical_path(engine.simulate(program, costs)), errors, 1.0)
 
     found = draw(program, costs, errors, 2000, seed=0)
@@ -100,7 +100,7 @@ def test_where_the_path_moves_draws_lie_above_the_first_order():
 def test_branches_of_one_class_are_late_together():
     program = branches("a", "b")
     costs = kind_costs(program, {"a": 1.0, "b": 1.0})
-    errors = replace(errors_of_costs(costs), of_class=np.full(2, 0.05), cost_class=np.zeros(2, int))
+    errors = replace(errors_of_costs(costs, "p"), of_class=np.full(2, 0.05), cost_class=np.zeros(2, int))
     found = draw(program, costs, errors, 4000, seed=0)
     assert found.makespans_s.mean() == pytest.approx(1.0, abs=0.003)
 
@@ -112,7 +112,7 @@ def test_errors_of_many_ops_average_out():
         builder.op("a", [lane])
     program = builder.build()
     costs = kind_costs(program, {"a": 0.01})
-    errors = replace(errors_of_costs(costs), of_op=np.full(100, 0.3))
+    errors = replace(errors_of_costs(costs, "p"), of_op=np.full(100, 0.3))
     assert draw(program, costs, errors, 500, seed=0).makespans_s.std() == pytest.approx(0.03, rel=0.1)
 
 
@@ -120,7 +120,9 @@ def test_a_factor_is_of_its_phase_and_of_that_part_of_an_action():
     program = branches("a", "b")
     mix = np.zeros((1, len(PHASES)))
     mix[0, :2] = 0.5
-    errors = replace(errors_of_costs(kind_costs(program, {})), phase=np.array([1, 6]), part=np.array([-1, 0]), mix=mix)
+    errors = replace(
+        errors_of_costs(kind_costs(program, {}), "p"), phase=np.array([1, 6]), part=np.array([-1, 0]), mix=mix
+    )
     factor = np.ones(len(PHASES))
     factor[1] = 3.0
     assert errors.factor_of_op(factor).tolist() == [3.0, 2.0]

@@ -11,8 +11,8 @@ from runcast.simulator.base.files import digest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.scenario import load_question, resolve
-from runcast.simulator.systems.train_step.errors import phase_covariance
-from runcast.simulator.uncertainty import Fit, Term, factor_covariance, shipped_fit
+from runcast.simulator.systems.train_step.errors import errors_of_phases
+from runcast.simulator.uncertainty import Fit, Term, phase_errors, shipped_fit
 
 STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
 GEMM, TP = PHASES.index("gemm"), PHASES.index("tp")
@@ -28,7 +28,7 @@ FIT = Fit(
 
 
 def variance(*terms: Term) -> float:
-    return float(factor_covariance(terms, FIT)[GEMM, GEMM])
+    return float(phase_errors(terms, FIT).covariance[GEMM, GEMM])
 
 
 def gemm(of: str, power: float = 1.0, stated: float | None = None) -> Term:
@@ -53,7 +53,7 @@ def test_what_a_user_states_stands_for_itself():
 
 def test_one_parameter_behind_two_phases_is_one_error():
     terms = Term(GEMM, "new", "time_factor.tp", 1.0), Term(TP, "new", "time_factor.tp", -0.5)
-    found = factor_covariance(terms, FIT)
+    found = phase_errors(terms, FIT).covariance
     assert found[GEMM, TP] == pytest.approx(-0.5 * (0.5 * 0.4) ** 2)
 
 
@@ -119,7 +119,10 @@ def test_a_data_sheet_with_the_rates_of_a_device_is_that_device():
 def test_a_device_that_rows_ran_on_is_no_data_sheet():
     resolved = resolve(load_question(STEP, [sheet("memory_bytes_per_s = '4 TB/s'")]))
     known = replace(shipped_fit(), heard=shipped_fit().heard | {"mine"})
-    assert phase_covariance(resolved, known)[GEMM, GEMM] < phase_covariance(resolved, shipped_fit())[GEMM, GEMM]
+    assert (
+        errors_of_phases(resolved, known).covariance[GEMM, GEMM]
+        < errors_of_phases(resolved, shipped_fit()).covariance[GEMM, GEMM]
+    )
 
 
 def test_the_shipped_errors_are_of_the_shipped_ledger():

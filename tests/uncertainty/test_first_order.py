@@ -9,7 +9,7 @@ from runcast.simulator.costs import PHASES, kind_costs
 from runcast.simulator.insight import CriticalPath
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.train_step.errors import step_errors
-from runcast.simulator.uncertainty import errors_of_costs, path_interval
+from runcast.simulator.uncertainty import PhaseErrors, errors_of_costs, path_interval
 
 from ..lowering.steps import labels, resolved
 
@@ -21,7 +21,7 @@ PATH = CriticalPath(np.array([0, 1, 2]), np.array([10.0, 20.0, 40.0]))
 def errors():
     """Of three ops, two of one class; nothing is off yet."""
     return replace(
-        errors_of_costs(kind_costs(three_ops(), {})), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3),
+        errors_of_costs(kind_costs(three_ops(), {}), "p"), cost_class=np.array([0, 0, 1]), of_class=np.zeros(3),
         of_op=np.zeros(3),
     )  # fmt: skip
 
@@ -56,19 +56,20 @@ def test_errors_of_ops_average_out(errors):
 
 
 def test_a_phase_is_off_as_one_and_so_are_phases_that_go_together(errors):
-    by_phase = np.zeros((len(PHASES), len(PHASES)))
-    by_phase[:2, :2] = [[0.04, -0.02], [-0.02, 0.01]]
+    sizes = np.zeros((1, len(PHASES)))
+    sizes[0, :2] = 0.2, -0.1
     shares = np.array([30, 40]) / 70
-    found = deviation(replace(errors, by_phase=by_phase, phase=np.array([0, 0, 1])))
+    found = deviation(replace(errors, of_phases=PhaseErrors(("e",), sizes), phase=np.array([0, 0, 1])))
     assert found == pytest.approx(abs(0.2 * shares[0] - 0.1 * shares[1]))
 
 
 def test_an_action_is_off_as_the_phases_in_it(errors):
-    by_phase = np.zeros((len(PHASES), len(PHASES)))
-    by_phase[0, 0] = 0.04
+    sizes = np.zeros((1, len(PHASES)))
+    sizes[0, 0] = 0.2
     mix = np.zeros((1, len(PHASES)))
     mix[0, [0, 1]] = 0.25, 0.75
-    found = deviation(replace(errors, by_phase=by_phase, phase=np.full(3, 6), part=np.zeros(3, int), mix=mix))
+    errors = replace(errors, of_phases=PhaseErrors(("e",), sizes), phase=np.full(3, 6))
+    found = deviation(replace(errors, part=np.zeros(3, int), mix=mix))
     assert found == pytest.approx(0.2 * 0.25)
 
 

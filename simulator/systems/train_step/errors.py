@@ -17,7 +17,17 @@ from ...base.files import path_beside
 from ...costs import EXCHANGES, OF_LAYERS, PHASES, PRODUCT_TYPE, phase_of_op
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
-from ...uncertainty import DOUBLING, Errors, Fit, Term, errors_of_costs, factor_covariance, shipped_fit, size_error
+from ...uncertainty import (
+    DOUBLING,
+    Errors,
+    Fit,
+    PhaseErrors,
+    Term,
+    errors_of_costs,
+    phase_errors,
+    shipped_fit,
+    size_error,
+)
 from .resolve import ResolvedTrain
 
 Floats = NDArray[np.float64]
@@ -39,8 +49,8 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None, source: str = "
     phase = phase_of_op(resolved.program)
     shared = _shared(resolved, phase, fit)
     return replace(
-        errors_of_costs(costs),
-        by_phase=phase_covariance(resolved, fit, source),
+        errors_of_costs(costs, resolved.profile.name),
+        of_phases=errors_of_phases(resolved, fit, source),
         phase=phase,
         part=_parts(resolved, phase),
         mix=resolved.mix if resolved.mix is not None else np.zeros((0, len(PHASES))),
@@ -50,8 +60,8 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None, source: str = "
     )
 
 
-def phase_covariance(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Floats:
-    """The covariance between phases of the logarithms of their times: software, device, site, load of experts.
+def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> PhaseErrors:
+    """The errors of the logarithms of phases' times: software, device, site, load of experts.
 
     A stack that was learned from runs of one's own (`calibrate runs`) says it itself; what these runs had no part of,
     such as another device or data type, adds to it.
@@ -60,29 +70,29 @@ def phase_covariance(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Flo
     if (said := _left_open(resolved)) is not None:
         known, left = said
         others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
-        return left + factor_covariance(others, fit)
+        return left.join(phase_errors(others, fit))
     terms = (*terms, *_of_site(resolved, fit, source))
     if fit is not shipped_fit():
-        return _phase_covariance(terms, fit)
-    return resolved.memo.get("phase covariance", terms, lambda: _phase_covariance(terms, fit))
+        return phase_errors(terms, fit).join(_of_routing(fit))
+    return resolved.memo.get("errors of phases", terms, lambda: phase_errors(terms, fit).join(_of_routing(fit)))
 
 
-def _left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], Floats] | None:
-    """(the parameters that its runs had, the covariance that they leave) if the stack's file states it."""
+def _left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], PhaseErrors] | None:
+    """(the parameters that its runs had, the errors that they leave) if the stack's file states it."""
     stack, where = resolved.scenario.stack, resolved.where
     said = resolved.memo.get("stack", (stack, where), lambda: load_stack(stack, where)).about.get("covariance")
     if said is None:
         return None
     at, root = [PHASES.index(phase) for phase in said["of"]], np.array(said["root"], np.float64)
-    found = np.zeros((len(PHASES), len(PHASES)))
-    found[np.ix_(at, at)] = root @ root.T
-    return frozenset((of, name) for of, name in said["terms"]), found
+    sizes = np.zeros((root.shape[1], len(PHASES)))
+    sizes[:, at] = root.T
+    left = PhaseErrors(tuple(f"own runs: {stack} {number}" for number in range(len(sizes))), sizes)
+    return frozenset((of, name) for of, name in said["terms"]), left
 
 
-def _phase_covariance(terms: tuple[Term, ...], fit: Fit) -> Floats:
-    routed = np.array([fit.routing * (phase in ROUTED) for phase in PHASES])
-    found: Floats = factor_covariance(terms, fit) + np.outer(routed, routed)
-    return found
+def _of_routing(fit: Fit) -> PhaseErrors:
+    """Experts and their exchanges take longer than evenly chosen ones would, everywhere alike."""
+    return PhaseErrors(("routing: experts",), np.array([[fit.routing * (phase in ROUTED) for phase in PHASES]]))
 
 
 def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
@@ -93,8 +103,9 @@ def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
 def _of_site(resolved: ResolvedTrain, fit: Fit, source: str) -> list[Term]:
     """The error of all phases that runs of one site share beside other runs of the stack on the device."""
     stack = next((link.of for link in _software(resolved) if link.shipped), "")
-    weight = fit.site_weight(stack, [device.name for device in resolved.devices], source)
-    return [Term(PHASES.index(phase), "all", SITE, 1.0, fit.site * sqrt(weight)) for phase in FACTORS if weight]
+    devices = [device.name for device in resolved.devices]
+    weight, of = fit.site_weight(stack, devices, source), f"{stack} on {' and '.join(devices)}"
+    return [Term(PHASES.index(phase), of, SITE, 1.0, fit.site * sqrt(weight)) for phase in FACTORS if weight]
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:

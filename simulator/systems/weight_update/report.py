@@ -144,7 +144,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     resumed = timeline.span_of(resolved.resuming)[1]
     path = critical_path(timeline)
     update_s = timeline.makespan_s - began
-    sure = path_interval(critical_path(timeline, began), errors_of_costs(costs), update_s)
+    sure = path_interval(critical_path(timeline, began), errors_of_costs(costs, resolved.profile.name), update_s)
     phase_of = phase_of_op(program)
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())

@@ -14,7 +14,7 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
 from runcast.simulator.profile import load_stack
 from runcast.simulator.scenario import check_train, resolve
-from runcast.simulator.systems.train_step.errors import phase_covariance
+from runcast.simulator.systems.train_step.errors import errors_of_phases
 from runcast.simulator.uncertainty import shipped_fit
 
 from ...command import runcast
@@ -200,7 +200,7 @@ def test_what_the_runs_had_no_part_of_makes_intervals_wider(runs, tmp_path):
     }  # fmt: skip
 
     width = {
-        name: np.sqrt(phase_covariance(resolve(check_train({**step, **changes})), shipped_fit())[0, 0])
+        name: np.sqrt(errors_of_phases(resolve(check_train({**step, **changes})), shipped_fit()).covariance[0, 0])
         for name, changes in {
             "same": {}, "type": {"precision": {"compute": "fp8"}}, "gpu": {"cluster": "dgx-a100"}
         }.items()

@@ -1,0 +1,66 @@
+"""The error budget of a prediction: which errors its time may be off by, and which of them other predictions share.
+
+What two predictions share cancels in their ratio, so their difference is surer than each of them. The errors of a time
+are those of the fit of software and devices, of what is new, of the site, of experts' load and of kernels' spreads;
+what is left is each prediction's own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, hypot, log, sqrt
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+from ..profile import Z90
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Standard deviations of ln(time), to first order.
+
+    `shared` are errors by name, with signs: equal names are the same error in all predictions. What stands before ": "
+    is its kind. `own` is the error of this prediction alone.
+    """
+
+    shared: Mapping[str, float]
+    own: float
+
+    @property
+    def deviation(self) -> float:
+        """Of all errors together."""
+        return hypot(self.own, *self.shared.values())
+
+    def by_kind(self) -> dict[str, float]:
+        """The deviation of each kind of error, largest first; the squares add up to that of `deviation`."""
+        squares: dict[str, float] = {"own": self.own**2}
+        for name, size in self.shared.items():
+            kind = name.partition(": ")[0]
+            squares[kind] = squares.get(kind, 0.0) + size**2
+        return {kind: sqrt(square) for kind, square in sorted(squares.items(), key=lambda one: -one[1]) if square}
+
+    def to_json(self) -> dict[str, Any]:
+        """The budget as plain values."""
+        return {"shared": {name: float(f"{size:.4g}") for name, size in self.shared.items()}, "own": self.own}
+
+
+class Difference(NamedTuple):
+    """The time of B over that of A: the prediction, its 90 % interval, and the probability that B is faster."""
+
+    ratio: float
+    low: float
+    high: float
+    faster: float
+
+
+def difference(a_s: float, b_s: float, a: Budget, b: Budget) -> Difference:
+    """How the times of two predictions compare; both are above zero seconds."""
+    ratio, deviation = b_s / a_s, apart(a, b)
+    reach = exp(Z90 * deviation)
+    faster = NormalDist().cdf(-log(ratio) / deviation) if deviation else float(ratio < 1)
+    return Difference(ratio, ratio / reach, ratio * reach, faster)
+
+
+def apart(a: Budget, b: Budget) -> float:
+    """The standard deviation of ln(time of B / time of A)."""
+    shared = (b.shared.get(name, 0.0) - a.shared.get(name, 0.0) for name in {**a.shared, **b.shared})
+    return hypot(a.own, b.own, *shared)
