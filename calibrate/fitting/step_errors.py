@@ -27,6 +27,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest, read_json
 from ...simulator.costs import PHASES
 from ...simulator.profile import Z90
+from ...simulator.systems.train_step.distance import sizes_of
 from ...simulator.systems.train_step.errors import ROUTED, terms_of
 from ...simulator.uncertainty import Fit, Term
 from ...simulator.uncertainty.factors import split_covariance
@@ -243,6 +244,7 @@ def _content(
         "apart": {name: float(f"{spread:.3g}") for name, spread in fit.apart.items()},
         "heard": sorted(fit.heard),
         "sources": _by_stack(fit.sources),
+        "ranges": _ranges(slopes.cases),
         "parameters": [list(key) for key in fit.index],
         "root": [float(f"{value:.3g}") for value in np.linalg.cholesky(fit.covariance)[order]],
         "left_out": {
@@ -257,6 +259,11 @@ def _by_stack(sources: Mapping[Key, frozenset[str]]) -> dict[str, dict[str, list
     for (stack, device), names in sorted(sources.items()):
         found.setdefault(stack, {})[device] = sorted(names)
     return found
+
+
+def _ranges(cases: Sequence[StepCase]) -> dict[str, tuple[float, float]]:
+    sizes = [sizes_of(case.resolved) for case in cases]
+    return {name: (min(of[name] for of in sizes), max(of[name] for of in sizes)) for name in sizes[0]}
 
 
 def run_to_run(cases: Sequence[StepCase]) -> tuple[float, int]:

@@ -3,7 +3,7 @@
 docs/uncertainty.md explains the model.
 """
 
-from .budget import Budget, Difference, difference
+from .budget import KINDS, Budget, Difference, budget_line, difference
 from .draws import Draws, draw
 from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_budget, path_interval, size_error, size_notes
 from .factors import Fit, PhaseErrors, Term, part_of, phase_errors, shipped_fit
@@ -11,6 +11,7 @@ from .memory import MemoryErrors, fit_probability, memory_interval, shipped_memo
 
 __all__ = [
            "DOUBLING",
+           "KINDS",
            "Budget",
            "Difference",
            "Draws",
@@ -20,6 +21,7 @@ __all__ = [
            "MemoryErrors",
            "PhaseErrors",
            "Term",
+           "budget_line",
            "difference",
            "draw",
            "errors_of_costs",

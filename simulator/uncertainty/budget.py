@@ -43,6 +43,34 @@ class Budget:
         return {"shared": {name: float(f"{size:.4g}") for name, size in self.shared.items()}, "own": self.own}
 
 
+KINDS = {
+    "own": "this configuration",
+    "site": "your site",
+    "fit": "what the fit left open",
+    "new software": "new software",
+    "new device": "a new device",
+    "new network": "a new network",
+    "new architecture": "a new architecture",
+    "data sheet": "a device known by its data sheet",
+    "size": "the number of GPUs",
+    "routing": "the load of experts",
+    "ops": "numbers of single kernels and exchanges",
+    "own runs": "what your runs left open",
+    "stated": "what files state",
+}
+"""What each kind of error is of."""
+_SHOWN = 0.1
+"""The share of a reach from which a kind is named."""
+
+
+def budget_line(budget: Budget) -> str:
+    """What makes an interval as wide as it is: the 90 % reach of each kind of error that counts."""
+    reach = {kind: Z90 * deviation for kind, deviation in budget.by_kind().items()}
+    least = _SHOWN * Z90 * budget.deviation
+    said = ", ".join(f"{KINDS[kind]} {size:.0%}" for kind, size in reach.items() if size >= least)
+    return f"the interval of {Z90 * budget.deviation:.0%} either way adds up, in squares, from {said}"
+
+
 class Difference(NamedTuple):
     """The time of B over that of A: the prediction, its 90 % interval, and the probability that B is faster."""
 

@@ -24,7 +24,8 @@ Floats = NDArray[np.float64]
 class Term:
     """The seconds of a phase are proportional to the parameter `name` of a stack or profile (`of`), to this `power`.
 
-    `stated` is the relative standard deviation in a user's own file; for shipped files the fit determines it.
+    `stated` is the relative standard deviation in a user's own file; for shipped files the fit determines it. `kind` is
+    what a stated one is.
     """
 
     phase: int
@@ -32,6 +33,7 @@ class Term:
     name: str
     power: float
     stated: float | None = None
+    kind: str = "stated"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,8 @@ class Fit:
     `covariance` is the covariance of ln(parameter), shape [parameters, parameters]; `index` maps (stack or profile,
     parameter) to its rows. `apart` is, by parameter, the typical distance between a stack or device and its base, and
     `novelty` the part of it that a step of a new one is off by.
-    `heard` are the stacks, profiles and devices with rows in the ledger, `sources` those of a stack on a device.
+    `heard` are the stacks, profiles and devices with rows in the ledger, `sources` those of a stack on a device, and
+    `ranges` the least and the most of these rows.
     `site` is the error that all runs of a source share. `routing` is the error of experts and their exchanges because
     tokens choose experts unevenly. `floor` is the distance of a configuration from its stack's factors, and
     `run_to_run` the spread of repeated runs.
@@ -52,6 +55,7 @@ class Fit:
     apart: Mapping[str, float]
     heard: frozenset[str]
     sources: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     site: float = 0.0
     novelty: float = 1.0
     routing: float = 0.0
@@ -93,7 +97,8 @@ def shipped_fit() -> Fit:
     root[np.tril_indices(len(index))] = found["root"]
     widths = {name: float(width["value"]) for name, width in found["widths"].items()}
     sources = {(of, on): frozenset(names) for of, every in found["sources"].items() for on, names in every.items()}
-    return Fit(root @ root.T, index, found["apart"], frozenset(found["heard"]), sources, about=found["about"],
+    ranges = {name: (least, most) for name, (least, most) in found["ranges"].items()}
+    return Fit(root @ root.T, index, found["apart"], frozenset(found["heard"]), sources, ranges, about=found["about"],
                left_out=found["left_out"], name=digest(Path(str(file)))[:8], **widths)  # fmt: skip
 
 
@@ -126,9 +131,8 @@ def phase_errors(terms: Sequence[Term], fit: Fit) -> PhaseErrors:
     split = _split(terms, fit)
     fitted = fit.root[split.at].T @ split.power.T
     moved = np.flatnonzero(fitted.any(axis=1))
-    new = {f"new {part_of(name)}: {of} {name}": fit.novelty * sizes for (of, name), sizes in split.new.items()}
-    stated = {f"{name}: {of}": sizes for (of, name), sizes in split.stated.items()}
-    named = {f"fit: {fit.name} {at}": fitted[at] for at in moved.tolist()} | new | stated
+    new = {name: fit.novelty * sizes for name, sizes in split.new.items()}
+    named = {f"fit: {fit.name} {at}": fitted[at] for at in moved.tolist()} | new | split.stated
     return PhaseErrors(tuple(named), np.array([*named.values()]).reshape(len(named), len(PHASES)))
 
 
@@ -156,32 +160,35 @@ class _Split(NamedTuple):
 
     power: Floats
     at: list[int]
-    new: Mapping[tuple[str, str], Floats]
-    stated: Mapping[tuple[str, str], Floats]
+    new: dict[str, Floats]
+    stated: dict[str, Floats]
 
 
 def _split(terms: Sequence[Term], fit: Fit) -> _Split:
     """A parameter without rows differs from its base by the typical distance: one error of all phases that use it."""
-    stated = [(term, term.stated) for term in terms if term.stated is not None]
+    stated = [(term.kind, term, term.stated) for term in terms if term.stated is not None]
     free = [term for term in terms if term.stated is None]
     seen = [term for term in free if (term.of, term.name) in fit.index]
     unseen = [term for term in free if (term.of, term.name) not in fit.index]
-    new = [(term, fit.apart.get(term.name, 0.0)) for term in (*unseen, *_unheard(seen, terms, fit))]
+    strange = (*unseen, *_unheard(seen, terms, fit))
+    new = [(f"new {part_of(term.name)}", term, fit.apart.get(term.name, 0.0)) for term in strange]
     at = list(dict.fromkeys(fit.index[term.of, term.name] for term in seen))
     power = np.zeros((len(PHASES), len(at)))
     for term in seen:
         power[term.phase, at.index(fit.index[term.of, term.name])] += term.power
-    return _Split(power, at, _by_parameter(new), _by_parameter(stated))
+    return _Split(power, at, _by_name(new), _by_name(stated))
 
 
-def _by_parameter(spreads: Sequence[tuple[Term, float]]) -> dict[tuple[str, str], Floats]:
-    moved: dict[tuple[str, str], Floats] = {}
-    for term, spread in spreads:
-        moved.setdefault((term.of, term.name), np.zeros(len(PHASES)))[term.phase] += term.power * spread
+def _by_name(spreads: Iterable[tuple[str, Term, float]]) -> dict[str, Floats]:
+    """Errors of phases by name, from (kind, term, standard deviation); a parameter's terms are one error."""
+    moved: dict[str, Floats] = {}
+    for kind, term, spread in spreads:
+        name = f"{kind}: {term.of} {term.name}"
+        moved.setdefault(name, np.zeros(len(PHASES)))[term.phase] += term.power * spread
     return moved
 
 
-def _covariance(errors: Mapping[tuple[str, str], Floats]) -> Floats:
+def _covariance(errors: Mapping[str, Floats]) -> Floats:
     each = np.array([*errors.values()]).reshape(len(errors), len(PHASES))
     found: Floats = each.T @ each
     return found

@@ -102,10 +102,15 @@ def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
 
 def _of_site(resolved: ResolvedTrain, fit: Fit, source: str) -> list[Term]:
     """The error of all phases that runs of one site share beside other runs of the stack on the device."""
-    stack = next((link.of for link in _software(resolved) if link.shipped), "")
+    stack = shipped_stack(resolved)
     devices = [device.name for device in resolved.devices]
     weight, of = fit.site_weight(stack, devices, source), f"{stack} on {' and '.join(devices)}"
-    return [Term(PHASES.index(phase), of, SITE, 1.0, fit.site * sqrt(weight)) for phase in FACTORS if weight]
+    return [Term(PHASES.index(phase), of, SITE, 1.0, fit.site * sqrt(weight), SITE) for phase in FACTORS if weight]
+
+
+def shipped_stack(resolved: ResolvedTrain) -> str:
+    """The scenario's stack, or the shipped one that a user's own rests on."""
+    return next((link.of for link in _software(resolved) if link.shipped), "")
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -259,7 +264,7 @@ def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:
 def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
     """Terms of one common error of all phases, which grows with the number of GPUs."""
     if error := size_error(resolved.profile, resolved.dims.world_size):
-        yield from (Term(PHASES.index(phase), "all", DOUBLING, 1.0, error) for phase in FACTORS)
+        yield from (Term(PHASES.index(phase), "all", DOUBLING, 1.0, error, "size") for phase in FACTORS)
 
 
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
@@ -269,7 +274,7 @@ def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
         if device.like is not None and far:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):
-                yield Term(PHASES.index(phase), device.name, name, 1.0, spread)
+                yield Term(PHASES.index(phase), device.name, name, 1.0, spread, "data sheet")
 
 
 def _doublings(device: Device, served: Limits | None, dtype: str) -> float:

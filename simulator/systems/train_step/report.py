@@ -30,8 +30,9 @@ from ...program import Program
 from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
-from ...uncertainty import path_interval, size_notes
+from ...uncertainty import KINDS, Budget, path_budget, path_interval, size_notes
 from ..machines import shape_loss_s
+from .distance import distance_notes
 from .errors import step_errors
 from .lower import TrainPlan
 from .memory import OWNERS, RankMemory, rank_memory
@@ -59,6 +60,8 @@ class TrainReport(Report):
     step_time_s: float
     interval_low_s: float
     interval_high_s: float
+    budget: Budget
+    distance: tuple[str, ...]
     tokens: int
     model_flop: float
     full_flop: float
@@ -78,6 +81,8 @@ class TrainReport(Report):
         Metric("step_time_s", "s", "from the first op of the step to the last", "lower", "time"),
         Metric("interval_low_s", "s", "the 5 % quantile of the step time", role="time"),
         Metric("interval_high_s", "s", "its 95 % quantile", role="time"),
+        Metric("uncertainty", "1", "standard deviation of the logarithm of the step time by what it is of",
+               role="time", names=tuple(KINDS), sparse=True, of=lambda report: report.budget.by_kind()),
         Metric("tokens", "1", "tokens of all sequences of the step", role="input"),
         Metric("tokens_per_s", "1/s", "tokens over the step time", "higher"),
         Metric("tokens_per_s_per_gpu", "1/s", "the same per GPU", "higher"),
@@ -117,6 +122,10 @@ class TrainReport(Report):
         Metric("gpus", "1", "GPUs that train", role="input"),
         Metric("ops", "1", "ops that were simulated", role="time"),
     )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `distance` is in words, and `errors` are those of the step time that other steps share."""
+        return super().to_json() | {"distance": list(self.distance), "errors": self.budget.to_json()}
 
     def shown_metrics(self) -> tuple[Metric, ...]:
         """All metrics; those of a whole run only if the scenario has a `run` table."""
@@ -214,7 +223,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
     path, held = critical_path(timeline), rates(resolved.cluster)
     step = timeline.makespan_s
-    sure = path_interval(path, step_errors(resolved), step)
+    errors = step_errors(resolved)
+    sure = path_interval(path, errors, step)
     split = split_by_place(timeline, mix=resolved.mix)
     peak_type = resolved.peak_type
     tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
@@ -230,6 +240,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         step_time_s=step,
         interval_low_s=sure.low_s,
         interval_high_s=sure.high_s,
+        budget=path_budget(path, errors, step),
+        distance=tuple(distance_notes(resolved)),
         tokens=tokens,
         model_flop=causal * batch.global_,
         full_flop=full * batch.global_,

@@ -19,7 +19,7 @@ from ...report.report import PRICE, ROUNDING, Metric, Parts, Total, spending, su
 from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
-from ...uncertainty import errors_of_costs, path_interval
+from ...uncertainty import Budget, errors_of_costs, path_budget, path_interval
 from .lower import HOST_LANES
 from .resolve import Resolved
 
@@ -64,6 +64,7 @@ class Report(Base):
     update_time_s: float
     interval_low_s: float
     interval_high_s: float
+    budget: Budget
     pause_s: float
     busy_s: Mapping[str, float]
     host_share: float
@@ -106,6 +107,10 @@ class Report(Base):
         *spending("pause_spending", "during the pause", "_of_pause", "GPUs that receive weights"),
     )  # fmt: skip
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; `errors` are those of the update time that other updates share."""
+        return super().to_json() | {"errors": self.budget.to_json()}
+
     @property
     def effective_bytes_per_s(self) -> float:
         """Bytes of the model over the update time, as published tables quote it."""
@@ -142,9 +147,10 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     program, costs = timeline.program, resolved.costs
     began = resolved.opening_s(timeline)
     resumed = timeline.span_of(resolved.resuming)[1]
-    path = critical_path(timeline)
+    path, path_of_update = critical_path(timeline), critical_path(timeline, began)
     update_s = timeline.makespan_s - began
-    sure = path_interval(critical_path(timeline, began), errors_of_costs(costs, resolved.profile.name), update_s)
+    errors = errors_of_costs(costs, resolved.profile.name)
+    sure = path_interval(path_of_update, errors, update_s)
     phase_of = phase_of_op(program)
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())
@@ -163,6 +169,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         update_time_s=update_s,
         interval_low_s=sure.low_s,
         interval_high_s=sure.high_s,
+        budget=path_budget(path_of_update, errors, update_s),
         pause_s=resumed - (0.0 if resolved.from_trainers else began),
         busy_s={
             phase: timeline.busy_s(*(kind for kind in program.kinds if op_kind(kind).step == phase)) for phase in PHASES
