@@ -1,18 +1,17 @@
 """How sure training steps are: what a fit left open, how far stacks are apart, and widths that make intervals hold.
 
-The covariance is that of the fit's own least squares: slopes of ln(seconds) by each parameter, rows weighed as the fit
-weighs them, and parameters apart from what they rest on as priors. Leaving rows out leaves them out of it, so each row
-has the interval of a fit that never saw its group, its stack or its source. Spreads of single numbers stay as they are
-shipped, independent from op to op; of a device whose only rows are left out they would be shared by a class.
+Leaving rows out leaves them out of the covariance (`step_slopes`), so each row has the interval of a fit that never saw
+its group, its stack or its source. Spreads of single numbers stay as they are shipped, independent from op to op; of a
+device whose only rows are left out they would be shared by a class.
 
-Four numbers are not in the fit. How far the load of experts throws a step off (`routing`), and how far a configuration
+Some numbers are not in the fit. How far the load of experts throws a step off (`routing`), and how far a configuration
 is from its stack's factors (`floor`), are estimated from rows with their groups left out. The error that all runs of a
 source share (`site`), and how much of the distance between parameters a step of new software is off by (`novelty`), are
 estimated from rows with their sources left out: known software elsewhere, and new software, count alike. Each pair
-minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals.
+minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals. How much of
+its own error a configuration shares with others is estimated from pairs of rows (`step_pairs`).
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,108 +27,16 @@ from ...simulator.base.files import digest, read_json
 from ...simulator.costs import PHASES
 from ...simulator.profile import Z90
 from ...simulator.systems.train_step.distance import sizes_of
-from ...simulator.systems.train_step.errors import ROUTED, terms_of
-from ...simulator.uncertainty import Fit, Term
+from ...simulator.systems.train_step.errors import ROUTED
+from ...simulator.uncertainty import Fit
 from ...simulator.uncertainty.factors import split_covariance
-from .ledger import NU
-from .owners import OWNERS, owner_of
-from .step_ledger import Crew, groups_of, usable
-from .steps import SIGMA, Bools, Floats, source_weights, spread_of
-
-_MOVES = 0.01
-"""The least slope with which a row tells of a parameter."""
+from .step_ledger import groups_of
+from .step_pairs import Pairs, alike_widths, pairs_of
+from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
+from .steps import Bools, Floats
 
 _ROUNDS = 3
 """Of widths that are estimated in turn; a third one changes no digit that is written."""
-
-Key = tuple[str, str]
-
-
-@dataclass(frozen=True, eq=False)
-class Slopes:
-    """Derivatives of ln(seconds) of rows, by phase (shape [rows, phases]) and by parameter; `weight` as in the fit.
-
-    `error` is ln(predicted / measured), `others` the variance of what neither factors nor widths say.
-    """
-
-    cases: Sequence[StepCase]
-    terms: Sequence[Sequence[Term]]
-    keys: Sequence[Key]
-    by_phase: Floats
-    by_parameter: Floats
-    error: Floats
-    others: Floats
-    weight: Floats
-
-
-def slopes_of(path: Path) -> Slopes:
-    """Simulate the rows of a ledger as shipped.
-
-    Raises:
-        UserError: the table cannot be read, or none of its rows can be predicted.
-    """
-    cases = usable(path)
-    with Crew(path, [case.key for case in cases]) as crew:
-        answers = crew.predict({row: {} for row in range(len(cases))})
-    found = [answers[row] for row in range(len(cases))]
-    seconds, measured = (np.array([one.seconds for one in every]) for every in (found, cases))
-    by_phase = np.array([answer.phase_s for answer in found]) / seconds[:, None]
-    terms = [terms_of(case.resolved) for case in cases]
-    free = [(row, term) for row, its in enumerate(terms) for term in its if term.stated is None]
-    keys = list(dict.fromkeys((term.of, term.name) for _, term in free))
-    at = {key: place for place, key in enumerate(keys)}
-    by_parameter = np.zeros((len(cases), len(keys)))
-    for row, term in free:
-        by_parameter[row, at[term.of, term.name]] += term.power * by_phase[row, term.phase]
-    error = np.log(seconds / measured)
-    weight = source_weights(cases) * (NU + 1) / (NU + (error / SIGMA) ** 2) / SIGMA**2
-    others = np.array([answer.own_variance for answer in found])
-    return Slopes(cases, terms, keys, by_phase, by_parameter, error, others, weight)
-
-
-def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
-    """What these rows leave open, of the parameters that they tell about."""
-    told = np.flatnonzero((np.abs(slopes.by_parameter[kept]) > _MOVES).any(axis=0))
-    keys = [slopes.keys[at] for at in told.tolist()]
-    moved = slopes.by_parameter[kept][:, told]
-    prior = np.diag([1 / apart[name] ** 2 for _, name in keys])
-    told_of = (moved * slopes.weight[kept][:, None]).T @ moved
-    covariance = np.asarray(np.linalg.inv(told_of + prior), np.float64)
-    heard: set[str] = set()
-    sources: dict[Key, frozenset[str]] = {}
-    for case in itertools.compress(slopes.cases, kept.tolist()):
-        devices, source = _devices(case), case.cells.text("source")
-        heard |= {owner.of_case(case) for owner in OWNERS} | set(devices)
-        sources |= {(case.stack, of): sources.get((case.stack, of), frozenset()) | {source} for of in devices}
-    return Fit(covariance, {key: at for at, key in enumerate(keys)}, apart, frozenset(heard), sources)
-
-
-def _devices(case: StepCase) -> list[str]:
-    return [device.name for device in case.resolved.devices]
-
-
-def apart_of(slopes: Slopes) -> dict[str, float]:
-    """How far they turned out to be, by parameter: the root of the mean of ln(factor)^2 and of what the fit left open.
-
-    That is one step of expectation maximisation from the fit's priors, which stand where no row tells.
-    """
-    found: dict[str, float] = {}  # how far the fit lets them be; of devices, the farthest
-    for of, name in slopes.keys:
-        found[name] = max(found.get(name, 0.0), spread_of(of, name))
-    first = fit_of(slopes, np.ones(len(slopes.cases), bool), found)
-    seen: dict[str, list[float]] = {}
-    for (of, name), at in first.index.items():
-        seen.setdefault(name, []).append(_own_factor(of, name) ** 2 + float(first.covariance[at, at]))
-    return found | {name: float(np.sqrt(np.mean(squares))) for name, squares in seen.items()}
-
-
-def _own_factor(of: str, name: str) -> float:
-    """ln of a stack's, device's or network's own factor: what the fit found of it over what it found of its base."""
-    owner = owner_of(name)
-    of_both = [link.of for link in owner.links(of)[:2]]
-    found = [(owner.load(one), owner.base_profile(one)) for one in of_both]
-    logs = [np.log(fitted.value_or(name, 1.0) / base.value_or(name, 1.0)) for fitted, base in found]
-    return float(logs[0] - sum(logs[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +71,8 @@ def leave_out(slopes: Slopes, groups: Sequence[object], error: Floats, apart: Ma
             share, case = slopes.by_phase[row], slopes.cases[row]
             left, apart_by, stated = split_covariance(slopes.terms[row], fit)
             known[row], new[row] = share @ (left + stated) @ share, share @ apart_by @ share
-            site[row] = fit.site_weight(case.stack, _devices(case), case.cells.text("source"))
-            sites[row] = fit.sites(case.stack, _devices(case))
+            site[row] = fit.site_weight(case.stack, devices_of(case), case.cells.text("source"))
+            sites[row] = fit.sites(case.stack, devices_of(case))
     return Variances(known + slopes.others, new, site, _routed(slopes), sites > 0, error)
 
 
@@ -215,25 +122,45 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
         for name, groups in groups_of(slopes.cases).items()
     }
     best = widths(without["group"], without["source"])
+    pairs = {name: _pairs(slopes, name, stored, apart, best) for name in ("group", "source")}
+    best = alike_widths(pairs["group"], best)
     repeated, rows = run_to_run(slopes.cases)
     whole = replace(
         fit_of(slopes, np.ones(len(slopes.cases), bool), apart),
-        site=best.site, novelty=best.novelty, routing=best.routing, floor=best.floor,
+        site=best.site, novelty=best.novelty, routing=best.routing, floor=best.floor, twin=best.twin, alike=best.alike,
     )  # fmt: skip
     deviation = {name: np.sqrt(seen.of(best)) for name, seen in without.items()}
     for name, seen in without.items():
         tell(f"{name} left out: {np.mean(np.abs(seen.error) <= Z90 * deviation[name]):.1%} in the 90 % interval")
-    return _content(path, slopes, whole, deviation, (repeated, rows))
+    held = {name: one.coverage(best) for name, one in pairs.items()}
+    for name, share in held.items():
+        tell(f"{name} left out: {share:.1%} of {len(pairs[name].error)} differences in the 90 % interval")
+    differences = {name: (len(pairs[name].error), share) for name, share in held.items()}
+    return _content(path, slopes, whole, deviation, (repeated, rows), differences)
+
+
+def _pairs(
+    slopes: Slopes, name: str, stored: Sequence[Mapping[str, float]], apart: Mapping[str, float], best: Fit
+) -> Pairs:
+    error = np.log1p([errors[name] for errors in stored])
+    return pairs_of(slopes, groups_of(slopes.cases)[name], error, apart, best)
 
 
 def _content(
-    path: Path, slopes: Slopes, fit: Fit, deviation: Mapping[str, Floats], repeated: tuple[float, int]
+    path: Path,
+    slopes: Slopes,
+    fit: Fit,
+    deviation: Mapping[str, Floats],
+    repeated: tuple[float, int],
+    differences: Mapping[str, tuple[int, float]],
 ) -> dict[str, Any]:
     best = "out of the fit: the best mean interval score at 90 %"
     group, source = (f"{len(slopes.cases)} rows, each with its {name} {best}" for name in ("group", "source"))
+    pairs = f"differences of {differences['group'][0]} pairs of one source, stack and GPU, {best}"
     told = {
         "site": (fit.site, source), "novelty": (fit.novelty, source),
         "routing": (fit.routing, group), "floor": (fit.floor, group),
+        "twin": (fit.twin, pairs), "alike": (fit.alike, pairs),
         "run_to_run": (repeated[0], f"{repeated[1]} rows that stand beside others of equal configuration"),
     }  # fmt: skip
     order = np.tril_indices(len(fit.index))
@@ -247,6 +174,9 @@ def _content(
         "ranges": _ranges(slopes.cases),
         "parameters": [list(key) for key in fit.index],
         "root": [float(f"{value:.3g}") for value in np.linalg.cholesky(fit.covariance)[order]],
+        "differences": {
+            name: {"pairs": many, "held": float(f"{share:.3g}")} for name, (many, share) in differences.items()
+        },
         "left_out": {
             case.key: {name: float(f"{of[row]:.3g}") for name, of in deviation.items()}
             for row, case in enumerate(slopes.cases)

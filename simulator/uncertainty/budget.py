@@ -1,17 +1,18 @@
 """The error budget of a prediction: which errors its time may be off by, and which of them other predictions share.
 
 What two predictions share cancels in their ratio, so their difference is surer than each of them. The errors of a time
-are those of the fit of software and devices, of what is new, of the site, of experts' load and of kernels' spreads;
-what is left is each prediction's own.
+are those of the fit of software and devices, of what is new, of the site, of experts' load and of kernels' spreads.
+What is left is each configuration's own, the more alike the more two of them spend their time on the same phases.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from ..profile import Z90
+from .factors import Fit, shipped_fit
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,14 @@ class Budget:
     """Standard deviations of ln(time), to first order.
 
     `shared` are errors by name, with signs: equal names are the same error in all predictions. What stands before ": "
-    is its kind. `own` is the error of this prediction alone.
+    is its kind. `own` is the error of this configuration. `common` is what of that another one has, too, which spends
+    the same shares of its time on the same phases, as `shares` has them.
     """
 
     shared: Mapping[str, float]
     own: float
+    common: float = 0.0
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def deviation(self) -> float:
@@ -40,7 +44,10 @@ class Budget:
 
     def to_json(self) -> dict[str, Any]:
         """The budget as plain values."""
-        return {"shared": {name: float(f"{size:.4g}") for name, size in self.shared.items()}, "own": self.own}
+        return vars(self) | {
+            part: {name: float(f"{size:.4g}") for name, size in getattr(self, part).items()}
+            for part in ("shared", "shares")
+        }  # fmt: skip
 
 
 KINDS = {
@@ -80,15 +87,22 @@ class Difference(NamedTuple):
     faster: float
 
 
-def difference(a_s: float, b_s: float, a: Budget, b: Budget) -> Difference:
+def difference(a_s: float, b_s: float, a: Budget, b: Budget, fit: Fit | None = None) -> Difference:
     """How the times of two predictions compare; both are above zero seconds."""
-    ratio, deviation = b_s / a_s, apart(a, b)
+    ratio, deviation = b_s / a_s, apart(a, b, fit or shipped_fit())
     reach = exp(Z90 * deviation)
     faster = NormalDist().cdf(-log(ratio) / deviation) if deviation else float(ratio < 1)
     return Difference(ratio, ratio / reach, ratio * reach, faster)
 
 
-def apart(a: Budget, b: Budget) -> float:
+def apart(a: Budget, b: Budget, fit: Fit) -> float:
     """The standard deviation of ln(time of B / time of A)."""
     shared = (b.shared.get(name, 0.0) - a.shared.get(name, 0.0) for name in {**a.shared, **b.shared})
-    return hypot(a.own, b.own, *shared)
+    own = a.own**2 + b.own**2 - 2 * a.common * b.common * likeness(a, b, fit)
+    return hypot(sqrt(max(own, 0.0)), *shared)
+
+
+def likeness(a: Budget, b: Budget, fit: Fit) -> float:
+    """How alike two configurations are: exp(-d / fit.alike) where they spend a share d of their time otherwise."""
+    moved = sum(abs(a.shares.get(name, 0.0) - b.shares.get(name, 0.0)) for name in {**a.shares, **b.shares}) / 2
+    return exp(-moved / fit.alike) if fit.alike else float(not moved)

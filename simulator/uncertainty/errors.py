@@ -40,7 +40,8 @@ class Errors:
     action has a number in `part` (others -1); `mix` holds the share of each phase in the time of each part, shape
     [parts, len(PHASES)]. `of_class` and `of_op` are relative standard deviations around a mean of 1: ops of one
     `cost_class`, which indexes the names in `classes`, share the former error, each op has its own of the latter.
-    `floor` is the standard deviation of the logarithm of the total.
+    `floor` is the standard deviation of the logarithm of the total, and `common` the part of it that like
+    configurations have.
     """
 
     of_phases: PhaseErrors
@@ -51,7 +52,8 @@ class Errors:
     cost_class: NDArray[np.int64]
     classes: tuple[str, ...]
     of_op: Floats
-    floor: float
+    floor: float = 0.0
+    common: float = 0.0
 
     def seconds_by_phase(self, ops: NDArray[np.int64], seconds: Floats) -> Floats:
         """The seconds of these ops summed by phase; whole actions are split by `mix`."""
@@ -83,7 +85,6 @@ def errors_of_costs(costs: Costs, profile: str) -> Errors:
         cost_class=costs.cost_class,
         classes=tuple(f"ops: {kind} of {profile}" for kind in costs.classes),
         of_op=np.zeros(ops),
-        floor=0.0,
     )
 
 
@@ -110,15 +111,16 @@ def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interv
 
 def path_budget(path: CriticalPath, errors: Errors, answer_s: float) -> Budget:
     """The error budget of a critical path that takes `answer_s` seconds."""
-    share = path.seconds / max(answer_s, 1e-30)
-    of_phases = errors.of_phases.sizes @ errors.seconds_by_phase(path.ops, share)
+    by_phase = errors.seconds_by_phase(path.ops, path.seconds / max(answer_s, 1e-30))
+    of_phases = errors.of_phases.sizes @ by_phase
     by_class, alone = spreads = _relative(path, errors, answer_s)
     squares = float((by_class**2).sum() + (alone**2).sum())
     as_log = sqrt(_log_spread(spreads) / squares) if squares else 1.0
     named = [*zip(errors.of_phases.names, of_phases.tolist(), strict=True)]
     named += zip(errors.classes, (as_log * by_class).tolist(), strict=True)
     own = sqrt(errors.floor**2 + as_log**2 * float((alone**2).sum()))
-    return Budget({name: size for name, size in named if size}, own)
+    shares = {phase: share for phase, share in zip(PHASES, by_phase.tolist(), strict=True) if share}
+    return Budget({name: size for name, size in named if size}, own, errors.common, shares)
 
 
 def _relative(path: CriticalPath, errors: Errors, answer_s: float) -> tuple[Floats, Floats]:

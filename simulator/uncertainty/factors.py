@@ -46,8 +46,9 @@ class Fit:
     `heard` are the stacks, profiles and devices with rows in the ledger, `sources` those of a stack on a device, and
     `ranges` the least and the most of these rows.
     `site` is the error that all runs of a source share. `routing` is the error of experts and their exchanges because
-    tokens choose experts unevenly. `floor` is the distance of a configuration from its stack's factors, and
-    `run_to_run` the spread of repeated runs.
+    tokens choose experts unevenly. `floor` is the distance of a configuration from its stack's factors. Of that, `twin`
+    is what a configuration has alone even beside one that spends its time alike, and `alike` how much of their time two
+    spend otherwise when the rest of it is common to a part of 1/e. `run_to_run` is the spread of repeated runs.
     """
 
     covariance: Floats
@@ -60,6 +61,8 @@ class Fit:
     novelty: float = 1.0
     routing: float = 0.0
     floor: float = 0.0
+    twin: float = 0.0
+    alike: float = 0.0
     run_to_run: float = 0.0
     about: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.step_errors import Slopes, Variances, fit_of, leave_out, run_to_run, widths
+from runcast.calibrate.fitting.step_errors import Variances, leave_out, run_to_run, widths
+from runcast.calibrate.fitting.step_slopes import Slopes, fit_of
 from runcast.simulator.answers.validate.ledger import Cells
 from runcast.simulator.costs import PHASES
 from runcast.simulator.uncertainty import Term

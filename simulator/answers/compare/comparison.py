@@ -13,6 +13,7 @@ from ...report.report import ROUNDING
 from ...schedules import Grid
 from ...systems.registry import SYSTEMS
 from ...timeline import Timeline
+from ...uncertainty import Budget, Difference, difference
 
 Source = Literal["scenario", "report", "trace", "spans", "run"]
 """Simulated now, or earlier (its report, its trace); executed by `runcast execute`; a real run's trace or log."""
@@ -33,8 +34,9 @@ class Drawn(NamedTuple):
 class Side:
     """A result; seconds in `total_s`, `interval` (90 %) and `terms`, which sum to the total or are empty.
 
-    `inputs` go by keys of a scenario, with dots, and by names of a report; `all_inputs` says that none is missing.
-    `metrics` go by the names of a report, units in the names; `fits` is False where devices lack memory.
+    `budget` are the errors that make the interval, where they are known. `inputs` go by keys of a scenario, with dots,
+    and by names of a report; `all_inputs` says that none is missing. `metrics` go by the names of a report, units in
+    the names; `fits` is False where devices lack memory.
     """
 
     where: str
@@ -43,6 +45,7 @@ class Side:
     kind: str
     total_s: float
     interval: tuple[float, float] | None = None
+    budget: Budget | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
     all_inputs: bool = False
@@ -143,11 +146,23 @@ class Comparison:
 
     @property
     def within_uncertainty(self) -> bool | None:
-        """Whether the 90 % intervals overlap; a side without one is a point. None where neither has one."""
+        """Whether the sides may be equal: no difference lies in its 90 % interval, or else in both sides' intervals.
+
+        A side without an interval is a point. None where neither has one.
+        """
+        if self.difference is not None:
+            return self.difference.low <= 1.0 <= self.difference.high
         if self.a.interval is None and self.b.interval is None:
             return None
         (a_low, a_high), (b_low, b_high) = (side.interval or (side.total_s,) * 2 for side in (self.a, self.b))
         return a_low <= b_high and b_low <= a_high
+
+    @property
+    def difference(self) -> Difference | None:
+        """B's time over A's with its interval: errors that both share cancel. None unless both errors are known."""
+        if self.a.budget is None or self.b.budget is None:
+            return None
+        return difference(self.a.total_s, self.b.total_s, self.a.budget, self.b.budget)
 
     @property
     def error(self) -> float | None:
@@ -188,6 +203,9 @@ class Comparison:
             "ratio": self.ratio,
             "error": self.error,
             "within_uncertainty": self.within_uncertainty,
+            "ratio_low": self.difference and self.difference.low,
+            "ratio_high": self.difference and self.difference.high,
+            "b_faster_probability": self.difference and self.difference.faster,
             "inputs": [row._asdict() for row in self.inputs],
             "terms": [
                 {"term": term.name, "a_s": term.a_s, "b_s": term.b_s, "difference_s": term.difference_s,

@@ -1,10 +1,12 @@
 """From a path and changes to a Side: what a file is, is seen in its name and its first words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ...base.errors import UserError, fault
 from ...base.files import read_json, read_toml
@@ -14,6 +16,7 @@ from ...predict import AnyPrediction, simulate
 from ...scenario import change, check_question, parse_changes, what_if
 from ...systems.registry import SYSTEMS
 from ...systems.tables import FOR_PEOPLE
+from ...uncertainty import Budget
 from .comparison import Drawn, Side, Source, complete
 from .spans import SPANS, SUMMARY, read_spans
 
@@ -180,6 +183,7 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
         kind=kind,
         total_s=total_s,
         interval=interval,
+        budget=_budget(report.get("errors"), where),
         terms=complete(terms, total_s),
         inputs={key: value for key, value in report.items() if roles.get(key) == "input"},
         metrics={key: value for key, value in report.items() if roles.get(key) == "result" and _is_number(value)},
@@ -188,6 +192,15 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
         question=str(report.get("question", "")),
         notes=tuple(report.get("notes", ())),
     )
+
+
+def _budget(said: Any, where: str) -> Budget | None:
+    """The errors of a report's time; None where it has none, as those of other versions."""
+    try:
+        return None if said is None else TypeAdapter(Budget).validate_python(said)
+    except ValidationError:
+        names = ", ".join(one.name for one in fields(Budget))
+        raise UserError(fault(where, "errors", said, f"expected {names}, as reports have them")) from None
 
 
 def _check(report: Mapping[str, Any], where: str) -> None:

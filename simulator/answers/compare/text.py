@@ -8,9 +8,10 @@ from typing import Any
 
 from ...base.errors import shorten
 from ...base.tables import align
-from ...base.units import digits_apart, format_named, format_seconds
+from ...base.units import digits_apart, format_named, format_probability, format_seconds
 from ...figures import Section, Window, compare_steps, difference, gantt, pipeline, write_html
 from ...report.report import Table
+from ...uncertainty import Difference
 from .comparison import NOTHING, Comparison, Drawn, Side, Term
 
 MOST_INPUTS = 24
@@ -150,14 +151,20 @@ def _uncertainty(found: Comparison) -> str | None:
         point, other = ("A", found.b) if found.a.interval is None else ("B", found.a)
         where = "inside" if found.within_uncertainty else "outside"
         return f"{point} is {where} the 90 % interval of the prediction, {_interval(other)}"
+    if found.difference is not None:
+        return difference_text(found.difference)
     both = f"{_interval(found.a)} and {_interval(found.b)}"
     if not found.within_uncertainty:
         return f"the 90 % intervals, {both}, lie apart: more than the uncertainty of the predictions"
-    overlap = f"the 90 % intervals, {both}, overlap: within the uncertainty of the predictions"
-    known, differing = found.a.all_inputs and found.b.all_inputs, {row.key for row in found.inputs}
-    if known and not {"profile", "stack"} & differing:
-        overlap += "; profile and stack are the same, so that errors are partly shared"
-    return overlap
+    return f"the 90 % intervals, {both}, overlap: within the uncertainty of the predictions"
+
+
+def difference_text(found: Difference) -> str:
+    """How sure a difference is; errors that both sides share do not count."""
+    faster, probability = ("B", found.faster) if found.faster >= 0.5 else ("A", 1 - found.faster)
+    low, high = found.low - 1, found.high - 1
+    between = f"between {low:+.1%} and {high:+.1%} (90 %, without the errors that both share)"
+    return f"{faster} is faster with {format_probability(probability)}: B takes {between}"
 
 
 def _interval(side: Side) -> str:

@@ -57,6 +57,7 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None, source: str = "
         of_class=np.where(shared, costs.spread, _of_shapes(resolved)),
         of_op=np.where(shared, 0.0, resolved.neat_costs.spread),
         floor=fit.floor,
+        common=sqrt(max(fit.floor**2 - fit.twin**2, 0.0)),
     )
 
 
@@ -73,8 +74,8 @@ def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Pha
         return left.join(phase_errors(others, fit))
     terms = (*terms, *_of_site(resolved, fit, source))
     if fit is not shipped_fit():
-        return phase_errors(terms, fit).join(_of_routing(fit))
-    return resolved.memo.get("errors of phases", terms, lambda: phase_errors(terms, fit).join(_of_routing(fit)))
+        return phase_errors(terms, fit).join(of_routing(fit))
+    return resolved.memo.get("errors of phases", terms, lambda: phase_errors(terms, fit).join(of_routing(fit)))
 
 
 def _left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], PhaseErrors] | None:
@@ -90,7 +91,7 @@ def _left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], Pha
     return frozenset((of, name) for of, name in said["terms"]), left
 
 
-def _of_routing(fit: Fit) -> PhaseErrors:
+def of_routing(fit: Fit) -> PhaseErrors:
     """Experts and their exchanges take longer than evenly chosen ones would, everywhere alike."""
     return PhaseErrors(("routing: experts",), np.array([[fit.routing * (phase in ROUTED) for phase in PHASES]]))
 
