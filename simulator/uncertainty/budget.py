@@ -11,8 +11,13 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 from ..profile import Z90
 from .factors import Fit, shipped_fit
+
+_WRITTEN = 1e-4
+"""The least error that a report writes."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,16 @@ class Budget:
 
     def to_json(self) -> dict[str, Any]:
         """The budget as plain values."""
+        tables = {"shared": self.shared, "shares": self.shares}
         return vars(self) | {
-            part: {name: float(f"{size:.4g}") for name, size in getattr(self, part).items()}
-            for part in ("shared", "shares")
-        }  # fmt: skip
+            part: {name: float(f"{size:.4g}") for name, size in table.items() if abs(size) >= _WRITTEN}
+            for part, table in tables.items()
+        }
+
+    @classmethod
+    def from_json(cls, said: Any) -> "Budget":
+        """What `to_json` wrote; pydantic's ValidationError if it is something else."""
+        return TypeAdapter(cls).validate_python(said)
 
 
 KINDS = {
@@ -85,6 +96,11 @@ class Difference(NamedTuple):
     low: float
     high: float
     faster: float
+
+    @property
+    def saved(self) -> tuple[float, float]:
+        """The share of A's time that B saves, at least and at most (90 %)."""
+        return 1 - self.high, 1 - self.low
 
 
 def difference(a_s: float, b_s: float, a: Budget, b: Budget, fit: Fit | None = None) -> Difference:

@@ -86,7 +86,7 @@ def test_a_step_that_does_not_fit_is_told_and_never_the_best(sweep_file, tmp_pat
         ("memory", True, True),
         ("ok", False, True),
     ]
-    assert [number for number, _, _ in done.results.best] == [1]
+    assert [one.number for one in done.results.best] == [1]
 
 
 def test_a_small_sweep_gives_the_cells_that_it_wants_printed(sweep_file, tmp_path):
@@ -225,7 +225,7 @@ def test_progress_counts_what_was_done_before(sweep_file, tmp_path, tasks):
 def test_the_best_points_are_the_quickest_updates(sweep_file, tmp_path, tasks):
     results = run_sweep(load_sweep(sweep_file(many(9))), tmp_path / "out", InProcess(), task=tasks.cheap).results
 
-    assert [number for number, _, _ in results.best] == [0, 1, 2, 3, 4]
+    assert [one.number for one in results.best] == [0, 1, 2, 3, 4]
 
 
 def test_an_outcome_is_recorded_whole_or_not_at_all(sweep_file, tmp_path, tasks):

@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from ...base.errors import UserError, fault
 from ...base.files import read_json, read_toml
@@ -197,7 +197,7 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
 def _budget(said: Any, where: str) -> Budget | None:
     """The errors of a report's time; None where it has none, as those of other versions."""
     try:
-        return None if said is None else TypeAdapter(Budget).validate_python(said)
+        return None if said is None else Budget.from_json(said)
     except ValidationError:
         names = ", ".join(one.name for one in fields(Budget))
         raise UserError(fault(where, "errors", said, f"expected {names}, as reports have them")) from None

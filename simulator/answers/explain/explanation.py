@@ -15,13 +15,17 @@ from ...report.report import Parts
 from ...scenario import Changes, WhatIf, parse_changes, what_ifs
 from ...systems.machines import OnMachines
 from ...systems.registry import SYSTEMS
+from ...uncertainty import difference
 from .case import Case, read_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A what-if that was simulated; `gain` is the share of the time per token, or per update, that it saves."""
+    """A what-if that was simulated; `gain` is the share of the time per token, or per update, that it saves.
+
+    `sure` is the 90 % interval of the gain, and `helps` the probability that it saves anything.
+    """
 
     name: str
     subject: str
@@ -29,6 +33,8 @@ class Tried:
     changes: Changes
     total_s: float
     gain: float
+    sure: tuple[float, float]
+    helps: float
     memory_bytes: int
     device_memory_bytes: int
 
@@ -39,7 +45,9 @@ class Tried:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return vars(self) | {"changes": dict(self.changes), "fits": self.fits}
+        low, high = self.sure
+        words = {name: value for name, value in vars(self).items() if name != "sure"}
+        return words | {"changes": dict(self.changes), "gain_low": low, "gain_high": high, "fits": self.fits}
 
 
 @dataclass(frozen=True)
@@ -197,9 +205,12 @@ def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Ref
         progress("what-ifs", i, len(every), f": {one.name}")
         try:
             other = case.variant(one.changes)
-            gain = 1 - other.report.per_unit_s / case.report.per_unit_s
-            memory = other.prediction.memory
-            tried.append(Tried(one.name, one.subject, one.about, one.changes, other.total_s, gain, *memory))
+            gained = difference(*(each.report.per_unit_s for each in (case, other)),
+                                *(each.report.budget for each in (case, other)))  # fmt: skip
+            tried.append(Tried(
+                one.name, one.subject, one.about, one.changes, other.total_s, 1 - gained.ratio, gained.saved,
+                gained.faster, *other.prediction.memory,
+            ))  # fmt: skip
         except UserError as error:
             refused.append(Refused(one.name, one.subject, error.faults[0]))
     return sorted(tried, key=lambda one: -one.gain), refused

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ...base.tables import align
-from ...base.units import digits_apart, format_bytes, format_seconds
+from ...base.units import digits_apart, format_bytes, format_probability, format_seconds
 from ...figures import Section, tornado, waterfall, write_html
 from ...insight import slowed_lines
 from ...report.report import Table
@@ -12,7 +12,7 @@ from .explanation import Explanation, Tried
 from .sensitivity import Sensitivity, Side
 
 KNOB_COLUMNS = ("number", "now", "better", "first order", "worse", "first order", "")
-WHAT_IF_COLUMNS = ("what if", "saves", "takes", "memory of a device", "what it is")
+WHAT_IF_COLUMNS = ("what if", "saves", "90 %", "helps with", "takes", "memory of a device", "what it is")
 PART_COLUMNS = ("phase", "seconds", "share", "critical path", "share")
 _SHOWN, _LEAST = 12, 0.0005
 _SUBJECTS = {"machine": "numbers of the machine", "class": "numbers of the software and its kernels"}
@@ -151,9 +151,15 @@ def what_if_rows(shown: Iterable[Tried], found: Explanation) -> list[tuple[str, 
     shown = list(shown)
     digits = digits_apart(found.total_s, [one.total_s for one in shown])
     return [
-        (one.name, f"{one.gain:.1%}", format_seconds(one.total_s, digits), _memory(one, found), one.about)
+        (one.name, f"{one.gain:.1%}", _sure(one), format_probability(one.helps),
+         format_seconds(one.total_s, digits), _memory(one, found), one.about)
         for one in shown
-    ]
+    ]  # fmt: skip
+
+
+def _sure(one: Tried) -> str:
+    low, high = one.sure
+    return f"{low:.0%} to {high:.0%}"
 
 
 def _memory(one: Tried, found: Explanation) -> str:

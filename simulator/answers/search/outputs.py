@@ -19,6 +19,7 @@ _NAMES_FILE = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("mo
 _COLUMNS = (
     "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
     "kernel_level_time_s", "kernel_level_memory_bytes", "fits_probability",
+    "time_to_winner_low", "time_to_winner_high", "beats_winner_probability",
 )  # fmt: skip
 
 
@@ -116,7 +117,9 @@ def _cells(found: SearchResult, number: int) -> list[Any]:
     simulated = [one.time_s, speed, one.memory_bytes, one.cost_usd] if one else [""] * 4
     finest = [fine.time_s, fine.memory_bytes] if fine else ["", ""]
     likely = last.fits_probability if (last := fine or one) else None
-    return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely]
+    beside = found.beside_winner(number) if one else None
+    surely = [beside.low, beside.high, beside.faster] if beside else [""] * 3
+    return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely, *surely]
 
 
 # In words: what `runcast search` prints.
@@ -191,12 +194,14 @@ def _pareto(found: SearchResult) -> Iterator[str]:
     shown = found.pareto[:_MOST_ROWS]
     proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
     yield f"Pareto set, {len(found.pareto)} plans ({proof})"
-    cells = [[found.question.subject.speed_name, "memory", "cost", "fits with", "", "plan"]]
+    cells = [[found.question.subject.speed_name, "memory", "cost", "fits with", "beats winner", "", "plan"]]
     for number in shown:
         row = found.rows[number]
         assert row.measured is not None
         mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
-        cells.append([*_amounts(row.measured), _likely(row.measured), mark, plan_text(row.changes)])
+        beside = found.beside_winner(number)
+        beats = format_probability(beside.faster) if beside else ""
+        cells.append([*_amounts(row.measured), _likely(row.measured), beats, mark, plan_text(row.changes)])
     if not any(line[3] for line in cells[1:]):  # memory of updates has no interval
         cells = [[*line[:3], *line[4:]] for line in cells]
     yield from (f"  {line}" for line in align(cells, range(len(cells[0]) - 1)))
@@ -257,7 +262,9 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
     by = second.time_s / first.time_s - 1
     differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in ours if ours[key] != theirs[key]]
     more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
-    yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}, with {other}:"
+    beside = found.beside_winner(found.runner_up)
+    beats = f" (faster than the winner with {format_probability(beside.faster)})" if beside else ""
+    yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}{beats}, with {other}:"
     terms = zip(("longer", "shorter"), differences(first.terms, second.terms), strict=True)
     said = [(how, [f"{name} {' for '.join(distinct_texts(b, a))}" for name, a, b in some]) for how, some in terms]
     yield "  " + "; ".join(f"{how}: {', '.join(parts)}" for how, parts in said if parts)

@@ -10,6 +10,7 @@ from ...base.memo import Memo
 from ...base.units import format_seconds
 from ...hardware import cluster
 from ...scenario import Changes, change, check_question
+from ...uncertainty import Budget, Difference, difference
 from .space import Space, Wanted
 
 REFUSED, MEMORY, BEATEN, SIMULATED, LEFT = "refused", "memory", "beaten", "simulated", "left"
@@ -38,7 +39,8 @@ class Measured:
     """The result of a plan's simulation, at the coarser level or kernel by kernel.
 
     `amounts` are per token; `time_s` is of the whole step or update; `terms` are what it is made of, in seconds.
-    `fits_probability` is that of fitting whole devices, without headroom; None where memory has no interval.
+    `fits_probability` is that of fitting whole devices, without headroom; None where memory has no interval. `budget`
+    are the errors of the time.
     """
 
     amounts: Amounts
@@ -48,6 +50,7 @@ class Measured:
     memory_bytes: float
     cost_usd: float | None
     terms: Mapping[str, float]
+    budget: Budget
     fits_probability: float | None = None
 
     @property
@@ -194,6 +197,19 @@ class SearchResult:
     def runner_up(self) -> int | None:
         """The best one behind the winner, by the same predictions where there are some."""
         return self._best_of([number for number in self.best if number != self.winner])
+
+    def beside_winner(self, number: int) -> Difference | None:
+        """The time per token, or of an update, of a plan over the winner's; None for the winner itself.
+
+        Both by the finest predictions if both have such, else both by the coarser ones.
+        """
+        if self.winner is None or number == self.winner:
+            return None
+        both = (self.winner, number)
+        fine = all(one in self.checked for one in both)
+        of = [self.checked[one] if fine else self.rows[one].measured for one in both]
+        first, other = (one for one in of if one is not None)
+        return difference(first.amounts.time_s, other.amounts.time_s, first.budget, other.budget)
 
     def _best_of(self, numbers: Sequence[int]) -> int | None:
         """The best of those that are checked and fit, else the first that is not checked: one that does not is out."""

@@ -128,7 +128,7 @@ def _measure(question: Question, report: TrainReport) -> Measured:
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
     fits = needed <= question.memory_bytes
     terms, likely = dict(report.split_s), report.fits_probability
-    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, terms, likely)
+    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, likely)
 
 
 STEPS = Subject(

@@ -60,7 +60,7 @@ def _measure(question: Question, report: Report) -> Measured:
     time = report.pause_s if question.objective == "pause" else report.update_time_s
     needed, cost = float(report.peak.bytes), report.spending.cost_usd
     amounts, fits = Amounts(time, needed, cost), needed <= question.memory_bytes
-    return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed))
+    return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget)
 
 
 UPDATES = Subject(

@@ -17,7 +17,7 @@ from ...predict import simulate
 from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import content_hash, release
 from ...systems.tables import FOR_PEOPLE
-from .columns import flat_columns
+from .columns import ERRORS, flat_columns
 from .constraints import Constraint, values_in_row, values_in_scenario
 from .grid import Grid
 
@@ -40,7 +40,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a point; `hash` names its scenario, `row` holds the flat columns of its report, if any."""
+    """The result of a point; `hash` names its scenario, `row` holds the flat columns of its report and its
+    errors, if any."""
 
     number: int
     asked: str
@@ -85,7 +86,8 @@ class Work:
                 if not limit.holds(values := values_in_scenario(limit.names, scenario)):
                     return Outcome(point.number, point.asked, "constraint", limit.reason(values), point.asked)
             report = simulate(scenario, memo=memo, where=self.where).report
-            row = flat_columns(report.to_json())
+            said = report.to_json()
+            row = flat_columns(said) | {ERRORS: said.get(ERRORS)}
             return Outcome(point.number, point.asked, "ok", "", report.scenario_hash, row)
         except UserError as error:
             status, reason = "infeasible", "; ".join(error.reasons(self.where))

@@ -10,16 +10,19 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base.errors import shorten
 from ...base.files import replace_whole
 from ...base.tables import align
-from ...base.units import format_named
+from ...base.units import format_named, format_probability
 from ...scenario import toml_value
 from ...systems.registry import SYSTEMS
+from ...uncertainty import Budget, difference
+from .columns import ERRORS
 from .plan import Sweep
 from .store import Store, disk_faults
 
@@ -40,6 +43,21 @@ MAIN: Mapping[str, tuple[str, int]] = {
 """By kind, the column that says which point is best, and whether more of it is better (1) or less (-1)."""
 
 
+BESIDE_BEST = ("time_to_best", "time_to_best_low", "time_to_best_high", "beats_best_probability")
+"""Columns of a point's time (per token) over that of the best point, with its 90 % interval."""
+
+
+class Best(NamedTuple):
+    """One of the best points: its number, its place on the axes, its metric, and the probability that it is faster than
+    the first one.
+    """
+
+    number: int
+    shown: tuple[Any, ...]
+    value: float
+    beats: float | None
+
+
 @dataclass(frozen=True)
 class Results:
     """The results of a sweep: the report file, the columns of the axes, the best points by `metric`, best first.
@@ -51,7 +69,7 @@ class Results:
     report: Path
     columns: tuple[str, ...]
     metric: str
-    best: tuple[tuple[int, tuple[Any, ...], float], ...]
+    best: tuple[Best, ...]
     table: tuple[tuple[Any, ...], ...] = ()
 
 
@@ -61,24 +79,25 @@ _Types = dict[str, set[type]]
 def write_results(sweep: Sweep, store: Store) -> Results:
     """Write report.csv and the Parquet files of what is done so far; a UserError if they cannot be written."""
     columns, best = _survey(sweep, store)
+    records = partial(_records, sweep, store, best[0].number if best else None)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
         with replace_whole(report) as file:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="")
             writer = csv.DictWriter(text, list(columns), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(_records(sweep, store))
+            writer.writerows(records())
             text.detach()
-        _write_parquet(store.folder / "rows", columns, _records(sweep, store))
+        _write_parquet(store.folder / "rows", columns, records())
     table: tuple[tuple[Any, ...], ...] = ()
     if sweep.table and len(sweep) <= LISTED:  # cells of axes as the sweep says them
         names = (*sweep.table, "status")
-        rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in _records(sweep, store))
+        rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in records())
         table = ((*sweep.grid.columns, *names), *rows)
     return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table)
 
 
-def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[tuple[int, tuple[Any, ...], float], ...]]:
+def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
     """All columns with the types of their values, in order of first appearance, and the best points."""
     columns: _Types = {name: set() for name in ("point", *sweep.grid.columns, "status", "reason", "scenario_hash")}
     for record in _records(sweep, store):
@@ -86,18 +105,40 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[tuple[int, tuple[
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
     metric, sign = MAIN[sweep.kind]
     usable = (one for one in _records(sweep, store) if one["status"] == "ok" and one.get(metric) is not None)
-    best = heapq.nlargest(_MOST_BEST, ((sign * one[metric], -one["point"]) for one in usable))
-    return columns, tuple((-number, sweep.grid.shown(-number), sign * value) for value, number in best)
+    numbers = [
+        -number for _, number in heapq.nlargest(_MOST_BEST, ((sign * one[metric], -one["point"]) for one in usable))
+    ]
+    rows = {number: row for number, _, _, _, row in store.rows() if number in numbers}
+    beats = {number: _beside(sweep.kind, rows[number], rows[numbers[0]]) for number in numbers}
+    if any(beats.values()):
+        columns |= {name: {float} for name in BESIDE_BEST}
+    return columns, tuple(
+        Best(number, sweep.grid.shown(number), rows[number][metric], beats[number].get(BESIDE_BEST[-1]))
+        for number in numbers
+    )
 
 
-def _records(sweep: Sweep, store: Store) -> Iterator[dict[str, Any]]:
-    """The points that are done as records by column; a record says only what it has."""
+def _records(sweep: Sweep, store: Store, best: int | None = None) -> Iterator[dict[str, Any]]:
+    """The points that are done as records by column; a record says only what it has. `best` is the best point."""
+    first = next((row for number, _, _, _, row in store.rows() if number == best), {})
     for number, status, reason, hash_, row in store.rows():
         shown = {  # a value of an axis as one cell
             name: value if isinstance(value, bool | int | float | str | None) else json.dumps(value, default=str)
             for name, value in zip(sweep.grid.columns, sweep.grid.shown(number), strict=True)
         }
-        yield {"point": number, **shown, "status": status, "reason": reason, "scenario_hash": hash_, **row}
+        known = {name: value for name, value in row.items() if name != ERRORS}
+        beside = _beside(sweep.kind, row, first) if number != best else {}
+        yield {"point": number, **shown, "status": status, "reason": reason, "scenario_hash": hash_, **known, **beside}
+
+
+def _beside(kind: str, row: Mapping[str, Any], best: Mapping[str, Any]) -> dict[str, float]:
+    """The columns BESIDE_BEST of a point; none where the errors of either are not known."""
+    if not row.get(ERRORS) or not best.get(ERRORS):
+        return {}
+    metric, sign = MAIN[kind]
+    ours, theirs = row[metric] ** -sign, best[metric] ** -sign  # a rate counts as the time per unit
+    found = difference(theirs, ours, Budget.from_json(best[ERRORS]), Budget.from_json(row[ERRORS]))
+    return dict(zip(BESIDE_BEST, found, strict=True))
 
 
 def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str, Any]]) -> None:
@@ -147,10 +188,11 @@ def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator
 def best_lines(results: Results) -> Iterator[str]:
     """The best points, a line each."""
     yield f"best {results.metric}:"
-    for number, shown, value in results.best:
-        cells = zip(results.columns, shown, strict=True)
+    for place, one in enumerate(results.best):
+        cells = zip(results.columns, one.shown, strict=True)
         said = ", ".join(f"{name} = {_short(cell)}" for name, cell in cells if cell is not None)
-        yield f"  {value:,.4g}  point {number}: {said}"
+        beats = "" if one.beats is None or not place else f"; beats the first with {format_probability(one.beats)}"
+        yield f"  {one.value:,.4g}  point {one.number}: {said}{beats}"
 
 
 def table_lines(table: Sequence[tuple[Any, ...]]) -> Iterator[str]:
