@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from ...simulator.costs import PHASES
 from ...simulator.profile import Z90
-from ...simulator.systems.train_step.errors import of_routing
+from ...simulator.systems.train_step.errors import of_routing, of_site
 from ...simulator.uncertainty import Budget, Fit, apart, phase_errors
 from .step_slopes import Slopes, fit_of
 from .steps import Floats
@@ -55,7 +55,10 @@ def pairs_of(
     draw = np.random.default_rng(0)
     for group in dict.fromkeys(groups):
         out = np.array([of == group for of in groups])
-        fit = replace(fit_of(slopes, ~out, spreads), novelty=widths.novelty, routing=widths.routing, floor=widths.floor)
+        fit = replace(
+            fit_of(slopes, ~out, spreads),
+            site=widths.site, novelty=widths.novelty, routing=widths.routing, floor=widths.floor,
+        )  # fmt: skip
         mine = {row: _budget(slopes, row, fit) for row in np.flatnonzero(out).tolist()}
         for alike in _by_source(slopes, [*mine]):
             every = list(combinations(alike, 2))
@@ -67,8 +70,9 @@ def pairs_of(
 
 
 def _budget(slopes: Slopes, row: int, fit: Fit) -> Budget:
-    share = slopes.by_phase[row]
-    errors = phase_errors(slopes.terms[row], fit).join(of_routing(fit))
+    share, case = slopes.by_phase[row], slopes.cases[row]
+    terms = (*slopes.terms[row], *of_site(case.resolved, fit, case.cells.text("source")))
+    errors = phase_errors(terms, fit).join(of_routing(fit))
     shared = dict(zip(errors.names, (errors.sizes @ share).tolist(), strict=True))
     own = float(np.sqrt(fit.floor**2 + slopes.others[row]))
     return Budget(shared, own, shares=dict(zip(PHASES, share.tolist(), strict=True)))

@@ -24,6 +24,8 @@ def widths() -> Iterator[str]:
     yield f"| `novelty` | {fit.novelty:.2f} | times the distances below: what is new of software or a device |"
     yield f"| `routing` | {fit.routing:.1%} | time of experts and of their exchanges, as one |"
     yield f"| `floor` | {fit.floor:.1%} | the whole step: a configuration's own difference from its stack's factors |"
+    yield f"| `twin` | {fit.twin:.1%} | part of the floor: what a configuration does not share with any like it |"
+    yield f"| `alike` | {fit.alike:.1%} | how much of its time one spends otherwise if 1/e is left in common |"
     yield f"| `run_to_run` | {fit.run_to_run:.1%} | part of the floor: rows of equal configuration from each other |"
 
 
