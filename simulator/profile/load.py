@@ -288,7 +288,8 @@ def choose_profiles(devices: Sequence[Device], named: str | None, where: str) ->
 def load_numbers(names: Names, network: str, architecture: str, stack: str, where: str) -> Profile:
     """The profile of the slowest device, joined with a kind of network and an architecture, if known, and the stack.
 
-    Those of other devices are in it (`Profile.device_profile`).
+    Those of other devices are in it (`Profile.device_profile`). What the stack says is measured by an op of the profile
+    has the profile's time, if that was measured.
 
     Raises:
         UserError: a file cannot be read, or says what is not allowed.
@@ -301,7 +302,7 @@ def load_numbers(names: Names, network: str, architecture: str, stack: str, wher
         joined = joined.join(load_network(network))
     if architecture:
         joined = joined.join(load_architecture(architecture))
-    return joined.join(load_stack(stack, where))
+    return joined.join(load_stack(stack, where)).read_measured()
 
 
 def profile_notes(names: Names, named: str | None) -> list[str]:
