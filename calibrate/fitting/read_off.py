@@ -50,7 +50,7 @@ def _wire_s(hardware: Cluster) -> float:
 
 @dataclass(frozen=True)
 class _Single:
-    """How a parameter is read off a model, how that is told, and the spread that serving another op adds, in squares."""
+    """How a parameter is read off a model, how that is told, and the spread (in squares) that serving another op adds."""
 
     value: Callable[[Model, Limits], float | None]
     how: str

@@ -1,0 +1,110 @@
+"""Records of the whole suite as an imagined machine would write them, and which predictions rest on which case.
+
+The machine is three nodes of eight H100. A case takes what `plan.call_s` expects of it; what else its record tells is made
+so that the case says something: a victim loses a fifth, an awkward shape costs a third, clocks settle.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from runcast.calibrate.fitting.profile import Flags, fit_files
+from runcast.calibrate.measure.case import Case, Facts
+from runcast.calibrate.measure.cases import all_cases
+from runcast.calibrate.measure.plan import call_s
+from runcast.calibrate.measure.timing import Measurement
+from runcast.simulator import simulate
+
+FACTS = Facts("cuda", tuple(tuple(range(8 * n, 8 * n + 8)) for n in range(3)), 80e9, 132, numa_nodes=2, collectives="nccl")
+MACHINE = {"group": "environment", "gpu": "NVIDIA H100 80GB HBM3", "suite": 1}
+SHIPPED = Path(__file__).parents[3] / "data/scenarios"
+SLOWER = 1.5
+_KERNELS = ("gemm", "attention", "membound", "moe")
+_MOST = 24
+"""Cases of one group that are kept: more of them say the same."""
+
+
+def group_of(case: Case) -> str:
+    """What a case is one of, whatever its size: `copies/h2d pinned`, `interference/gemm beside h2d`."""
+    told = [str(case.params[name]) for name in ("host", "of", "variant", "layout") if name in case.params]
+    told += [name for name in ("numa", "at_once") if name in case.params]
+    told += [f"beside {case.params['beside']}"] if "beside" in case.params else []
+    told += [case.cost_class] if case.family in ("gemm", "moe", "collectives") and case.cost_class else []
+    return " ".join([f"{case.family}/{case.name}", *told])
+
+
+def groups() -> dict[str, list[Case]]:
+    """All cases of the suite by group, of each at most some, evenly over their order."""
+    found: dict[str, list[Case]] = {}
+    for case in all_cases(FACTS):
+        found.setdefault(group_of(case), []).append(case)
+    return {name: cases[:: -(-len(cases) // _MOST)] for name, cases in found.items()}
+
+
+def record(case: Case, slower: float = 1.0) -> dict[str, Any]:
+    """The record of a case, `slower` times as slow as the imagined machine."""
+    usual = call_s(case, FACTS)
+    samples, more = (usual * slower,) * 3, dict[str, Any]()
+    if case.family == "interference" and case.params["beside"] != "none":
+        more = {"alone_s": usual / 1.25, "noise_alone_s": 1e-3, "noise_beside_s": 1.25e-3 * slower}
+    if case.family == "shapes":
+        heads = case.name.startswith("attention")  # that cost what their own size does, until they are slower
+        share = case.params["head_dim"] / case.params["padded_head_dim"] if heads else 4 / 3
+        more = {"padded_s": usual / share}
+    if case.family == "sustained":
+        samples = (usual,) * 20 + (1.25 * usual * slower,) * 40
+        samples = tuple(one * 0.2 / usual for one in samples)
+    return case.record(0, Measurement(samples, 0, more))
+
+
+def fit(folder: Path, name: str, records: Iterable[Mapping[str, Any]], base: str) -> str:
+    """Fit a profile to records; returns its file."""
+    raw, out = folder / f"{name}.jsonl", folder / f"{name}.json"
+    raw.write_text("".join(json.dumps(line) + "\n" for line in (MACHINE, *records)))
+    fit_files([raw], Flags(out, None, "dgx-h100", name, (), base, 0.0, "made", None))
+    return str(out)
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Fits of the imagined machine in a folder, and what scenarios take by them."""
+
+    folder: Path
+    scenarios: Mapping[str, tuple[str, ...]]
+    _before: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> dict[str, list[Case]]:
+        return groups()
+
+    @cached_property
+    def base(self) -> str:
+        """The profile of all cases."""
+        cases = [case for cases in self.groups.values() for case in cases]
+        return fit(self.folder, "base", map(record, cases), "generic")
+
+    def moved(self, group: str) -> Iterator[str]:
+        """The scenarios that take another time after the cases of a group took longer."""
+        slow = fit(self.folder, "slow", self._records(group), self.base)
+        for name in self.scenarios:
+            if name not in self._before:
+                self._before[name] = self.seconds(name, self.base)
+            if self.seconds(name, slow) != self._before[name]:
+                yield name
+
+    def _records(self, group: str) -> Iterator[dict[str, Any]]:
+        """Those of a group, slower, and those that a fit joins with them; kernels are fitted class by class."""
+        first = self.groups[group][0]
+        for name, cases in self.groups.items():
+            for case in cases:
+                alike = case.cost_class == first.cost_class if first.family in _KERNELS else True
+                if name == group or (case.family == first.family and alike):
+                    yield record(case, SLOWER if name == group else 1.0)
+
+    def seconds(self, name: str, profile: str) -> float:
+        """What a scenario takes with a profile."""
+        scenario, *changes = self.scenarios[name]
+        return simulate(SHIPPED / f"{scenario}.toml", [*changes, f"profile={profile!r}"]).timeline.makespan_s
