@@ -35,7 +35,7 @@ from ...simulator.profile.forms import FEATURES, cost_class
 from .errors import WEAK
 from .fit import fit_model
 from .observed import entries_of
-from .read_off import read_off
+from .read_off import experts_rate, read_off
 
 _ODD = 20.0
 """Ratio of samples to the base beyond which a unit is wrong rather than a machine slow."""
@@ -107,7 +107,8 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         "parameters": {**read_off(models, limits, hardware), **entries_of(others, limits), **stated},
         "models": write_models(models),
     }
-    read_profile(content, str(out))  # what cannot be read back is not written
+    mine = base.join(read_profile(content, str(out)))  # what cannot be read back is not written
+    content["parameters"] = {**experts_rate(table, mine, limits), **content["parameters"]}
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
     return _errors(content), samples, [*_odd(base, samples, device), *_doubtful(content)]
 

@@ -1,18 +1,22 @@
 """Parameters of a profile that are read off its fitted models: rates of links and memory, starts of copies, latencies.
 
 A parameter comes from the model of its own op. Where that was not measured, another op stands in, and the spread grows:
-`READ_OFF` lists both. Parameters that need two models are made by the functions at the end; each says its formula.
+`READ_OFF` lists both. Parameters that need two models are made by the functions below; each says its formula.
+`experts_rate` compares samples of experts with what their products would take as dense ones.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import hypot, log2
+from math import exp, hypot, log, log2
+from statistics import median, pstdev
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from ...simulator.costs import Kernels
 from ...simulator.hardware import Cluster, Limits
-from ...simulator.profile import READ_OFF, Entry, Model
+from ...simulator.profile import READ_OFF, Entry, Model, Profile
 from ...simulator.profile.forms import BUS_FACTOR
 from ...simulator.profile.parameters import bounds
 from .owners import entry
@@ -50,7 +54,7 @@ def _wire_s(hardware: Cluster) -> float:
 
 @dataclass(frozen=True)
 class _Single:
-    """How a parameter is read off a model, how that is told, and the spread (in squares) that serving another op adds."""
+    """How a parameter is read off a model, how that is told, and what serving another op adds to the spread, in squares."""
 
     value: Callable[[Model, Limits], float | None]
     how: str
@@ -168,6 +172,47 @@ _COMPOSED = {
         "smallest message of all_reduce.network, more per doubling of nodes",
     ),
 }
+
+
+# ---- samples beside models
+
+_RATE = "grouped_gemm.training_rate"
+_SUITE = "torch"
+"""How the libraries of the suite's feed-forwards begin; published tables time kernels of serving, which do more."""
+
+
+def experts_rate(table: pd.DataFrame, profile: Profile, limits: Limits) -> Entries:
+    """The rate of experts' GEMMs over that of dense ones: what `profile` says of both, over what balanced experts took.
+
+    A measured feed-forward also activates: what `profile` says of that is taken off it.
+    """
+    rows = table[(table["cost_class"] == "grouped_gemm.bf16") & table["library"].str.startswith(_SUITE)]
+    rows = rows[rows["skew"] == 0] if len(rows) else rows
+    if not len(rows) or not all(map(profile.is_measured, ("gemm.bf16", "memory.swiglu"))):
+        return {}
+    rows = rows[rows["library"] == rows["library"].iloc[0]]
+    kernels = Kernels(profile.set_values({_RATE: 1.0, "gemm.training_rate": 1.0}, "as measured"), limits)
+    logs = [log(_products_s(kernels, row) / _without_swiglu_s(kernels, row)) for row in rows.to_dict("records")]
+    spread, library = (pstdev(logs) if len(logs) > 1 else _ONE_ROW), rows["library"].iloc[0]
+    how = f"rate of experts' products over dense ones, median of {len(logs)} feed-forwards of {library}"
+    return {_RATE: entry(exp(median(logs)), max(spread, _LEAST_SPREAD), "measured", how)}
+
+
+_ONE_ROW, _LEAST_SPREAD = 0.3, 0.02
+
+
+def _products_s(kernels: Kernels, row: Mapping[str, Any]) -> float:
+    tokens, hidden, inter, topk, experts = (int(row[name]) for name in ("tokens", "hidden", "inter", "topk", "experts"))
+    shape = (tokens * topk, hidden, inter, topk, experts, 1, 1, int(row["matrices"]))
+    return float(kernels.estimate("experts", shape, 0, "bf16").seconds[0])
+
+
+def _without_swiglu_s(kernels: Kernels, row: Mapping[str, Any]) -> float:
+    """What a feed-forward took besides its activation, and half of it at the least."""
+    inter = int(row["inter"])
+    size = int(6 * row["tokens"] * row["topk"] * inter)
+    swiglu = float(kernels.estimate("swiglu", (inter,), size, "bf16").seconds[0])
+    return max(float(row["seconds"]) - swiglu, float(row["seconds"]) / 2)
 
 
 def _entry(value: float, used: list[Model], how: str, another_op: float = 0.0) -> dict[str, Any]:
