@@ -54,7 +54,7 @@ def _wire_s(hardware: Cluster) -> float:
 
 @dataclass(frozen=True)
 class _Single:
-    """How a parameter is read off a model, how that is told, and what serving another op adds to the spread, in squares."""
+    """How a parameter is read off a model, how that is told, and what spread serving another op adds, in squares."""
 
     value: Callable[[Model, Limits], float | None]
     how: str

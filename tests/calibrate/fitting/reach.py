@@ -1,7 +1,7 @@
 """Records of the whole suite as an imagined machine would write them, and which predictions rest on which case.
 
-The machine is three nodes of eight H100. A case takes what `plan.call_s` expects of it; what else its record tells is made
-so that the case says something: a victim loses a fifth, an awkward shape costs a third, clocks settle.
+The machine is three nodes of eight H100. A case takes what `plan.call_s` expects of it; what else its record tells is
+made so that the case says something: a victim loses a fifth, an awkward shape costs a third, clocks settle.
 """
 
 import json
@@ -34,8 +34,8 @@ _MOST = 24
 def group_of(case: Case) -> str:
     """What a case is one of, whatever its size: `copies/h2d pinned`, `interference/gemm beside h2d`.
 
-    Kernels of one class that several libraries have are one group, since the fastest counts, and so are awkward shapes of
-    one parameter, since their median counts.
+    Kernels of one class that several libraries have are one group, since the fastest counts, and so are awkward shapes
+    of one parameter, since their median counts.
     """
     if case.family == "shapes" and case.name not in ("scores", "context"):
         return "shapes/attention" if case.name.startswith("attention") else "shapes/linear"
