@@ -104,7 +104,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         ],
         "environment": dict(samples.environment),
         "limits": write_limits(limits, machine),
-        "parameters": {**read_off(models, limits, hardware), **entries_of(others, limits), **stated},
+        "parameters": {**read_off(models, table, limits, hardware), **entries_of(others, limits), **stated},
         "models": write_models(models),
     }
     mine = base.join(read_profile(content, str(out)))  # what cannot be read back is not written

@@ -25,13 +25,14 @@ Models = Mapping[str, Mapping[str, Entry]]
 Entries = dict[str, dict[str, Any]]
 
 
-def read_off(models: Models, limits: Limits, hardware: Cluster) -> Entries:
-    """Entries of a profile's parameters, for those models that there are and values that may be."""
+def read_off(models: Models, table: pd.DataFrame, limits: Limits, hardware: Cluster) -> Entries:
+    """Entries of a profile's parameters, for those models of samples that there are, and values that may be."""
     first = {kind: next(iter(variants.values())) for kind, variants in models.items()}
     fitted = {kind: model for kind, model in first.items() if isinstance(model, Model)}
     link = min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind
     singles = {template.format(host_link=link): rule for template, rule in _SINGLES.items()}
-    found = {name: _single(name, rule, fitted, limits) for name, rule in singles.items()}
+    samples = _Samples(table, limits)
+    found = {name: _single(name, rule, fitted, samples) for name, rule in singles.items()}
     found |= {name: _composed(rule, fitted, _wire_s(hardware)) for name, rule in _COMPOSED.items()}
     return {name: one for name, one in found.items() if one is not None and one["value"] >= _least(name)}
 
@@ -56,46 +57,70 @@ def _wire_s(hardware: Cluster) -> float:
 class _Single:
     """How a parameter is read off a model, how that is told, and what spread serving another op adds, in squares."""
 
-    value: Callable[[Model, Limits], float | None]
+    value: Callable[[Model, "_Samples"], float | None]
     how: str
     another_op: float = 0.0
 
 
-def _single(name: str, rule: _Single, models: Mapping[str, Model], limits: Limits) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class _Samples:
+    """The samples that models were fitted to, and the limits of the device."""
+
+    table: pd.DataFrame
+    limits: Limits
+
+    def largest(self, model: Model) -> tuple[float, float]:
+        """(bytes, median seconds) of the largest ops that a model was fitted to."""
+        rows = self.table[(self.table["cost_class"] == model.kind) & (self.table["library"] == model.library)]
+        size = float(rows["bytes"].max())
+        return size, float(rows["seconds"][rows["bytes"] == size].median())
+
+
+def _single(name: str, rule: _Single, models: Mapping[str, Model], samples: _Samples) -> dict[str, Any] | None:
     own = READ_OFF[name][0]
     for kind in READ_OFF[name]:
-        value = rule.value(models[kind], limits) if kind in models else None
+        value = rule.value(models[kind], samples) if kind in models else None
         if value is not None:
             return _entry(value, [models[kind]], f"{rule.how} of {kind}", rule.another_op if kind != own else 0.0)
     return None
 
 
-def _coefficient(name: str) -> Callable[[Model, Limits], float | None]:
-    return lambda model, _limits: model.coefficients[name]
+def _coefficient(name: str) -> Callable[[Model, _Samples], float | None]:
+    return lambda model, _samples: model.coefficients[name]
 
 
-def _nic_fraction(model: Model, _limits: Limits) -> float | None:
+def _long_rate(model: Model, samples: _Samples) -> float:
+    """The coefficient e, such that the largest op that was measured takes what it took.
+
+    A CPU's caches hold small copies, which then are faster than long ones; that a formula without caches does not say.
+    """
+    size, seconds = samples.largest(model)
+    expected = float(model.estimate({"bytes": size}).seconds[0])
+    return model.coefficients["e"] * expected / seconds
+
+
+def _nic_fraction(model: Model, _samples: _Samples) -> float | None:
     """The rate over more than two nodes, where samples tell it: two are not the general case."""
     return model.coefficients["e"] if model.range["nodes"][1] > 2 else None
 
 
-def _ring_fraction(model: Model, limits: Limits) -> float | None:
+def _ring_fraction(model: Model, samples: _Samples) -> float | None:
     """What the largest measured message on the most GPUs reaches of the link, by bus bandwidth."""
     if not model.curves:
         return None
     gpus = max(model.curves)
     size, seconds = model.curves[gpus].bytes[-1], model.curves[gpus].seconds[-1]
     bus = float(BUS_FACTOR[model.kind](np.array([gpus]))[0])
-    return float(size * bus / seconds / limits.link_bytes_per_s)
+    return float(size * bus / seconds / samples.limits.link_bytes_per_s)
 
 
 _SINGLES = {
-    "link_fraction.{host_link}": _Single(_coefficient("e"), "rate of long copies"),
-    "link_fraction.hbm": _Single(_coefficient("e"), "traffic of long sums of two tensors, over the peak bandwidth,"),
+    "link_fraction.{host_link}": _Single(_long_rate, "rate of long copies"),
+    "link_fraction.hbm": _Single(_long_rate, "traffic of long sums of two tensors, over the peak bandwidth,"),
     "link_fraction.nvlink": _Single(_ring_fraction, "bus bandwidth at the largest size", 0.05),
     "link_fraction.nic": _Single(_nic_fraction, "bus bandwidth from three nodes", 0.1),
-    "copy.hbm_fraction": _Single(_coefficient("e"), "traffic of long copies, which read and write"),
-    "copy.p2p_fraction": _Single(_coefficient("e"), "rate of long copies"),
+    "copy.hbm_fraction": _Single(_long_rate, "traffic of long copies, which read and write"),
+    "copy.p2p_fraction": _Single(_long_rate, "rate of long copies"),
     "broadcast.latency_s": _Single(_coefficient("a_s"), "constant term", 0.3),
     "broadcast.hop_s": _Single(_coefficient("h_s"), "one step of the ring", 0.3),
 }
