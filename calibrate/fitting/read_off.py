@@ -30,7 +30,8 @@ def read_off(models: Models, table: pd.DataFrame, limits: Limits, hardware: Clus
     first = {kind: next(iter(variants.values())) for kind, variants in models.items()}
     fitted = {kind: model for kind, model in first.items() if isinstance(model, Model)}
     link = min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind
-    singles = {template.format(host_link=link): rule for template, rule in _SINGLES.items()}
+    ring = "link_fraction.nvlink" if "nvlink" in hardware.links.columns["kind"] else "broadcast.link_fraction"
+    singles = {template.format(host_link=link, ring=ring): rule for template, rule in _SINGLES.items()}
     samples = _Samples(table, limits)
     found = {name: _single(name, rule, fitted, samples) for name, rule in singles.items()}
     found |= {name: _composed(rule, fitted, _wire_s(hardware)) for name, rule in _COMPOSED.items()}
@@ -117,7 +118,7 @@ def _ring_fraction(model: Model, samples: _Samples) -> float | None:
 _SINGLES = {
     "link_fraction.{host_link}": _Single(_long_rate, "rate of long copies"),
     "link_fraction.hbm": _Single(_long_rate, "traffic of long sums of two tensors, over the peak bandwidth,"),
-    "link_fraction.nvlink": _Single(_ring_fraction, "bus bandwidth at the largest size", 0.05),
+    "{ring}": _Single(_ring_fraction, "bus bandwidth at the largest size", 0.05),
     "link_fraction.nic": _Single(_nic_fraction, "bus bandwidth from three nodes", 0.1),
     "copy.hbm_fraction": _Single(_long_rate, "traffic of long copies, which read and write"),
     "copy.p2p_fraction": _Single(_long_rate, "rate of long copies"),
