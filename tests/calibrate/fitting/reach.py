@@ -27,6 +27,39 @@ SLOWER = 1.5
 _KERNELS = ("gemm", "attention", "membound", "moe")
 _NODE_S = 2e-5  # that a message takes more for each further node
 _WIRE = 3e10  # bytes/s that the suite expects of a wire
+_H100 = 'cluster="dgx-h100"'
+_SERVED = ("glm-4.5-air-8xh800", _H100, "model={preset='llama3-8b'}")
+_TRAINERS = ("tiny-stage-heads", _H100)
+_DENSE = "train-llama3-8b-8xh100"
+_MOE = "train-qwen3-30b-a3b-16xh100"
+SCENARIOS = {
+    "served": (*_SERVED, "update.pipeline=three_stage"),
+    "served by two": (
+        "glm-4.5-air-8xh800", "cluster={base='dgx-h100', gpus_per_node=2}", "model={preset='llama3-8b'}",
+        "update.inference={tp=2}", "update.pipeline=three_stage",
+    ),
+    "served over nodes": ("tiny-2ranks", _H100, "nodes=3", "update.pipeline=serial"),
+    "plain loader": ("tiny-2ranks", _H100, "stack=execute-gloo"),
+    "stage heads": (*_TRAINERS, "update.quantize=after"),
+    "over nodes": (*_TRAINERS, "nodes=2", "update.method=relays", "update.trainer={gpus=8, tp=4, pp=2}",
+                   "update.inference={gpus=8, tp=4}"),
+    "chain": (*_TRAINERS, "update.method=chain"),
+    "replicas": (*_TRAINERS, "update.method=replica_writes"),
+    "colocated": ("tiny-colocated", _H100, "update.messages=tensor"),
+    "dense": (_DENSE, "nodes=3", "batch.global=48"),
+    "fp8": (_DENSE, "nodes=2", "parallel={tp=2, pp=2, zero=1}", "precision.compute=fp8"),
+    "fp16": (_DENSE, "precision.compute=fp16"),
+    "tf32": (_DENSE, "precision.compute=tf32", "batch.seq_len=2048"),
+    "pipeline": (_DENSE, "parallel={tp=2, pp=4, zero=1}", "batch.seq_len=2048"),
+    "offload": (_DENSE, "parallel={pp=4, zero=1}", "offload={activations=1.0}", "recompute={mode='none'}",
+                "batch.global=32"),
+    "awkward": (_DENSE, "model.overrides={hidden_size=4104, head_dim=120, vocab_size=50257}"),
+    "experts": (_MOE,),
+    "experts in 8 bits": (_MOE, "precision.compute=fp8-block"),
+    "experts over nodes": (_MOE, "parallel={ep=16, pp=1, zero=1}", "batch.seq_len=1024"),
+}  # fmt: skip
+"""Small predictions of both kinds, each a shipped scenario and changes; together they have every kind of op."""
+
 _MOST = 24
 """Cases of one group that are kept: more of them say the same."""
 
@@ -91,7 +124,7 @@ class Reach:
     """Fits of the imagined machine in a folder, and what scenarios take by them."""
 
     folder: Path
-    scenarios: Mapping[str, tuple[str, ...]]
+    scenarios: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SCENARIOS)
     _before: dict[str, float] = field(default_factory=dict)
 
     @cached_property
