@@ -89,7 +89,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
     limits = find_limits(hardware)
     models = {str(kind): _variants(str(kind), rows, limits, flags.prefer) for kind, rows in table.groupby("cost_class")}
-    content = {
+    content: dict[str, Any] = {
         "schema": SCHEMA,
         "name": flags.name or out.stem,
         "base": flags.base,
