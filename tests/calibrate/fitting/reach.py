@@ -30,8 +30,9 @@ _WIRE = 3e10  # bytes/s that the suite expects of a wire
 _H100 = 'cluster="dgx-h100"'
 _SERVED = ("glm-4.5-air-8xh800", _H100, "model={preset='llama3-8b'}")
 _TRAINERS = ("tiny-stage-heads", _H100)
-_DENSE = "train-llama3-8b-8xh100"
-_MOE = "train-qwen3-30b-a3b-16xh100"
+_FEW = "model.overrides.num_hidden_layers=8"
+_DENSE = ("train-llama3-8b-8xh100", _FEW)
+_MOE = ("train-qwen3-30b-a3b-16xh100", _FEW)
 SCENARIOS = {
     "served": (*_SERVED, "update.pipeline=three_stage"),
     "served by two": (
@@ -46,17 +47,17 @@ SCENARIOS = {
     "chain": (*_TRAINERS, "update.method=chain"),
     "replicas": (*_TRAINERS, "update.method=replica_writes"),
     "colocated": ("tiny-colocated", _H100, "update.messages=tensor"),
-    "dense": (_DENSE, "nodes=3", "batch.global=48"),
-    "fp8": (_DENSE, "nodes=2", "parallel={tp=2, pp=2, zero=1}", "precision.compute=fp8"),
-    "fp16": (_DENSE, "precision.compute=fp16"),
-    "tf32": (_DENSE, "precision.compute=tf32", "batch.seq_len=2048"),
-    "pipeline": (_DENSE, "parallel={tp=2, pp=4, zero=1}", "batch.seq_len=2048"),
-    "offload": (_DENSE, "parallel={pp=4, zero=1}", "offload={activations=1.0}", "recompute={mode='none'}",
+    "dense": (*_DENSE, "nodes=3", "batch.global=48"),
+    "fp8": (*_DENSE, "nodes=2", "parallel={tp=2, pp=2, zero=1}", "precision.compute=fp8"),
+    "fp16": (*_DENSE, "precision.compute=fp16"),
+    "tf32": (*_DENSE, "precision.compute=tf32", "batch.seq_len=2048"),
+    "pipeline": (*_DENSE, "parallel={tp=2, pp=4, zero=1}", "batch.seq_len=2048"),
+    "offload": (_DENSE[0], "parallel={pp=4, zero=1}", "offload={activations=1.0}", "recompute={mode='none'}",
                 "batch.global=32"),
-    "awkward": (_DENSE, "model.overrides={hidden_size=4104, head_dim=120, vocab_size=50257}"),
-    "experts": (_MOE,),
-    "experts in 8 bits": (_MOE, "precision.compute=fp8-block"),
-    "experts over nodes": (_MOE, "parallel={ep=16, pp=1, zero=1}", "batch.seq_len=1024"),
+    "awkward": (*_DENSE, "model.overrides={num_hidden_layers=8, hidden_size=4104, head_dim=120, vocab_size=50257}"),
+    "experts": _MOE,
+    "experts in 8 bits": (*_MOE, "precision.compute=fp8-block"),
+    "experts over nodes": (*_MOE, "parallel={ep=16, pp=1, zero=1}", "batch.seq_len=1024"),
 }  # fmt: skip
 """Small predictions of both kinds, each a shipped scenario and changes; together they have every kind of op."""
 
