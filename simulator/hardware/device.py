@@ -24,7 +24,8 @@ class Device(Section):
     """One GPU model; aliases of fields are the keys of its file.
 
     `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device. `like` is
-    the device with the same chip, or the one that this one was changed from, whose profile serves both. `power_w` is
+    the device with the same chip, or the one that this one was changed from, whose profile serves both. It lends its
+    profile only, never its price or power. `power_w` is
     what its board draws at most, `price_usd_per_hour` what it costs with its share of a server; None: not known.
     """
 
@@ -41,9 +42,13 @@ class Device(Section):
     like: str | None = None
 
     @property
-    def measured_as(self) -> str:
-        """The device in whose name profiles are made."""
-        return self.like or self.name
+    def lineage(self) -> tuple[str, ...]:
+        """Its name, that of the device that it is `like`, and so on: a profile of any of them serves it."""
+        names, like = [self.name], self.like
+        while like is not None and like not in names:
+            names.append(like)
+            like = device(like).like
+        return tuple(names)
 
 
 def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") -> Device:
@@ -96,7 +101,7 @@ def _over_base(changes: dict[str, Any], where: str, key: str) -> dict[str, Any]:
         raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
     entry, table = files.find("devices", base, where, f"{prefix}base")
     known = files.plain(table)
-    named = {"name": f"{entry}, changed", "like": known.get("like", known["name"])}
+    named = {"name": f"{entry}, changed", "like": known["name"]}
     peaks = changes.get("peak_flop_per_s", {})
     if isinstance(peaks, Mapping):
         changes["peak_flop_per_s"] = {**known["peak_flop_per_s"], **peaks}

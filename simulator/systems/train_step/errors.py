@@ -238,8 +238,9 @@ def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
 def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
     """Terms for devices that are known by data sheet only and use another device's profile (`like`)."""
     for device in resolved.devices:
-        far = _doublings(device, resolved.profile.device_profile(device.name).limits, _type_of_gemms(resolved))
-        if device.like is not None and far:
+        profile = resolved.profile.device_profile(device.name)
+        far = _doublings(device, profile.limits, _type_of_gemms(resolved))
+        if device.like is not None and device.name not in profile.devices and far:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):
                 yield Term(PHASES.index(phase), device.name, name, 1.0, spread)
