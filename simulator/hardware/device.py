@@ -37,7 +37,7 @@ class Device(Section):
     sms: Annotated[int, count(1)]
     l2_bytes: Annotated[float, quantity("bytes")] = Field(alias="l2")
     copy_engines: Annotated[int, count(1)]
-    power_w: Annotated[float, quantity("watts")] = Field(alias="power")
+    power_w: Annotated[float, quantity("watts")] | None = Field(None, alias="power")
     price_usd_per_hour: Annotated[float, number(0, 1e6)] | None = None
     like: str | None = None
 
@@ -55,7 +55,8 @@ def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") 
     """The device of this name or alias; case, spaces, dashes and underscores do not matter.
 
     `name` may also be a TOML file of the same form as those of the catalogue, or a table `{ base = "h200", ... }` that
-    changes some of its keys.
+    changes some of its keys. A change of what the GPU does makes another GPU, whose price and power are not known
+    unless the table states them.
 
     Raises:
         UserError: no such device, or a value that is not allowed.
@@ -87,6 +88,12 @@ def device_names() -> list[str]:
     return list(files.names("devices"))
 
 
+_OF_ONE_GPU = {"price_usd_per_hour", "power"}
+"""What a GPU does not hand on to another one."""
+_LABELS = {"name", "aliases", "like"} | _OF_ONE_GPU
+"""Keys that may change on the same GPU."""
+
+
 @cache
 def _shipped(entry: str) -> Device:
     return _build(files.plain(files.table("devices", entry)), f"{entry}.toml", "")
@@ -105,6 +112,8 @@ def _over_base(changes: dict[str, Any], where: str, key: str) -> dict[str, Any]:
     peaks = changes.get("peak_flop_per_s", {})
     if isinstance(peaks, Mapping):
         changes["peak_flop_per_s"] = {**known["peak_flop_per_s"], **peaks}
+    if any(changes[key] != known.get(key) for key in changes.keys() - _LABELS):
+        known = {key: value for key, value in known.items() if key not in _OF_ONE_GPU}
     return {**known, **named, **changes}
 
 
