@@ -43,7 +43,10 @@ def test_products_of_every_type_have_gradients(dtype):
     assert seconds == pytest.approx([seconds[0], seconds[0], 1.05 * seconds[0]])
 
 
-VARIANTS = {"A100 PCIe 80GB": "a100-pcie", "A100 SXM 40GB": "a100-40-hgx", "H100 PCIe": "h100-pcie"}
+VARIANTS = {
+    "A100 PCIe 80GB": "a100-pcie", "A100 PCIe 40GB": "a100-pcie-40", "A100 SXM 40GB": "a100-40-hgx",
+    "H100 PCIe": "h100-pcie", "H100 NVL": "h100-nvl",
+}  # fmt: skip
 """Devices that are `like` another one, each with a cluster."""
 
 
