@@ -178,7 +178,8 @@ def _device_entries(sheet: DataSheet, like: str, table: files.Table) -> Entries:
 
 def _node_entries(sheet: DataSheet, server: str) -> Entries:
     """The keys of its server: the host's are those of a catalogue node, NVLink and NICs are stated, or it has none."""
-    table = files.table("nodes", files.table("clusters", server)["node"]) | files.table("clusters", server)
+    over = files.table("clusters", server)
+    table = {**files.table("nodes", over["node"]), **over}
     of, stated = f"cluster {server}", sheet.stated
     taken = ("gpus_per_node", *_HOST, *(_BOARD if sheet.server else ()))
     node = {key: _taken(table, key, of) for key in taken if key in table}
