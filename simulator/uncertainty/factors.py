@@ -41,7 +41,8 @@ class Fit:
     parameter) to its rows. `apart` is, by parameter, the typical distance between a stack or device and its base.
     `heard` are the stacks, profiles and devices with rows in the ledger. `scale` multiplies the fitted deviations.
     `routing` is the error of experts and their exchanges because tokens choose experts unevenly. `floor` is the
-    distance of a configuration from its stack's factors, and `run_to_run` the spread of repeated runs.
+    distance of a configuration from its stack's factors, and `run_to_run` the spread of repeated runs. `data_sheet` is
+    the error that all steps on a device of a data sheet have in common (`runcast calibrate data-sheets`).
     """
 
     covariance: Floats
@@ -52,6 +53,7 @@ class Fit:
     routing: float = 0.0
     floor: float = 0.0
     run_to_run: float = 0.0
+    data_sheet: float = 0.0
     about: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -59,10 +61,13 @@ class Fit:
 @cache
 def shipped_fit() -> Fit:
     """The fit that ships with runcast; an empty one if there is no file."""
-    file = files("runcast.data") / "validation" / "training_errors.json"
+    folder = files("runcast.data") / "validation"
+    file, sheets = folder / "training_errors.json", folder / "data_sheet_errors.json"
     if not file.is_file():
         return Fit(np.zeros((0, 0)), {}, {}, frozenset())
     found = read_json(file)
+    if sheets.is_file():
+        found["widths"] |= read_json(sheets)["widths"]
     index = {(of, name): at for at, (of, name) in enumerate(found["parameters"])}
     root = np.zeros((len(index), len(index)))  # Cholesky factor: rounding keeps eigenvalues >= 0
     root[np.tril_indices(len(index))] = found["root"]

@@ -84,7 +84,7 @@ def _phase_covariance(terms: tuple[Term, ...], fit: Fit) -> Floats:
 
 def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
     """The terms of `data_sheets` for devices without rows in the ledger."""
-    return [term for term in data_sheets(resolved) if term.of not in fit.heard]
+    return [term for term in data_sheets(resolved, fit.data_sheet) if term.of not in fit.heard]
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ def _of_shapes(resolved: ResolvedTrain) -> Floats:
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:
     """A mask of ops whose spread no fit includes: a device without rows, a phase without a factor, another network."""
-    if resolved.profile_name not in fit.heard or _strange(resolved, fit):
+    if resolved.profile_name not in fit.heard:
         return np.ones(len(phase), bool)
     without = np.array([name not in (*FACTORS, "coarse") for name in PHASES])
     return without[phase] | (_between_nodes(resolved) if resolved.networks.differing else False)
@@ -235,8 +235,11 @@ def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
         yield from (Term(PHASES.index(phase), "all", DOUBLING, 1.0, error) for phase in FACTORS)
 
 
-def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
-    """Terms for devices that are known by data sheet only and use another device's profile (`like`)."""
+def data_sheets(resolved: ResolvedTrain, common: float = 0.0) -> Iterator[Term]:
+    """Terms for devices that are known by data sheet only and use another device's profile (`like`).
+
+    `common` is the standard deviation of one error of the whole step.
+    """
     for device in resolved.devices:
         profile = resolved.profile.device_profile(device.name)
         far = _doublings(device, profile.limits, _type_of_gemms(resolved))
@@ -244,6 +247,7 @@ def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):
                 yield Term(PHASES.index(phase), device.name, name, 1.0, spread)
+            yield from (Term(PHASES.index(phase), device.name, "data sheet", 1.0, common) for phase in FACTORS)
 
 
 def _doublings(device: Device, served: Limits | None, dtype: str) -> float:
