@@ -126,11 +126,11 @@ class Actor(Generic[ContentT]):
     def resident(self) -> dict[int, torch.Tensor]:
         """The inference engine's own copy of its share of every tensor, still without content."""
         sizes = self.content.sizes_on(self.rank).tolist()
-        return {i: torch.zeros(size, dtype=torch.uint8, device=self.backend.device) for i, size in enumerate(sizes)}
+        return {i: self.backend.memory(size) for i, size in enumerate(sizes)}
 
     def device_memory(self, buffer: int, size_bytes: int) -> torch.Tensor:
         """Memory for a buffer, without content."""
-        return torch.empty(size_bytes, dtype=torch.uint8, device=self.backend.device)
+        return self.backend.memory(size_bytes)
 
     def do_init_group(self, op: int) -> None:
         """Make the process groups of the device lanes, and connect them."""

@@ -17,6 +17,10 @@ class Backend:
         """Zeroed host memory from which the device copies fast."""
         return torch.zeros(size_bytes, dtype=torch.uint8)
 
+    def memory(self, size_bytes: int) -> torch.Tensor:
+        """Zeroed memory of the device, mapped now and not when it is first used, as a GPU's is."""
+        return torch.empty(size_bytes, dtype=torch.uint8, device=self.device).zero_()
+
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Issue a copy on the calling thread's stream."""
         target.copy_(source)

@@ -1,5 +1,5 @@
 """Parameters from records that are no samples of a class: what ops keep of their speed beside others, settled clocks,
-what awkward shapes cost.
+what awkward shapes cost, how fast a loader's copies move bytes.
 
 **Interference.** A record of the group `interference` times a victim beside a noise, `params` naming both, and tells in
 `more` what victim and noise take alone. `interference.<victim>.<noise>` is the victim's speed beside the noise over its
@@ -16,6 +16,9 @@ second, by medians.
 `attention.head_multiple` is 32 where fused attention takes as long as with the padded head, and 8 where it is as much
 faster as that has fewer vectors of 8.
 
+**Reloads.** `reload.hbm_fraction` is what the copies of the largest tensors out of a bucket, one call each, move in
+device memory (read and written), over its peak bandwidth.
+
 Values are medians over cases. Spreads join the scatter over cases and that of the repeats in one, in squares.
 """
 
@@ -29,6 +32,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ...simulator.costs import HEAD_MULTIPLE, alignment_penalty
+from ...simulator.hardware import Limits
 from ...simulator.profile import Z90
 from .owners import Entry, entry
 
@@ -73,8 +77,8 @@ Pair = tuple[str, str]
 """A victim and the noise beside it."""
 
 
-def entries_of(records: Iterable[Record]) -> Entries:
-    """Entries of a profile's `parameters`, by name, from records of one device with their `source`.
+def entries_of(records: Iterable[Record], limits: Limits) -> Entries:
+    """Entries of a profile's `parameters`, by name, from records of one device with their `source`, and its limits.
 
     Records that lack what is needed, or hold impossible numbers, tell nothing.
     """
@@ -82,7 +86,7 @@ def entries_of(records: Iterable[Record]) -> Entries:
     interference = [record for record in known if record["group"] == "interference"]
     shapes = [record for record in known if record["group"] == "shapes"]
     entries = {**_interference(interference), **_sustained(known), **_misaligned(shapes), **_heads(shapes)}
-    return dict(sorted(entries.items()))
+    return dict(sorted({**entries, **_reloads(known, limits)}.items()))
 
 
 def _usable(record: Record) -> bool:
@@ -246,6 +250,23 @@ def _heads(records: Iterable[Record]) -> Entries:
     }
     multiple = min(apart, key=lambda value: statistics.median(apart[value]))
     return {HEAD_MULTIPLE: _entry(multiple, values, seen, "time of fused attention over that with padded heads")}
+
+
+def _reloads(records: Iterable[Record], limits: Limits) -> Entries:
+    """What copies of the largest tensors out of a bucket move in device memory, over its peak bandwidth."""
+    seen: dict[int, list[Reading]] = {}
+    for record in records:
+        sizes = _sizes(record, "tensors", "bytes")
+        if sizes and (record["group"], record["case"]) == ("reload", "copy_per_tensor"):
+            moved = 2.0 * math.prod(sizes)
+            share = moved / _seconds(record) / limits.memory_bytes_per_s
+            seen.setdefault(sizes[1], []).append(Reading.take(record, share))
+    if not seen:
+        return {}
+    readings = seen[max(seen)]
+    value = min(statistics.median(one.value for one in readings), 1.0)
+    how = "traffic of copies of the largest tensors out of a bucket"
+    return {"reload.hbm_fraction": _entry(value, [one.value for one in readings], readings, how)}
 
 
 def _sizes(record: Record, *names: str) -> list[int]:

@@ -6,9 +6,9 @@ It has one model per cost class and library, the parameters that follow from the
 import datetime
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import hypot, isclose
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,8 @@ from ...simulator.hardware import Limits, cluster, cluster_names
 from ...simulator.hardware import device as find_device
 from ...simulator.hardware import limits as find_limits
 from ...simulator.profile import (
-    PARAMETERS,
-    READ_OFF,
     SCHEMA,
     Entry,
-    Model,
     Profile,
     load_profile,
     read_profile,
@@ -38,7 +35,7 @@ from ...simulator.profile.forms import FEATURES, cost_class
 from .errors import WEAK
 from .fit import fit_model
 from .observed import entries_of
-from .owners import entry
+from .read_off import experts_rate, read_off
 
 _ODD = 20.0
 """Ratio of samples to the base beyond which a unit is wrong rather than a machine slow."""
@@ -92,8 +89,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
     limits = find_limits(hardware)
     models = {str(kind): _variants(str(kind), rows, limits, flags.prefer) for kind, rows in table.groupby("cost_class")}
-    host_link = min((hardware.links[link] for link in hardware.h2d_route(0)), key=lambda link: link.bytes_per_s).kind
-    content = {
+    content: dict[str, Any] = {
         "schema": SCHEMA,
         "name": flags.name or out.stem,
         "base": flags.base,
@@ -108,10 +104,11 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         ],
         "environment": dict(samples.environment),
         "limits": write_limits(limits, machine),
-        "parameters": {**_parameters(models, limits, host_link), **entries_of(others), **stated},
+        "parameters": {**read_off(models, table, limits, hardware), **entries_of(others, limits), **stated},
         "models": write_models(models),
     }
-    read_profile(content, str(out))  # what cannot be read back is not written
+    mine = base.join(read_profile(content, str(out)))  # what cannot be read back is not written
+    content["parameters"] = {**experts_rate(table, mine, limits), **content["parameters"]}
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
     return _errors(content), samples, [*_odd(base, samples, device), *_doubtful(content)]
 
@@ -233,57 +230,3 @@ def _source(rows: pd.DataFrame) -> str:
     """The sources of samples: file names without folders and lines, or the words of a table of single figures."""
     words = rows["source"].str.replace(r"^(?:.*/)?([^/ ]+):\d+$", r"\1", regex=True)
     return ", ".join(f"{text} ({count} rows)" for text, count in words.value_counts().items())
-
-
-Models = Mapping[str, Mapping[str, Entry]]
-
-
-def _parameters(models: Models, limits: Limits, host_link: str) -> dict[str, Any]:
-    """Entries for those models that there are and values that may be; `host_link` bounds copies from the host."""
-    entries = {}
-    for template, (value_of, how, across) in _PARAMETERS.items():
-        name = template.format(host_link=host_link)
-        kind = READ_OFF[name]
-        model = next(iter(models.get(kind, {}).values()), None)
-        value = value_of(model, limits) if isinstance(model, Model) else None
-        if isinstance(model, Model) and value is not None and value >= PARAMETERS[name][0]:
-            entries[name] = _entry(min(value, 1.0), model, f"{how} of {kind}", across)
-    return entries
-
-
-def _entry(value: float, model: Model, how: str, across: float) -> dict[str, Any]:
-    """`across` is the spread that reading one class off another adds, in squares."""
-    error = model.held_out
-    scored = f"held out {error.median:.1%} / {error.p90:.1%}" if error.rows else "too few rows to leave any out"
-    more = f"; {across:g} more for another op" if across else ""
-    spread = hypot(model.bands[-1].spread, across)
-    source = f"{how}; {model.library}, {model.source}; {scored}{more}"
-    return entry(value, spread, "fitted" if error.rows else "measured", source)
-
-
-def _coefficient(name: str) -> Callable[[Model, Limits], float | None]:
-    return lambda model, _limits: model.coefficients[name]
-
-
-def _nic_fraction(model: Model, _limits: Limits) -> float | None:
-    """The rate over more than two nodes, where samples tell it: two are not the general case."""
-    return model.coefficients["e"] if model.range["nodes"][1] > 2 else None
-
-
-def _ring_fraction(model: Model, limits: Limits) -> float | None:
-    """What the largest measured all-gather on the most GPUs reaches of the link, by bus bandwidth."""
-    if not model.curves:
-        return None
-    gpus = max(model.curves)
-    size, seconds = model.curves[gpus].bytes[-1], model.curves[gpus].seconds[-1]
-    return float(size * (gpus - 1) / gpus / seconds / limits.link_bytes_per_s)
-
-
-_PARAMETERS: dict[str, tuple[Callable[[Model, Limits], float | None], str, float]] = {
-    "link_fraction.{host_link}": (_coefficient("e"), "rate of long copies", 0.0),
-    "copy.hbm_fraction": (_coefficient("e"), "traffic of long copies, which read and write", 0.0),
-    "link_fraction.nvlink": (_ring_fraction, "bus bandwidth at the largest size", 0.05),
-    "link_fraction.nic": (_nic_fraction, "bus bandwidth from three nodes", 0.1),
-    "broadcast.latency_s": (_coefficient("a_s"), "constant term", 0.3),
-}
-"""By parameter: how it is read off the model of `READ_OFF`, how that is told, and what serving another op adds."""

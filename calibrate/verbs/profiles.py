@@ -220,6 +220,18 @@ def memory(
     _write_widths(fit_memory_errors(rows or steps.shipped_table(), tell=typer.echo), out)
 
 
+@calibrate.command("data-sheets")
+def data_sheets(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
+    rows: Annotated[Path | None, typer.Option(help="Table of training steps; default: the shipped ledger.")] = None,
+) -> None:
+    """Estimate what is missed on a GPU that only a data sheet describes, from GPUs of a ledger, each left out."""
+    from ...simulator.answers.validate import steps
+    from ..fitting.data_sheet_errors import fit_data_sheet_errors
+
+    _write_widths(fit_data_sheet_errors(rows or steps.shipped_table(), tell=typer.echo), out)
+
+
 def _write_widths(found: dict[str, Any], out: Path) -> None:
     """Write what a fit of errors found, and print its widths."""
     import json

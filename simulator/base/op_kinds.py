@@ -18,7 +18,8 @@ class OpKind:
     """One kind of op.
 
     `form` says how it is priced. Of a training step: `phase` is what it is part of ("": its lane says), `family` whose
-    interference it takes and makes, `model` what of a profile prices it, `input_gradient` and `weight_gradient` the
+    interference it takes and makes, `model` what of a profile prices it, `own` what does so where it was measured (its
+    name, if not given), `input_gradient` and `weight_gradient` the
     kinds that give those, with bytes per byte of the forward for memory-bound kernels, `besides` a parameter of host
     work beside it. Of a weight update: `step` is the phase of its report, `work` the parameters of host work that add
     up, each times that entry of the op's shape or once (None), `traffic` the bytes that a pass moves per byte of the
@@ -31,6 +32,7 @@ class OpKind:
     phase: str = ""
     family: str = ""
     model: str = ""
+    own: str = ""
     input_gradient: str = ""
     input_traffic: float = 1.0
     weight_gradient: str = ""
@@ -45,7 +47,7 @@ class OpKind:
 
 def _kernel(
     name: str, form: str = MEMORY, phase: str = "", model: str | None = None, back: str = "", traffic: float = 1.0,
-    weights: str = "", besides: str = "",
+    weights: str = "", besides: str = "", own: str = "",
 ) -> OpKind:  # fmt: skip
     """A kernel; `back` gives the gradient of its input, and moves so many bytes per byte of the forward."""
     own_phase, family = {
@@ -53,7 +55,7 @@ def _kernel(
         EXPERTS: ("experts", "gemm"),
     }[form]  # fmt: skip
     return OpKind(
-        name, form, phase or own_phase, family, name if model is None else model, input_gradient=back,
+        name, form, phase or own_phase, family, name if model is None else model, own, input_gradient=back,
         input_traffic=traffic, weight_gradient=weights, besides=besides,
     )  # fmt: skip
 
@@ -68,8 +70,8 @@ def _host_work(name: str, step: str, *, once: str = "", each: str = "", minor: b
     return OpKind(name, HOST_WORK, step=step, work=work, minor=minor)
 
 
-def _pass(name: str, step: str, traffic: float, *, per_tensor: bool) -> OpKind:
-    return OpKind(name, PASS, step=step, traffic=traffic, per_tensor=per_tensor)
+def _pass(name: str, step: str, traffic: float, *, per_tensor: bool, own: str = "") -> OpKind:
+    return OpKind(name, PASS, step=step, traffic=traffic, per_tensor=per_tensor, own=own)
 
 
 _KINDS = (
@@ -91,7 +93,7 @@ _KINDS = (
     _kernel("residual_add", back="residual_add"),  # gradients of two branches meet
     _kernel("rope", model="copy", back="rope"),
     _kernel("permute", back="permute"),
-    _kernel("combine", model="permute", back="permute"),
+    _kernel("combine", model="permute", own="unpermute", back="permute"),
     _kernel("route", model="residual_add", back="route"),
     _kernel("gate", model="residual_add", back="gate", traffic=1.5),
     _kernel("scan", model="residual_add", back="scan", traffic=2.0),
@@ -148,10 +150,10 @@ _KINDS = (
     _of_update("forward", "write", colour="#D55E00"),
     _of_update("exchange", "write", "pairs", colour="#D55E00"),
     _of_update("stage_in", "export"),
-    _pass("quantize", "export", 1.5, per_tensor=True),
+    _pass("quantize", "export", 1.5, per_tensor=True, own="quantize_tiles"),
     _pass("encode", "export", 3.0, per_tensor=True),
     _pass("apply", "reload", 2.0, per_tensor=True),
-    _pass("flatten", "export", 2.0, per_tensor=False),
+    _pass("flatten", "export", 2.0, per_tensor=False, own="copy"),
     _of_update("fs_write", "write"),
     _of_update("fs_read", "write"),
     # Exchanges between ranks, as nccl-tests names them; an update asks of broadcasts last what crosses their links

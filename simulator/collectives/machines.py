@@ -72,9 +72,16 @@ class Machines:
 
     @cached_property
     def one_sided(self) -> Floats:
-        """The rate that RDMA sustains on every link in bytes/s: a separate fraction on NICs, elsewhere `capacity`."""
+        """The rate of one-sided reads and writes on every link in bytes/s: fractions of their own on NICs and NVLink.
+
+        Elsewhere it is `capacity`, on NVLink too where no profile has measured a GPU's copy to another.
+        """
         nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
-        return np.where(nics > 0, nics * self.cluster.capacity, self.capacity)
+        others, peer = self.capacity, self.profile.parameters.get("copy.p2p_fraction")
+        if peer is not None:
+            nvlink = self.cluster.links.columns["kind"] == "nvlink"
+            others = np.where(nvlink, peer.value * self.cluster.capacity, others)
+        return np.where(nics > 0, nics * self.cluster.capacity, others)
 
     @cached_property
     def link_names(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from .costs import Costs, kind_costs
 from .forms import cost
-from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, alignment_penalty
+from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Kernels, alignment_penalty
 from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store
 
@@ -17,6 +17,7 @@ __all__ = [
     "UNALIGNED",
     "WAITS",
     "Costs",
+    "Kernels",
     "Store",
     "alignment_penalty",
     "cost",

@@ -17,6 +17,16 @@ Shape = tuple[int, ...]
 PRODUCT_TYPE = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 """The data type of a GEMM's model, for recipes that scale their operands in other ways."""
 
+_CASTS = {
+    "fp8": ("memory.quantize_by", "memory.cast_fp8"),
+    "fp8-block": ("memory.quantize_tiles",),
+    "mxfp8": ("memory.quantize_tiles",),
+}
+"""The classes of the kernels that cast operands, by recipe; the first that a profile has measured."""
+
+_SUMS = ("memory.fp32_accumulate",)
+"""The class of the kernel that adds weight gradients to sums in fp32."""
+
 _MISALIGNED = ((16, "gemm.align16_factor"), (4, "gemm.align4_factor"), (0, "gemm.align2_factor"))
 """(alignment in bytes, parameter): the extra time of a GEMM whose least aligned rows start at multiples of this."""
 
@@ -63,7 +73,9 @@ class Kernels:
         if of.form == "issue":
             return _times(self._of("host.launch", {"count": 1.0}), float(shape[0]))
         assert of.form == MEMORY, f"{kind} is no kernel"
-        return self._of(f"memory.{of.model}", {"bytes": max(size, 1), "width": shape[0]})
+        own = f"memory.{of.own or kind}"  # a kernel borrows another's model only where nobody measured it
+        cost_class = own if self.profile.is_measured(own) else f"memory.{of.model}"
+        return self._of(cost_class, {"bytes": max(size, 1), "width": shape[0]})
 
     def _of(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(cost_class, features, limits=self.limits)
@@ -167,7 +179,7 @@ class Kernels:
 
     def _accumulated(self, found: Estimate, weights: float) -> Estimate:
         """Add the time to accumulate weight gradients in fp32, which moves more bytes than a 16-bit result."""
-        return replace(found, seconds=found.seconds + (SUM_BYTES - 2) * weights / self._memory_rate)
+        return _plus(found, self._traffic_s((SUM_BYTES - 2) * weights, _SUMS))
 
     def _quantized(self, found: Estimate, elements: float, dtype: str) -> Estimate:
         """Add the time of the cast to 8 or 4 bits; nothing for wider types.
@@ -176,7 +188,16 @@ class Kernels:
         ("Handling transposes", Transformer Engine's guide). Cast weights are kept.
         """
         narrow = element_bytes(dtype)
-        return found if narrow >= 2 else _plus(found, (2 + 2 * narrow) * elements / self._memory_rate)
+        if narrow >= 2:
+            return found
+        return _plus(found, self._traffic_s((2 + 2 * narrow) * elements, _CASTS.get(dtype, ())))
+
+    def _traffic_s(self, size: float, kernels: Sequence[str]) -> float:
+        """Seconds of bytes through device memory, as the first of these kernels that was measured moves them."""
+        measured = next(filter(self.profile.is_measured, kernels), None)
+        if measured is None:
+            return size / self._memory_rate
+        return float(self._of(measured, {"bytes": max(size, 1.0)}).seconds[0])
 
     @property
     def _memory_rate(self) -> float:

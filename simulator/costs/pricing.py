@@ -82,6 +82,10 @@ class Pricing:
         """The device-memory link of every GPU."""
         return [self.cluster.hbm(gpu) for gpu in range(self.cluster.n_gpus)]
 
+    def copy_share(self, kind: str) -> float:
+        """The rate of copies of this direction ("h2d" or "d2h") over what their links sustain for "h2d"."""
+        return self.profile.value_or("copy.d2h_fraction", 1.0) if kind == "d2h" else 1.0
+
     def host_route(self, kind: str, rank: int) -> Route:
         """The links of a copy between a GPU and its nearest host memory; `kind` is "h2d" or "d2h"."""
         return self.cluster.h2d_route(rank) if kind == "h2d" else self.cluster.d2h_route(rank)
@@ -96,12 +100,24 @@ class Pricing:
         """A term of latency: `count` times a parameter in seconds."""
         return Term(count * self.profile.value(name), self.profile[name])
 
-    def memory_term(self, size_bytes: Floats, ranks: Sequence[int] | None = None) -> Term:
-        """A term of traffic in device memory, at the rate of the slowest of these ranks (default: all)."""
-        fraction = self.profile["copy.hbm_fraction"]
-        links = [self.hbm[rank] for rank in (range(len(self.hbm)) if ranks is None else ranks)]
-        slowest = fraction.value * float(min(self.cluster.capacity[links]))
+    def memory_term(self, size_bytes: Floats, of: str = "copy.hbm_fraction") -> Term:
+        """A term of traffic in device memory, at the rate of the slowest rank.
+
+        `of` names the share of the peak bandwidth; where nothing is known of it, that of long copies counts.
+        """
+        fraction = self.profile.parameters.get(of) or self.profile["copy.hbm_fraction"]
+        slowest = fraction.value * float(min(self.cluster.capacity[self.hbm]))
         return Term(size_bytes / slowest, fraction, work=True)
+
+    def pass_term(self, size_bytes: Floats, kernel: str) -> Term:
+        """A term of traffic in device memory as a kernel of this class moves it, where the profile has measured it."""
+        if not self.profile.is_measured(kernel):
+            return self.memory_term(size_bytes)
+        limits = self.machines.machine_of(0).limits
+        found = self.profile.estimate(kernel, {"bytes": np.maximum(size_bytes, 1.0)}, limits=limits)
+        most = int(found.seconds.argmax())
+        basis = Parameter(1.0, float(found.spread.max()), found.labels()[most], kernel)
+        return Term(found.seconds, basis, work=True)
 
     def sustain(self, link: int, **features: object) -> Parameter:
         """The share of its line rate that a link sustains, for ops with these features."""
@@ -217,15 +233,17 @@ class Pricing:
         self.sheet.charge(ops, [*latency, Term(size / rate, parameter, work=True)])
         self.sheet.demand(ops, links, (crossings * rate).astype(np.float64))
 
-    def route_own(self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term]) -> None:
-        """Charge ops that move their bytes along the route of their own rank; its slowest link sets the rate.
+    def route_own(
+        self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term], share: float = 1.0
+    ) -> None:
+        """Charge ops that move their bytes along the route of their own rank; `share` of its slowest link's rate.
 
         `ranks` is ascending, with a route for each. Routes have equal length and cross no link twice.
         """
         which, links = np.searchsorted(ranks, self.program.root[ops]), np.sort(np.array(routes, np.int64), axis=1)
         narrowest = self.capacity[links].argmin(axis=1)
         slowest = links[np.arange(len(ranks)), narrowest]
-        rate, size = self.capacity[slowest], self.bytes(ops)
+        rate, size = share * self.capacity[slowest], self.bytes(ops)
         for parameter, mine in self.group_by_parameter(slowest, which, size, lambda kind: {}):
             seconds = size[mine] / rate[which[mine]]
             self.sheet.charge(ops[mine], [*latency, Term(seconds, parameter, work=True)])

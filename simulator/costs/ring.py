@@ -71,7 +71,7 @@ def pass_round(
     `only` is a mask of the links worth watching, all of them if not given.
     """
     memories = np.array(pricing.hbm)[list(ranks)]
-    bounds = [_through(pricing, memories, bound) for bound in ring.bounds(pricing.capacity)]
+    bounds = [_through(pricing, memories, _in_ring(pricing, bound)) for bound in ring.bounds(pricing.capacity)]
     rate, slowest = np.array([rate for rate, _ in bounds]), np.array([link for _, link in bounds])
     for parameter, mine in pricing.group_by_parameter(slowest, island, size, lambda kind: _features(ring, kind)):
         seconds = size[mine] / rate[island[mine]]
@@ -87,6 +87,14 @@ def pass_round(
     totals = np.bincount(island, size, minlength=ring.islands).astype(np.float64)
     pricing.sheet.carry(ring.link[~watched], ring.link_bytes(totals)[~watched])
     pricing.sheet.carry(memories, np.full(len(memories), 2 * float(size.sum())))
+
+
+def _in_ring(pricing: Pricing, bound: tuple[float, int]) -> tuple[float, int]:
+    """A ring's rate over links of a node other than NVLink, which copies may use better; as far as it was measured."""
+    (rate, link), share = bound, pricing.profile.parameters.get("broadcast.link_fraction")
+    if share is None or pricing.cluster.links[link].kind in ("nic", "nvlink", "leaf", "spine"):
+        return bound
+    return rate * min(share.value * pricing.cluster.capacity[link] / pricing.capacity[link], 1.0), link
 
 
 def _through(pricing: Pricing, memories: Ops, bound: tuple[float, int]) -> tuple[float, int]:

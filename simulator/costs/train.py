@@ -30,10 +30,11 @@ def actions(pricing: Pricing, ops: Ops) -> None:
 
 def copy(pricing: Pricing, op: int, rank: int) -> Price:
     """The price of a copy to or from host memory; the slowest link of its route sets the rate."""
-    route, size = pricing.host_route(pricing.kind_of(op).name, rank), float(pricing.program.bytes[op])
+    kind, size = pricing.kind_of(op).name, float(pricing.program.bytes[op])
+    route = pricing.host_route(kind, rank)
     narrowest = min(route, key=lambda link: pricing.capacity[link])
     start = pricing.machines.machine_of(rank).profile["h2d.latency_s"].value
-    seconds = start + size / float(pricing.capacity[narrowest])
+    seconds = start + size / (pricing.copy_share(kind) * float(pricing.capacity[narrowest]))
     return _resting_on(_sustained(pricing, narrowest, rank), seconds, dict.fromkeys(route, size / seconds))
 
 

@@ -59,7 +59,8 @@ def write(pricing: Pricing, ops: Ops) -> None:
 
 def forward(pricing: Pricing, ops: Ops) -> None:
     """One-sided from device to device, as UCX does it: over NVLink inside a node."""
-    basis = {"nic": pricing.one_sided_nic, "nvlink": pricing.profile["link_fraction.nvlink"]}
+    known = pricing.profile.parameters
+    basis = {"nic": pricing.one_sided_nic, "nvlink": known.get("copy.p2p_fraction") or known["link_fraction.nvlink"]}
     for (source, target), own in pricing.group_by_ranks(ops):
         route = peer_route(pricing.cluster, source, target)
         pricing.route(own, [route], [pricing.latency_of("rdma.latency_s")], pricing.machines.one_sided, basis)
@@ -87,9 +88,9 @@ def stage_in(pricing: Pricing, ops: Ops) -> None:
 
 
 def elementwise(pricing: Pricing, ops: Ops) -> None:
-    """An elementwise pass through device memory."""
+    """An elementwise pass through device memory, at the rate of its own kernel where that was measured."""
     kind = pricing.kind(ops)
-    moved = pricing.memory_term(kind.traffic * pricing.bytes(ops))
+    moved = pricing.pass_term(kind.traffic * pricing.bytes(ops), f"memory.{kind.own or kind.name}")
     launches = [pricing.host("elementwise.tensor_s", pricing.shape(ops, 0))] if kind.per_tensor else []
     pricing.sheet.charge(ops, [*launches, moved])
 

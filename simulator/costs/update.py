@@ -59,16 +59,18 @@ def agree(pricing: Pricing, ops: Ops) -> None:
 def host_copy(pricing: Pricing, ops: Ops) -> None:
     """The owner's route from its nearest host memory, or to there; its slowest link gives the rate.
 
-    Both directions take the profile's numbers for host-to-device copies, on their own route.
+    Both directions take the profile's numbers for host-to-device copies, on their own route; copies to the host a
+    share of their rate, where the profile has measured it.
     """
+    kind = pricing.kind(ops).name
     ranks = np.unique(pricing.program.root[ops])
-    routes = [(*pricing.host_route(pricing.kind(ops).name, rank), pricing.hbm[rank]) for rank in ranks.tolist()]
+    routes = [(*pricing.host_route(kind, rank), pricing.hbm[rank]) for rank in ranks.tolist()]
     lengths = np.array([len(route) for route in routes])
     for length in np.unique(lengths):
         mine = ranks[lengths == length]
         own = ops[np.isin(pricing.program.root[ops], mine)]
         alike = [route for route in routes if len(route) == length]
-        pricing.route_own(own, mine, alike, [pricing.latency_of("h2d.latency_s")])
+        pricing.route_own(own, mine, alike, [pricing.latency_of("h2d.latency_s")], pricing.copy_share(kind))
 
 
 def read(pricing: Pricing, ops: Ops) -> None:
@@ -99,6 +101,6 @@ def reload(pricing: Pricing, ops: Ops) -> None:
     """
     kept, hbm = pricing.shape(ops, 1), pricing.hbm
     host = [pricing.host("reload.s"), pricing.host("reload.tensor_s", pricing.shape(ops, 0))]
-    pricing.sheet.charge(ops, [*host, pricing.memory_term(2 * kept)])
+    pricing.sheet.charge(ops, [*host, pricing.memory_term(2 * kept, "reload.hbm_fraction")])
     total = float((2 * kept * pricing.ranks_at(ops)).sum())
     pricing.sheet.carry(np.array(hbm), np.full(len(hbm), total / len(hbm)))

@@ -7,6 +7,7 @@ changed.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from ..base.errors import UserError, fault
@@ -142,8 +143,15 @@ def _table(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
         raise UserError(fault(where, "cluster", spec, "expected a cluster's name, a .toml file or a table"))
     if spec.endswith(".toml"):
         path = path_beside(spec, where)
-        return read_toml(path), str(path), ""
+        return _read_beside(path, "device", "node"), str(path), ""
     return {"base": files.find("clusters", spec, where, "cluster")[0]}, where, "cluster."
+
+
+def _read_beside(path: Path, *keys: str) -> dict[str, Any]:
+    """A file in which these keys may name files beside it: their paths are made those from here."""
+    table = read_toml(path)
+    named = {key: table[key] for key in keys if str(table.get(key)).endswith(".toml")}
+    return table | {key: str(path_beside(name, str(path))) for key, name in named.items()}
 
 
 def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, Any]:
@@ -160,14 +168,23 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
         keys = {key: value for key, value in known.items() if key != "aliases"} | keys
     if not isinstance(node := keys.get("node"), str):
         raise UserError(fault(where, f"{prefix}node", node, "give `base` (a cluster) or `node` (a node type)"))
-    entry, below = files.find("nodes", node, where, f"{prefix}node")
+    entry, below = _node_table(node, where, f"{prefix}node")
     return files.plain(below) | keys | {"node": entry}
+
+
+def _node_table(node: str, where: str, key: str) -> tuple[str, Mapping[str, Any]]:
+    """A node type of the catalogue, or of a TOML file of the same form, with its name or path."""
+    if not node.endswith(".toml"):
+        return files.find("nodes", node, where, key)
+    path = path_beside(node, where)
+    return str(path), _read_beside(path, "device")
 
 
 def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Part:
     """Nodes of one kind, from a description that is checked with everything that it rests on."""
     keys = validate(_ClusterKeys, _over_bases(table, where, prefix), where, prefix)
     needs = (
+        ("nics", keys.nics > 0 and not keys.nic, "nic, the rate of one"),
         ("nvlink", keys.nvlink != "none" and not keys.nvlink_bytes_per_s, "nvlink_bytes_per_s above zero"),
         ("nvlink", keys.nvlink == "wires" and not keys.nvlink_wires, "nvlink_wires, a list of [gpu, gpu, links]"),
         ("sockets", keys.sockets > 1 and not keys.socket_bytes_per_s, "socket_bytes_per_s above zero"),
@@ -176,6 +193,7 @@ def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Par
         if lacks:
             raise UserError(fault(where, f"{prefix}{key}", getattr(keys, key), f"needs {what}"))
     own = {name: getattr(keys, name) for name in NodeShape.model_fields}
-    shape = NodeShape.model_construct(**{**own, "device": device(keys.device, where, f"{prefix}device")})
+    own |= {"node": Path(keys.node).name, "device": device(keys.device, where, f"{prefix}device")}
+    shape = NodeShape.model_construct(**own)
     fabric = Fabric(keys.fabric, keys.oversubscription, keys.leaf_radix, shape.switch_s, keys.network)
     return _Part(shape, fabric, nodes)

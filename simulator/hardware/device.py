@@ -24,7 +24,8 @@ class Device(Section):
     """One GPU model; aliases of fields are the keys of its file.
 
     `peak_flop_per_s` is dense (no sparsity) FLOP/s by dtype; a missing dtype has no fast path on this device. `like` is
-    the device with the same chip, or the one that this one was changed from, whose profile serves both. `power_w` is
+    the device with the same chip, or the one that this one was changed from, whose profile serves both. It lends its
+    profile only, never its price or power. `power_w` is
     what its board draws at most, `price_usd_per_hour` what it costs with its share of a server; None: not known.
     """
 
@@ -36,21 +37,26 @@ class Device(Section):
     sms: Annotated[int, count(1)]
     l2_bytes: Annotated[float, quantity("bytes")] = Field(alias="l2")
     copy_engines: Annotated[int, count(1)]
-    power_w: Annotated[float, quantity("watts")] = Field(alias="power")
+    power_w: Annotated[float, quantity("watts")] | None = Field(None, alias="power")
     price_usd_per_hour: Annotated[float, number(0, 1e6)] | None = None
     like: str | None = None
 
     @property
-    def measured_as(self) -> str:
-        """The device in whose name profiles are made."""
-        return self.like or self.name
+    def lineage(self) -> tuple[str, ...]:
+        """Its name, that of the device that it is `like`, and so on: a profile of any of them serves it."""
+        names, like = [self.name], self.like
+        while like is not None and like not in names:
+            names.append(like)
+            like = device(like).like
+        return tuple(names)
 
 
 def device(name: str | Mapping[str, Any], where: str = "device", key: str = "") -> Device:
     """The device of this name or alias; case, spaces, dashes and underscores do not matter.
 
     `name` may also be a TOML file of the same form as those of the catalogue, or a table `{ base = "h200", ... }` that
-    changes some of its keys.
+    changes some of its keys. A change of what the GPU does makes another GPU, whose price and power are not known
+    unless the table states them.
 
     Raises:
         UserError: no such device, or a value that is not allowed.
@@ -82,6 +88,12 @@ def device_names() -> list[str]:
     return list(files.names("devices"))
 
 
+_OF_ONE_GPU = {"price_usd_per_hour", "power"}
+"""What a GPU does not hand on to another one."""
+_LABELS = {"name", "aliases", "like"} | _OF_ONE_GPU
+"""Keys that may change on the same GPU."""
+
+
 @cache
 def _shipped(entry: str) -> Device:
     return _build(files.plain(files.table("devices", entry)), f"{entry}.toml", "")
@@ -96,10 +108,12 @@ def _over_base(changes: dict[str, Any], where: str, key: str) -> dict[str, Any]:
         raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
     entry, table = files.find("devices", base, where, f"{prefix}base")
     known = files.plain(table)
-    named = {"name": f"{entry}, changed", "like": known.get("like", known["name"])}
+    named = {"name": f"{entry}, changed", "like": known["name"]}
     peaks = changes.get("peak_flop_per_s", {})
     if isinstance(peaks, Mapping):
         changes["peak_flop_per_s"] = {**known["peak_flop_per_s"], **peaks}
+    if any(changes[key] != known.get(key) for key in changes.keys() - _LABELS):
+        known = {key: value for key, value in known.items() if key not in _OF_ONE_GPU}
     return {**known, **named, **changes}
 
 

@@ -62,7 +62,7 @@ class NodeShape(Section):
     host_memory_bytes_per_s: Rate
     socket_bytes_per_s: _RateOrNone = 0.0
     nics: Annotated[int, count(0, 1024)]
-    nic: Rate
+    nic: Rate = 0.0
     nic_attach: Literal["switch", "socket"]
     network: Annotated[str, one_of(files.networks)]
 

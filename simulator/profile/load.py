@@ -142,12 +142,10 @@ def check_complete(profile: Profile, where: str) -> None:
         raise UserError(*(f"{where}: {profile.name}: {n}: is missing; expected {PARAMETERS[n][2]}" for n in missing))
 
 
-def profile_for(device: str) -> str:
-    """The shipped profile of a device, by its name in the catalogue, or the generic one."""
-    for name in _shipped("profiles"):
-        if device in _content("profiles", name).get("devices", ()):
-            return name
-    return "generic"
+def profile_for(*devices: str) -> str:
+    """The shipped profile of the first of these devices that has one, by names of the catalogue, or the generic one."""
+    owner = {of: name for name in _shipped("profiles") for of in _content("profiles", name).get("devices", ())}
+    return next((owner[device] for device in devices if device in owner), "generic")
 
 
 def profile_names() -> list[str]:
@@ -160,12 +158,23 @@ def stack_names() -> list[str]:
     return list(_shipped("stacks"))
 
 
-def check_devices(profile: Profile, devices: Sequence[str], where: str) -> None:
+def fits_device(profile: Profile, device: Device) -> bool:
+    """Whether the profile is made for this device, for one that it is `like`, or for any."""
+    return not profile.devices or not set(device.lineage).isdisjoint(profile.devices)
+
+
+def check_devices(profile: Profile, devices: Sequence[Device], where: str) -> None:
     """Raise UserError if the profile is made for other devices than these; it names the one that fits."""
-    others = [device for device in devices if profile.devices and device not in profile.devices]
-    if others:
-        made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(others)}"
-        raise UserError(fault(where, "profile", profile.name, f"{made_for}, whose profile is {profile_for(others[0])}"))
+    if others := [device for device in devices if not fits_device(profile, device)]:
+        made_for = f"is made for {', '.join(profile.devices)}, not for {', '.join(map(_with_lineage, others))}"
+        own = profile_for(*others[0].lineage)
+        raise UserError(fault(where, "profile", profile.name, f"{made_for}, whose profile is {own}"))
+
+
+def _with_lineage(device: Device) -> str:
+    """The name of a device, and of those that it is `like`."""
+    name, *alike = device.lineage
+    return f"{name} or what it is like ({', '.join(alike)})" if alike else name
 
 
 @cache
@@ -275,20 +284,21 @@ def choose_profiles(devices: Sequence[Device], named: str | None, where: str) ->
     Raises:
         UserError: there is no such profile, or it is made for none of the devices.
     """
-    own = {device.name: profile_for(device.measured_as) for device in devices}
+    own = {device.name: profile_for(*device.lineage) for device in devices}
     if named is None:
         return own
-    made_for = load_profile(named, where).devices
-    fitting = [device.name for device in devices if not made_for or device.measured_as in made_for]
+    profile = load_profile(named, where)
+    fitting = [device.name for device in devices if fits_device(profile, device)]
     if not fitting:
-        check_devices(load_profile(named, where), [device.measured_as for device in devices], where)
+        check_devices(profile, devices, where)
     return own | dict.fromkeys(fitting, named)
 
 
 def load_numbers(names: Names, network: str, architecture: str, stack: str, where: str) -> Profile:
     """The profile of the slowest device, joined with a kind of network and an architecture, if known, and the stack.
 
-    Those of other devices are in it (`Profile.device_profile`).
+    Those of other devices are in it (`Profile.device_profile`). What the stack says is measured by an op of the profile
+    has the profile's time, if that was measured.
 
     Raises:
         UserError: a file cannot be read, or says what is not allowed.
@@ -301,7 +311,7 @@ def load_numbers(names: Names, network: str, architecture: str, stack: str, wher
         joined = joined.join(load_network(network))
     if architecture:
         joined = joined.join(load_architecture(architecture))
-    return joined.join(load_stack(stack, where))
+    return joined.join(load_stack(stack, where)).read_measured()
 
 
 def profile_notes(names: Names, named: str | None) -> list[str]:

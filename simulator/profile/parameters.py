@@ -5,13 +5,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
 from ..base.errors import UserError, fault, unknown
 from ..base.schema import HUGE, number, one_of, validate
+from .forms import cost_class, known_classes
 
 PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
 
@@ -115,34 +116,63 @@ OPTIONAL = {
     "network.byte_s": (0.0, 1e-6, "host work per byte through a NIC, which bounds its rate"),
     "network.peer_s": (0.0, 1.0, "what a rank takes for each peer in another node that it exchanges with"),
     "exchange.s": (0.0, 1.0, "an all-reduce, gather or scatter between nodes, beside what the network takes"),
+    "broadcast.link_fraction": (
+        0.01,
+        1.0,
+        "rate of a ring collective over the line rate of a node's links without NVLink",
+    ),
+    "copy.d2h_fraction": (0.05, 1.0, "rate of device-to-host copies over that of host-to-device copies"),
+    "copy.p2p_fraction": (0.01, 1.0, "rate of one GPU's copies to another over the NVLink line rate"),
+    "reload.hbm_fraction": (0.01, 1.0, "traffic of a reload's copies over peak device memory bandwidth"),
     "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
     "layer.tp_s": (0.0, 1.0, "the same of pipelines over n nodes, more per rank of tp and sqrt(1 + log2 n)"),
 }
 """What a profile or a stack may tell besides: no prediction needs it."""
 
 READ_OFF = {
-    "link_fraction.pcie": "copy.h2d",
-    "link_fraction.c2c": "copy.h2d",
-    "link_fraction.host_memory": "copy.h2d",
-    "link_fraction.nvlink": "all_gather",
-    "link_fraction.nic": "all_reduce.network",
-    "copy.hbm_fraction": "copy.d2d",
-    "broadcast.latency_s": "all_gather",
+    "link_fraction.pcie": ("copy.h2d",),
+    "link_fraction.c2c": ("copy.h2d",),
+    "link_fraction.host_memory": ("copy.h2d",),
+    "link_fraction.hbm": ("memory.residual_add",),
+    "link_fraction.nvlink": ("broadcast", "all_gather"),
+    "broadcast.link_fraction": ("broadcast", "all_gather"),
+    "link_fraction.nic": ("broadcast.network", "all_reduce.network"),
+    "copy.hbm_fraction": ("copy.d2d",),
+    "copy.p2p_fraction": ("copy.p2p",),
+    "broadcast.latency_s": ("broadcast", "all_gather"),
+    "broadcast.hop_s": ("broadcast", "all_gather"),
 }
-"""The cost class whose model a parameter is read off, where there is one."""
+"""The cost classes whose model a parameter is read off, the first that was measured; the first of all is its own op."""
 
 _INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
 _SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
 
 
 @dataclass(frozen=True)
+class MeasuredBy:
+    """The op whose measured time is a parameter of software: a cost class, its features, over `per` (bytes, say).
+
+    With `least` the measured time is a floor: the software does this op, and more.
+    """
+
+    kind: str
+    at: Mapping[str, Annotated[float, number(0, HUGE)]] = field(default_factory=lambda: {"count": 1.0})
+    per: Annotated[float, number(1, HUGE)] = 1.0
+    least: bool = False
+
+
+@dataclass(frozen=True)
 class Parameter:
-    """A number in SI units with its relative standard deviation and where it comes from."""
+    """A number in SI units with its relative standard deviation and where it comes from.
+
+    A stack may say by which op of a device's profile it is measured; its own value is for profiles without that op.
+    """
 
     value: Annotated[float, number(-HUGE, HUGE)]
     spread: Annotated[float, number(0, 5)]
     provenance: Annotated[str, one_of(lambda: PROVENANCE)]
     source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    measured_by: MeasuredBy | None = None
 
 
 def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -162,9 +192,21 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
         low, high, meaning = bounds(name) or _SPEED_KEPT
         if not low <= parameter.value <= high:
             faults.append(fault(file, f"{name}.value", parameter.value, f"expected {low:g} to {high:g} ({meaning})"))
+        if parameter.measured_by:
+            faults += _misfits(parameter.measured_by, file, f"{name}.measured_by")
     if faults:
         raise UserError(*faults)
     return found
+
+
+def _misfits(by: MeasuredBy, file: str, where: str) -> list[str]:
+    """What is wrong with the op that measures a parameter: its class, or the features of it."""
+    known = cost_class(by.kind)
+    if known is None:
+        return [fault(file, f"{where}.kind", by.kind, f"expected a cost class: {', '.join(known_classes())}")]
+    if not {*known.features} <= {*by.at} <= {*known.names}:
+        return [fault(file, f"{where}.at", ", ".join(by.at), f"expected {', '.join(known.names)}")]
+    return []
 
 
 def bounds(name: str) -> tuple[float, float, str] | None:

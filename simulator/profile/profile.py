@@ -12,7 +12,7 @@ from ..base.errors import UserError, fault, hint
 from ..hardware import Limits
 from .forms import bus_bytes_ratio, class_and_features
 from .model import Entry, Estimate, Model, Ratio, Stated
-from .parameters import READ_OFF, Parameter
+from .parameters import READ_OFF, MeasuredBy, Parameter
 
 Models = Mapping[str, Mapping[str, Entry]]
 """By cost class, then by library; the first library is the default one."""
@@ -107,10 +107,11 @@ class Profile:
 
         Features of shape [k, ops] give the most over k for each op, others one number per op.
         """
-        model = next(iter(self.models.get(READ_OFF.get(name, ""), {}).values()), None)
+        of = (self._default(kind) for kind in READ_OFF.get(name, ()))
+        model = next((one for one in of if isinstance(one, Model)), None)
         arrays = {key: np.asarray(value, np.float64) for key, value in features.items()}
         shape = np.broadcast_shapes(*(array.shape for array in arrays.values()), (1,))
-        if self.parameters[name].provenance not in _MAY_REACH or not isinstance(model, Model):
+        if self.parameters[name].provenance not in _MAY_REACH or model is None:
             return np.zeros(shape[-1])
         flat = {key: np.broadcast_to(array, shape).ravel() for key, array in arrays.items()}
         growth = model.growth_beyond(model.cost_class.columns(flat, model.limits)).reshape(-1, shape[-1])
@@ -134,6 +135,36 @@ class Profile:
             models={**self.models, **other.models},
             others={device: one.join(other) for device, one in self.others.items()},
         )
+
+    def read_measured(self) -> "Profile":
+        """This profile with the parameters of software that its own models have measured (`Parameter.measured_by`)."""
+        found = {
+            name: self._measured(parameter, parameter.measured_by)
+            for name, parameter in self.parameters.items()
+            if parameter.measured_by and self.is_measured(parameter.measured_by.kind)
+        }
+        others = {device: one.read_measured() for device, one in self.others.items()}
+        return replace(self, parameters={**self.parameters, **found}, others=others)
+
+    def _measured(self, stated: Parameter, by: MeasuredBy) -> Parameter:
+        """A parameter as its op was measured; as it was stated where that is a floor, and lower."""
+        found, model = self.estimate(by.kind, by.at), self.model(by.kind)
+        value, (label,) = float(found.seconds[0]) / by.per, found.labels()
+        if not isinstance(model, Model) or (by.least and value < stated.value):
+            return stated
+        scored = (
+            f"held out {model.held_out.median:.1%} / {model.held_out.p90:.1%}"
+            if model.held_out.rows
+            else "none left out"
+        )
+        return Parameter(value, float(found.spread[0]), label, f"{by.kind}: {model.library}, {model.source}; {scored}")
+
+    def is_measured(self, kind: str) -> bool:
+        """Whether a cost class has a model of samples, here or on a device that this profile borrows from."""
+        return isinstance(self._default(kind), Model)
+
+    def _default(self, kind: str) -> Entry | None:
+        return next(iter(self.models.get(kind, {}).values()), None)
 
     def set_values(self, values: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters that someone states: exact."""

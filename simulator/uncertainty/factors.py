@@ -40,16 +40,17 @@ class Term:
 class Fit:
     """The result of the fit of errors of training steps. All widths are standard deviations of logarithms.
 
-    `covariance` is the covariance of ln(parameter), shape [parameters, parameters]; `index` maps (stack or profile,
-    parameter) to its rows. `apart` is, by parameter, the typical distance between a stack or device and its base, and
-    `novelty` the part of it that a step of a new one is off by.
-    `heard` are the stacks, profiles and devices with rows in the ledger, `sources` those of a stack on a device, and
-    `ranges` the least and the most of these rows.
-    `site` is the error that all runs of a source share. `routing` is the error of experts and their exchanges because
-    tokens choose experts unevenly. `floor` is the distance of a configuration from its stack's factors. Of that, `twin`
-    is what a configuration has alone even beside one that spends its time alike, and `alike` how much of their time two
-    spend otherwise when the rest of it is common to a part of 1/e. `run_to_run` is the spread of repeated runs.
-    `differences` are the shares of pairs of rows in 90 % intervals, with groups or sources left out.
+    `covariance` is that of ln(parameter), shape [parameters, parameters]; `index` maps (stack or profile, parameter) to
+    its rows. `apart` is, by parameter, the typical distance between a stack or device and its base, and `novelty` the
+    part of it that a step of a new one is off by. `heard` are the stacks, profiles and devices with rows in the ledger,
+    `sources` those of a stack on a device, and `ranges` the least and the most of these rows.
+
+    `site` is the error that all runs of a source share, `routing` that of experts and their exchanges because tokens
+    choose experts unevenly, and `data_sheet` that of all steps on a device of a data sheet (`runcast calibrate
+    data-sheets`). `floor` is the distance of a configuration from its stack's factors. Of that, `twin` is what a
+    configuration has alone even beside one that spends its time alike, and `alike` how much of their time two spend
+    otherwise when the rest of it is common to a part of 1/e. `run_to_run` is the spread of repeated runs. `differences`
+    are the shares of pairs of rows in 90 % intervals, with groups or sources left out.
     """
 
     covariance: Floats
@@ -65,6 +66,7 @@ class Fit:
     twin: float = 0.0
     alike: float = 0.0
     run_to_run: float = 0.0
+    data_sheet: float = 0.0
     about: Mapping[str, Any] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     differences: Mapping[str, float] = field(default_factory=dict)
@@ -93,10 +95,13 @@ class Fit:
 @cache
 def shipped_fit() -> Fit:
     """The fit that ships with runcast; an empty one if there is no file."""
-    file = files("runcast.data") / "validation" / "training_errors.json"
+    folder = files("runcast.data") / "validation"
+    file, sheets = folder / "training_errors.json", folder / "data_sheet_errors.json"
     if not file.is_file():
         return Fit(np.zeros((0, 0)), {}, {}, frozenset())
     found = read_json(file)
+    if sheets.is_file():
+        found["widths"] |= read_json(sheets)["widths"]
     index = {(of, name): at for at, (of, name) in enumerate(found["parameters"])}
     root = np.zeros((len(index), len(index)))  # Cholesky factor: rounding keeps eigenvalues >= 0
     root[np.tril_indices(len(index))] = found["root"]

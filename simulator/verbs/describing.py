@@ -1,4 +1,4 @@
-"""`runcast cluster` and `runcast plan`: machines and recipes, described by other tools."""
+"""`runcast cluster`, `device` and `plan`: machines, GPUs and recipes, described by other tools and data sheets."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +40,71 @@ def import_cluster_file(
     for note in description.notes:
         typer.echo(f"check: {note}")
     typer.echo(f"wrote {out}")
+
+
+device = typer.Typer(help="Describe a GPU of your own.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@device.callback()
+def _device() -> None:
+    """Describe a GPU of your own."""
+
+
+@device.command("add")
+def add_device_files(
+    name: Annotated[str, typer.Argument(help="Name of the GPU; also that of its files.")],
+    like: Annotated[str | None, typer.Option(help="Device of the catalogue whose profile serves it: h100-sxm.")] = None,
+    peak_bf16: Annotated[str | None, typer.Option(help="Dense bf16 peak: '1.2 PFLOP/s'.")] = None,
+    peak: Annotated[list[str] | None, typer.Option(help="Another dense peak: fp8='2.4 PFLOP/s'; repeatable.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory: '96 GiB'.")] = None,
+    bandwidth: Annotated[str | None, typer.Option(help="Bandwidth of its memory: '4 TB/s'.")] = None,
+    sms: Annotated[int | None, typer.Option(help="Streaming multiprocessors; default: as --like.")] = None,
+    l2: Annotated[str | None, typer.Option(help="L2 cache: '50 MiB'; default: as --like.")] = None,
+    power: Annotated[str | None, typer.Option(help="Most that its board draws: '700 W'; default: not known.")] = None,
+    price: Annotated[
+        float | None, typer.Option(help="USD per hour with its share of a server; default: not known.")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Cluster of the catalogue in whose servers and network it stands: dgx-h100.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="GPUs of a server.")] = None,
+    nvlink: Annotated[
+        str | None, typer.Option(help="NVLink of a GPU, one direction: '450 GB/s'; default: none.")
+    ] = None,
+    nics: Annotated[int | None, typer.Option(help="NICs of a server; default: none.")] = None,
+    nic: Annotated[str | None, typer.Option(help="Rate of one NIC: '400 Gb/s'.")] = None,
+    network: Annotated[str | None, typer.Option(help="infiniband, roce, efa, efa-1 or ethernet.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")] = Path("."),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Write Device, Node and Cluster files from the numbers of a data sheet."""
+    from ..hardware.data_sheet import DataSheet, add_device
+    from ..profile import profile_for
+
+    keys = {
+        "like": like, "memory": memory, "memory_bytes_per_s": bandwidth, "sms": sms, "l2": l2, "power": power,
+        "price_usd_per_hour": price, "gpus_per_node": gpus, "nvlink_bytes_per_s": nvlink, "nics": nics, "nic": nic,
+        "network": network,
+    }  # fmt: skip
+    peaks = {} if peak_bf16 is None else {"bf16": peak_bf16}
+    paths, found = add_device(DataSheet(name, keys, peaks | _peaks(peak or []), server), out, force)
+    profile = profile_for(*found.device.lineage)
+    typer.echo(f"profile {profile}" + ("; training steps need another one" if profile == "generic" else ""))
+    for note in found.notes:
+        typer.echo(note)
+    for path in paths:
+        typer.echo(f"wrote {path}")
+    typer.echo(f"use it: --set cluster={paths[-1]}")
+
+
+def _peaks(stated: list[str]) -> dict[str, str]:
+    """The peaks of `--peak DTYPE=RATE` by dtype."""
+    from ..base.errors import UserError
+
+    pairs = [one.partition("=") for one in stated]
+    if wrong := [dtype for dtype, equals, rate in pairs if not (equals and rate)]:
+        raise UserError(f"--peak {wrong[0]}: expected DTYPE=RATE, such as fp8='2.4 PFLOP/s'")
+    return {dtype.strip(): rate.strip() for dtype, _, rate in pairs}
 
 
 plan = typer.Typer(help="Recipes of other tools as scenarios, and back.", no_args_is_help=True, rich_markup_mode=None)

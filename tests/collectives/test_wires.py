@@ -31,7 +31,7 @@ def machines(name: str, nodes: int, changes: tuple = ()) -> Cluster:
 @cache
 def profile(name: str):
     device = machines(name, 1).nodes[0].device
-    return load_profile(profile_for(device.measured_as)).join(load_stack("generic"))
+    return load_profile(profile_for(*device.lineage)).join(load_stack("generic"))
 
 
 def priced(kind: str, name: str, nodes: int, size: int, changes: tuple = (), every: int = 1):

@@ -8,7 +8,7 @@ import pandas as pd
 from runcast.simulator.answers.validate.steps import ledger as ledgers
 from runcast.simulator.answers.validate.steps import restore, shipped_table
 from runcast.simulator.answers.validate.updates import UpdateLedger, read_ledger
-from runcast.simulator.base.files import write_atomic
+from runcast.simulator.base.files import read_json, write_atomic
 from runcast.simulator.uncertainty import shipped_fit, shipped_memory_errors
 
 PAGE = Path(__file__).parents[2] / "docs/uncertainty.md"
@@ -27,6 +27,7 @@ def widths() -> Iterator[str]:
     yield f"| `twin` | {fit.twin:.1%} | part of the floor: what a configuration does not share with any like it |"
     yield f"| `alike` | {fit.alike:.1%} | how much of its time one spends otherwise if 1/e is left in common |"
     yield f"| `run_to_run` | {fit.run_to_run:.1%} | part of the floor: rows of equal configuration from each other |"
+    yield f"| `data_sheet` | {fit.data_sheet:.1%} | the whole step, on a device that only a data sheet describes |"
 
 
 def apart() -> Iterator[str]:
@@ -35,6 +36,15 @@ def apart() -> Iterator[str]:
     yield "| parameter | apart by |"
     yield "|---|---|"
     yield from (f"| `{name}` | {100 * spread:.0f} % |" for name, spread in spreads)
+
+
+def data_sheets() -> Iterator[str]:
+    """What is missed on each GPU of the ledger if only its data sheet describes it."""
+    yield "| GPU | like | rows | offset | spread | by phase |"
+    yield "|---|---|---|---|---|---|"
+    for name, of in read_json(shipped_table().with_name("data_sheet_errors.json"))["devices"].items():
+        phases = ", ".join(f"{phase} {log:+.2f}" for phase, log in of["phases"].items())
+        yield f"| {name} | {of['like']} | {of['rows']} | {of['bias']:+.2f} | {of['spread']:.2f} | {phases} |"
 
 
 def steps() -> Iterator[str]:
@@ -67,7 +77,7 @@ def updates(ledger: UpdateLedger) -> Iterator[str]:
 
 def page(now: str, ledger: UpdateLedger) -> str:
     """The page with its tables made again; each stands between comments that name it."""
-    parts = {"widths": widths(), "apart": apart(), "steps": steps(), "memory": memory(),
+    parts = {"widths": widths(), "apart": apart(), "data sheets": data_sheets(), "steps": steps(), "memory": memory(),
              "updates": updates(ledger)}  # fmt: skip
     for name, part in parts.items():
         made = "\n".join(part)

@@ -148,6 +148,19 @@ def test_a_user_may_change_a_device() -> None:
     assert (gpu.memory_bytes_per_s, gpu.peak_flop_per_s["bf16"], gpu.sms) == (6e12, 1e15, 132)
 
 
+def test_another_gpu_inherits_no_price_and_no_power() -> None:
+    faster = device({"base": "h100-sxm", "memory_bytes_per_s": "4 TB/s", "power": "900 W"})
+    like = device({"base": "h100-sxm", "memory": "96 GiB"})
+
+    assert [(one.price_usd_per_hour, one.power_w) for one in (faster, like)] == [(None, 900.0), (None, None)]
+
+
+def test_the_same_gpu_at_another_price_keeps_its_power() -> None:
+    cheaper = device({"base": "h100-sxm", "name": "Mine", "price_usd_per_hour": 2, "memory": "80 GiB"})
+
+    assert (cheaper.price_usd_per_hour, cheaper.power_w) == (2.0, 700.0)
+
+
 def test_a_user_may_bring_a_device_file(tmp_path: Path) -> None:
     shipped = (DATA / "devices" / "h100-sxm.toml").read_text()
     (tmp_path / "mine.toml").write_text(shipped.replace('"H100 SXM"', '"Mine"', 1))

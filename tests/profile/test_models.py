@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.hardware import Limits
+from runcast.simulator.hardware import Limits, device
 from runcast.simulator.profile import (
     Band,
     Errors,
@@ -228,13 +228,20 @@ def test_a_library_that_is_not_there_is_one_line_with_those_that_are():
 
 
 def test_another_device_is_refused():
-    assert faults(check_devices, profile(), ["H100 SXM", "B200"], "s.toml") == (
-        "s.toml: profile = 'mine': is made for H100 SXM, not for B200, whose profile is generic",
+    assert faults(check_devices, profile(), [device("h100-sxm"), device("gh200-96")], "s.toml") == (
+        "s.toml: profile = 'mine': is made for H100 SXM, not for GH200 96GB, whose profile is generic",
+    )
+
+
+def test_a_refusal_names_the_device_and_what_it_is_like():
+    assert faults(check_devices, profile(), [device("a100-pcie-80")], "s.toml") == (
+        "s.toml: profile = 'mine': is made for H100 SXM, not for A100 PCIe 80GB or what it is like (A100 SXM 80GB), "
+        "whose profile is a100-sxm",
     )
 
 
 def test_a_profile_for_any_device_is_never_refused():
-    check_devices(Profile("generic", {}), ["H100 SXM", "B200"], "s.toml")
+    check_devices(Profile("generic", {}), [device("h100-sxm"), device("b200")], "s.toml")
 
 
 # ---- what an answer is worth

@@ -11,7 +11,7 @@ from runcast.simulator import UserError
 from runcast.simulator.base.units import format_energy, format_usd
 from runcast.simulator.hardware import Cluster, Fabric, Node, cluster, device
 from runcast.simulator.predict import simulate
-from runcast.simulator.report.spending import Rates, rates, spending_rows
+from runcast.simulator.report.spending import Rates, Spending, rates, spending_rows
 
 from ..lowering.steps import resolved
 
@@ -67,6 +67,19 @@ def test_a_server_that_is_not_known_counts_its_boards_and_says_so():
             "no price known for H20; set cluster.device.price_usd_per_hour",
             "energy counts GPU boards alone for H20; set cluster.host_power",
         ),
+    )
+
+
+def test_one_kind_without_a_power_leaves_all_without():
+    sheet = {"base": "h100-sxm", "name": "Mine", "memory": "141 GB", "price_usd_per_hour": 2.0}
+    mix = {"mix": [{"base": "dgx-h100", "nodes": 1}, {"base": "dgx-h100", "device": sheet, "nodes": 1}]}
+    held = rates(cluster(mix, 2))
+
+    assert (held.amount(3600), held.scale(8).power_w, held.scope, held.notes) == (
+        Spending(pytest.approx(49.24 + 16), None),
+        None,
+        "",
+        ("no power known for Mine; set cluster.device.power",),
     )
 
 
@@ -181,12 +194,15 @@ def test_a_cycle_pays_for_all_gpus_idle_or_not():
 def test_words_have_a_cost_only_where_a_price_is_known():
     held = Rates(8, 80.0, 8000.0)
     free = replace(held, usd_per_hour=None, unpriced=("H20",))
+    nothing = replace(free, power_w=None, unpowered=("H20",))
 
     assert (
+        spending_rows(nothing, (nothing.amount(3600), "per step")),
         spending_rows(held, (held.amount(3600), "per step"), (held.amount(36), "per million tokens")),
         spending_rows(free, (free.amount(3600), "per step"), (free.amount(36), "per million tokens")),
         spending_rows(held, (held.amount(3600), "of all GPUs"), (held.amount(36), "of paused engines")),
     ) == (
+        [],
         [
             ("cost", "$80.00 per step, $0.80 per million tokens, at $10.00 per GPU-hour"),
             ("energy", "at most 8 kWh per step, 80 Wh per million tokens"),

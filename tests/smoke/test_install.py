@@ -12,8 +12,8 @@ pytestmark = pytest.mark.smoke
 RUNCAST = Path(sys.executable).with_name("runcast")
 HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
 VERBS = [
-    "calibrate", "cluster", "compare", "dashboard", "execute", "explain", "plan", "search", "simulate", "sweep",
-    "validate",
+    "calibrate", "cluster", "compare", "dashboard", "device", "execute", "explain", "plan", "search", "simulate",
+    "sweep", "validate",
 ]  # fmt: skip
 
 

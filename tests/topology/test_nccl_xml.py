@@ -211,7 +211,7 @@ DEEP = '<pci busid="b" class="0x060400">' * 70 + "</pci>" * 70
             H200.replace("0x2335", "0x9999"),
             {},
             "topo.xml: which GPU is it? nothing in it tells; name it with --device, "
-            "one of gh200-96, h100-pcie, h100-sxm, h20, h20-3e, h200, h800",
+            "one of gh200-96, h100-nvl, h100-pcie, h100-sxm, h20, h20-3e, h200, h800",
         ),
     ],
     ids=["doctype", "cut", "tags", "empty", "count", "speed", "amd", "mixed", "deep", "contradiction", "unknown"],

@@ -10,6 +10,7 @@ from runcast.simulator.answers.validate.steps import shipped_table
 from runcast.simulator.base.files import digest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import TrainPrediction
+from runcast.simulator.profile import FACTORS
 from runcast.simulator.scenario import load_question, resolve
 from runcast.simulator.systems.train_step.errors import errors_of_phases
 from runcast.simulator.uncertainty import Fit, Term, phase_errors, shipped_fit
@@ -110,6 +111,16 @@ def test_a_data_sheet_says_less_than_steps_on_the_device():
 def test_the_farther_a_data_sheet_the_less_it_says():
     widths = [log_width(sheet(f"memory_bytes_per_s = '{rate} TB/s'")) for rate in (4, 5, 7)]
     assert widths == sorted(widths)
+
+
+def test_a_step_on_a_data_sheet_has_an_error_of_its_own():
+    resolved = resolve(load_question(STEP, [sheet("memory_bytes_per_s = '4 TB/s'")]))
+    without = replace(shipped_fit(), data_sheet=0.0)
+    wide, narrow = (errors_of_phases(resolved, fit).covariance for fit in (shipped_fit(), without))
+    grown = wide - narrow
+    every = np.array([phase in FACTORS for phase in PHASES], float)
+
+    assert grown == pytest.approx(shipped_fit().data_sheet ** 2 * np.outer(every, every))
 
 
 def test_a_data_sheet_with_the_rates_of_a_device_is_that_device():

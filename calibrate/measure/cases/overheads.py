@@ -4,6 +4,8 @@ Names that end in `_issue`, `_call` or start with `alloc` are host seconds until
 seconds. `count` is how many calls (kernels, nodes, waits) a sample holds.
 """
 
+import gc
+import mmap
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +23,7 @@ _KERNELS = 500  # fewer than a stream's queue holds (1024)
 _CALLS = 100
 _NODES = 200
 _REPEATS = 50
+_FRESH = 1 << 26  # bytes of fresh memory that are a sample
 
 
 def cases(facts: Facts) -> Iterator[Case]:
@@ -29,6 +32,7 @@ def cases(facts: Facts) -> Iterator[Case]:
     yield _case("kernel_to_kernel", _KERNELS, hot(_repeat, "add_in_place", _KERNELS), kernels=_KERNELS)
     for name in ("linear", "add", "view", "slice", "copy"):
         yield _case(f"{name}_call", _CALLS, time_host(_repeat, name, _CALLS), calls=_CALLS)
+    yield _case("collect_garbage", 1, time_host(lambda _bench: gc.collect))
     yield _case("synchronize", 1, time_host(lambda bench: bench.device.synchronize))
     for size in (1 << 12, 1 << 20, 1 << 26):
         yield _case("empty_alloc_cached", 1, time_host(_allocate, size), sample=size == 1 << 20, bytes=size)
@@ -39,9 +43,10 @@ def cases(facts: Facts) -> Iterator[Case]:
             yield _case("graph_node", nodes, hot(_graph, nodes), sample=typical, nodes=nodes)
         yield _case("event_pair", 1, cold(lambda _bench: lambda: None))
         yield _case("stream_wait_event", _CALLS, hot(_ping, _CALLS), waits=_CALLS)
-        for size in (1 << 21, 1 << 26, 1 << 30):
-            measure, typical = partial(_allocate_uncached, size_bytes=size), size == 1 << 26
-            yield _case("alloc_uncached", 1, measure, sample=typical, bytes=size, footprint=float(size))
+    for size in (1 << 21, _FRESH, 1 << 30) if facts.cuda else (_FRESH,):
+        allocate = _allocate_uncached if facts.cuda else _allocate_pages
+        measure = partial(allocate, size_bytes=size)
+        yield _case("alloc_uncached", 1, measure, sample=size == _FRESH, bytes=size, footprint=float(size))
     if facts.ranks > 1:
         two = tuple(rank for node in facts.nodes for rank in node)[:2]
         yield _case("collective_call", 1, _collective_call, team=two, op="all_reduce", bytes=4)
@@ -108,6 +113,16 @@ def _allocate_uncached(bench: Bench, size_bytes: int) -> Measurement:
         samples.append(time.perf_counter() - start)
         emptied.append(start - before)
     return Measurement(tuple(samples), more={"empty_cache_s": emptied})
+
+
+def _allocate_pages(_bench: Bench, size_bytes: int) -> Measurement:
+    """Host memory in place of a device's: allocated and written once, since pages are mapped when they are used."""
+    samples = []
+    for _ in range(_REPEATS // 5):
+        start = time.perf_counter()
+        torch.frombuffer(mmap.mmap(-1, size_bytes), dtype=torch.uint8).zero_()  # the C library would keep it
+        samples.append(time.perf_counter() - start)
+    return Measurement(tuple(samples))
 
 
 def _graph(bench: Bench, nodes: int) -> Act:

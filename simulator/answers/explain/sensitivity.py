@@ -34,7 +34,8 @@ _CLUSTER = {
     "host_memory_bytes_per_s": "bandwidth of host memory",
     "socket_bytes_per_s": "rate between CPU sockets",
 }
-_MORE_IS_BETTER = ("link_fraction.", "interference.", "copy.hbm_fraction", "rdma.nic_fraction", "network.nic_fraction",
+_MORE_IS_BETTER = ("link_fraction.", "interference.", "copy.hbm_fraction", "copy.d2h_fraction", "copy.p2p_fraction",
+                   "reload.hbm_fraction", "rdma.nic_fraction", "network.nic_fraction",
                    "gemm.training_rate", "grouped_gemm.training_rate")  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from .wiring import NvLink, Rails, nvlink, rails, rails_are_even
 
 Format = Literal["auto", "smi", "xml"]
 
-_NODE_OF = {"h20-3e": "hgx-h20", "v100-sxm2-16": "dgx1-v100"}
+_NODE_OF = {"a100-pcie-40": "pcie-a100", "h20-3e": "hgx-h20", "v100-sxm2-16": "dgx1-v100"}
 """Devices without a node of their own; otherwise the node is the one that names the device."""
 
 

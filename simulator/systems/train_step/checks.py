@@ -112,8 +112,8 @@ def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
 
 def missing_profiles(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
     """Devices without their own profile; the generic profile has no times of a step's kernels."""
-    devices = {node.device.name: node.device.measured_as for node in machines.nodes}
-    names = [name for name, measured in devices.items() if profile_for(measured) == "generic"]
+    lineages = {node.device.name: node.device.lineage for node in machines.nodes}
+    names = [name for name, lineage in lineages.items() if profile_for(*lineage) == "generic"]
     if names and scenario.profile is None:
         allowed = "no profile is made for it: say what it is `like`, or give one that you have measured as profile"
         yield Misfit("cluster.device", " and ".join(names), allowed)

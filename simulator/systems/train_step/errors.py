@@ -98,7 +98,7 @@ def of_routing(fit: Fit) -> PhaseErrors:
 
 def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
     """The terms of `data_sheets` for devices without rows in the ledger."""
-    return [term for term in data_sheets(resolved) if term.of not in fit.heard]
+    return [term for term in data_sheets(resolved, fit.data_sheet) if term.of not in fit.heard]
 
 
 def of_site(resolved: ResolvedTrain, fit: Fit, source: str) -> list[Term]:
@@ -134,7 +134,7 @@ def _of_shapes(resolved: ResolvedTrain) -> Floats:
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:
     """A mask of ops whose spread no fit includes: a device without rows, a phase without a factor, another network."""
-    if resolved.profile_name not in fit.heard or _strange(resolved, fit):
+    if resolved.profile_name not in fit.heard:
         return np.ones(len(phase), bool)
     without = np.array([name not in (*FACTORS, "coarse") for name in PHASES])
     return without[phase] | (_between_nodes(resolved) if resolved.networks.differing else False)
@@ -272,14 +272,19 @@ def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
         yield from (Term(PHASES.index(phase), "all", DOUBLING, 1.0, error, "size") for phase in FACTORS)
 
 
-def data_sheets(resolved: ResolvedTrain) -> Iterator[Term]:
-    """Terms for devices that are known by data sheet only and use another device's profile (`like`)."""
+def data_sheets(resolved: ResolvedTrain, common: float = 0.0) -> Iterator[Term]:
+    """Terms for devices that are known by data sheet only and use another device's profile (`like`).
+
+    `common` is the standard deviation of one error of the whole step.
+    """
     for device in resolved.devices:
-        far = _doublings(device, resolved.profile.device_profile(device.name).limits, _type_of_gemms(resolved))
-        if device.like is not None and far:
+        profile = resolved.profile.device_profile(device.name)
+        far = _doublings(device, profile.limits, _type_of_gemms(resolved))
+        if device.like is not None and device.name not in profile.devices and far:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):
                 yield Term(PHASES.index(phase), device.name, name, 1.0, spread, "data sheet")
+            yield from (Term(PHASES.index(phase), device.name, "step", 1.0, common, "data sheet") for phase in FACTORS)
 
 
 def _doublings(device: Device, served: Limits | None, dtype: str) -> float:

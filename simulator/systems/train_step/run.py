@@ -79,13 +79,17 @@ def expected_s(useful_s: float, interval_s: float, checkpoint_s: float, restart_
 
 def run_rows(found: TrainingRun) -> list[tuple[str, str]]:
     """A run in words."""
-    usd, energy = found.spent.cost_usd, f"at most {format_energy(found.spent.energy_j)}"
+    spent = []
+    if (usd := found.spent.cost_usd) is not None:
+        spent.append(format_usd(usd))
+    if (energy_j := found.spent.energy_j) is not None:
+        spent.append(f"at most {format_energy(energy_j)}")
     calm = "" if found.interval_s is not None else "; no failures are counted, as there is no run.gpu_mtbf"
     rows = [("whole run", f"{_days(found.time_s)} for {_tokens(found.tokens)} in {found.steps:,} steps{calm}")]
     if found.interval_s is not None:
         every = f"{found.failures:,.1f} failures, a checkpoint every {found.interval_s / 60:.3g} min"
         rows.append(("goodput", f"{found.goodput:.1%} of the run's time; {every}"))
-    return [*rows, ("run's cost", energy if usd is None else f"{format_usd(usd)}, {energy}")]
+    return [*rows, ("run's cost", ", ".join(spent))] if spent else rows
 
 
 def _days(seconds: float) -> str:

@@ -38,7 +38,7 @@ def test_every_wait_counts():
 
 
 def test_no_graphs_and_events_on_a_cpu():
-    assert not {"graph_node", "event_pair", "alloc_uncached"} & {case.name for case in cases(CPU)}
+    assert not {"graph_node", "event_pair"} & {case.name for case in cases(CPU)}
 
 
 def test_the_first_two_ranks_call_a_collective():

@@ -1,29 +1,33 @@
 """A device that only its data sheet tells from another one: what was measured on it lies in the interval."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from importlib.resources import files
+from math import exp
+from statistics import median
+from typing import Any
 
 import pytest
+from runcast.calibrate.fitting.data_sheet_errors import LIKE, behind_data_sheet, common_width
 from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.hardware import device_keys
+from runcast.simulator.base.files import digest, read_json
+from runcast.simulator.uncertainty import shipped_fit
 
-HIDDEN = {"H100 SXM": "A100 SXM 80GB", "B200 SXM": "H100 SXM", "A100 SXM 80GB": "H100 SXM", "GB200": "B200 SXM"}
+
+def shipped() -> dict[str, Any]:
+    found: dict[str, Any] = read_json(files("runcast.data") / "validation" / "data_sheet_errors.json")
+    return found
+
+
+FEW = 13
+"""Rows of a device that say little of how often intervals contain them."""
+HIDDEN = {name: like for name, like in LIKE.items() if shipped()["devices"][name]["rows"] > FEW}
 """Devices with rows in the ledger, each with the one whose profile takes its place."""
 
 
 @pytest.fixture(scope="module")
 def cases() -> list[StepCase]:
     return [case for case in read_cases(shipped_table()) if case.scenario and case.seconds]
-
-
-def behind_data_sheet(case: StepCase, like: str) -> StepCase:
-    assert case.scenario is not None
-    named, cluster = case.resolved.devices[0].name, case.scenario["cluster"]
-    sheet = {**device_keys(named), "name": "a device nobody measured", "like": like}
-    sheet.pop("aliases", None)
-    described = {**(cluster if isinstance(cluster, dict) else {"base": cluster}), "device": sheet}
-    return replace(case, scenario={**case.scenario, "cluster": described, "profile": None})
 
 
 def inside(cases: list[StepCase], like: str) -> Iterator[bool]:
@@ -57,5 +61,24 @@ def test_many_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, nam
     rows = rows_of(cases, name)
     hits = list(inside(rows[:: 1 + len(rows) // 200], HIDDEN[name]))
 
-    assert len(hits) >= 40
+    assert len(hits) > FEW
     assert sum(hits) >= 0.85 * len(hits)
+
+
+def test_the_shipped_width_is_of_the_shipped_ledger_and_its_offsets():
+    biases = [of["bias"] for of in shipped()["devices"].values()]
+
+    assert (shipped()["about"]["sha256"], shipped_fit().data_sheet) == (
+        digest(shipped_table()), pytest.approx(common_width(biases), rel=0.01),
+    )  # fmt: skip
+
+
+def test_the_shipped_offset_of_a_device_is_what_its_rows_miss(cases):
+    rows, of = rows_of(cases, "H200 SXM"), shipped()["devices"]["H200 SXM"]
+    errors = [behind_data_sheet(row, of["like"]).answer(memory=False).seconds / row.seconds for row in rows]
+
+    assert (len(rows), median(errors)) == (of["rows"], pytest.approx(exp(-of["bias"]), abs=1e-3))
+
+
+def test_a_width_counts_offsets_and_how_few_they_are():
+    assert common_width([0.1, -0.1]) == pytest.approx(0.1 * 2.920 / 1.645, rel=1e-3)  # Student's t of two

@@ -1,0 +1,36 @@
+"""Every case of the suite changes a prediction, or docs/measuring.md says why it does not."""
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the suite needs the [calibrate] extra")
+
+from .reach import Reach, groups
+
+PAGE = Path(__file__).parents[3] / "docs/measuring.md"
+
+
+@pytest.fixture(scope="module")
+def silent():
+    """Patterns of the cases that the page says change no prediction."""
+    text = PAGE.read_text().partition("These cases change no prediction:")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return [pattern for row in rows for pattern in re.findall(r"`([^`]*)`", row)]
+
+
+def fits(group, patterns):
+    return any(fnmatch(group, pattern) for pattern in patterns)
+
+
+def test_the_page_names_no_case_that_does_not_exist(silent):
+    assert [pattern for pattern in silent if not any(fnmatch(group, pattern) for group in groups())] == []
+
+
+@pytest.mark.slow
+def test_every_other_case_changes_a_prediction(silent, tmp_path):
+    reach = Reach(tmp_path)
+    changes = {group: next(reach.moved(group), None) is not None for group in reach.groups}
+    assert changes == {group: not fits(group, silent) for group in reach.groups}
