@@ -36,6 +36,8 @@ MOST_TIMES = 1.5
 """Runs of one configuration that are farther apart contradict each other; repeated ones differ by some percent."""
 
 _NEAR = 0.85  # of a known column's name
+_NAMED = ("model", "n_gpus", "tp", "pp", "cp", "dp", "ep", "mbs", "gbs", "seq_len", "precision")
+"""Columns by which a plan is named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,43 @@ def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> l
     return runs
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A training step that could be measured: a row of a table, at `where`, with its plan in words."""
+
+    where: str
+    said: str
+    resolved: ResolvedTrain
+
+
+def read_plans(path: Path, base: str) -> list[Plan]:
+    """The rows of a table as steps on a base stack that could be measured; what they took is not read.
+
+    Raises:
+        UserError: the file cannot be read, or holds what is no step; one line each.
+    """
+    check_base(base)
+    plans: list[Plan] = []
+    faults: list[str] = []
+    for case in read_cases(path, base):
+        try:
+            plans.append(_plan_of(case))
+        except UserError as error:
+            faults += error.faults
+        except CellError as error:
+            faults.append(f"{case.where}: {error}")
+    if faults or not plans:
+        raise UserError(*(faults or [f"{path}: no row; expected steps that could be measured"]))
+    return plans
+
+
+def _plan_of(case: StepCase) -> Plan:
+    _check_plan(case)
+    _ = case.resolved.plan  # a UserError if it does not exist
+    words = [f"{name} {case.cells.text(name)}" for name in _NAMED if case.cells.text(name) not in ("", "1")]
+    return Plan(case.where, ", ".join(words), case.resolved)
+
+
 def check_base(base: str) -> None:
     """Raise UserError unless the base is software of training steps: no device's profile, no stack of updates."""
     loaded = load_stack(base, "--base")
@@ -147,10 +186,7 @@ def _check_columns(path: Path) -> None:
 
 def _run_of(case: StepCase) -> Run:
     """The run that a row states; a UserError or CellError if it states none."""
-    if case.scenario is None:
-        raise CellError(case.reason)
-    if wrong := list(_contradictions(case)):
-        raise UserError(*(f"{case.where}: {said}" for said in wrong))
+    _check_plan(case)
     tokens, key = case.tokens_per_s_per_gpu, TIME if case.seconds else TOKENS
     if case.seconds is None and tokens is None:
         raise CellError(f"{TIME} is not stated")
@@ -169,6 +205,13 @@ def _run_of(case: StepCase) -> Run:
         memory_bytes=None if gib is None else gib * 2**30,
         convention=case.memory_convention,
     )
+
+
+def _check_plan(case: StepCase) -> None:
+    if case.scenario is None:
+        raise CellError(case.reason)
+    if wrong := list(_contradictions(case)):
+        raise UserError(*(f"{case.where}: {said}" for said in wrong))
 
 
 def _contradictions(case: StepCase) -> Iterator[str]:

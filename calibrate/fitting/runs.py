@@ -12,7 +12,7 @@ with that.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from math import exp, hypot, log
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...simulator.answers.validate.steps import Answer
+from ...simulator.answers.validate.steps import Answer, predict_step
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
@@ -31,8 +31,9 @@ from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
 from .ledger import student_weights
+from .next_run import after, choose_runs, open_part
 from .owners import entry
-from .run_files import Run, read_runs
+from .run_files import Plan, Run, read_runs
 from .steps import SIGMA
 
 Floats = NDArray[np.float64]
@@ -188,12 +189,39 @@ class Learned:
             told = "" if deviation[p] < 0.9 * before[p] else "; the runs say little of it"
             yield f"  {PHASES[p]:<10} {factor:.2f} times as long ({known}{told}): {MEANING[PHASES[p]]}"
 
+    def ask(self, plans: Sequence[Plan]) -> Iterator[str]:
+        """Which of these steps to measure next, and what that leaves open of all of them."""
+        own = load_stack(self.runs[0].stack)
+        found = [predict_step(plan.resolved.restate(_values(own, self.posterior.u)), memory=False) for plan in plans]
+        yield from ask(plans, np.array([answer.phase_s for answer in found]), self.posterior.covariance)
+
     def _least_known(self) -> str:
         """The phase whose factor leaves most of a step open."""
         open_share = self.shares.mean(axis=0) * Z90 * np.sqrt(np.diag(self.posterior.covariance))
         p = max(self.phases, key=lambda p: open_share[p])
         said = f"{PHASES[p]} ({MEANING[PHASES[p]]}), which leaves {open_share[p]:.0%} of a step open"
         return f"least known: {said}; a run in which it takes more or less of the step teaches most"
+
+
+_ASKED = 3
+
+
+def ask_first(plans: Sequence[Plan], fit: Fit | None = None) -> Iterator[str]:
+    """Which of these steps to measure before there is any run."""
+    phase_s = np.array([predict_step(plan.resolved, memory=False).phase_s for plan in plans])
+    yield from ask(plans, phase_s, prior_of([plan.resolved for plan in plans], fit or shipped_fit()))
+
+
+def ask(plans: Sequence[Plan], phase_s: Floats, covariance: Floats) -> Iterator[str]:
+    """The plans to measure next, one after the other, and what of all plans' times each leaves open (90 %)."""
+    shares = phase_s / phase_s.sum(axis=1, keepdims=True)
+    before = Z90 * open_part(shares, covariance)
+    for place, at in enumerate(choose_runs(shares, covariance, SIGMA, _ASKED)):
+        covariance = after(shares[at], covariance, SIGMA)
+        left = Z90 * open_part(shares, covariance)
+        next_one = "then" if place else "measure next"
+        yield f"{next_one}: {plans[at].where} ({plans[at].said}); leaves {left:.1%} of a step open, now {before:.1%}"
+        before = left
 
 
 def _count(runs: Sequence[Run]) -> str:
@@ -241,9 +269,11 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
 def prior_of(steps: Sequence[ResolvedTrain], fit: Fit) -> Floats:
     """The covariance of ln(factor) by phase before any run: what the fit does not know, and what sites are apart.
 
-    A base that was learned from runs of the same site is not another one.
+    Where a prediction has one error of the site for all phases, a site here differs phase by phase as software does:
+    runs tell phases apart, and learn more so. A base that was learned from runs of the same site is not another one.
     """
-    known = np.mean([errors_of_phases(step, fit).covariance for step in steps], axis=0)
+    elsewhere = replace(fit, site=0.0)
+    known = np.mean([errors_of_phases(step, elsewhere).covariance for step in steps], axis=0)
     here = "covariance" in load_stack(steps[0].scenario.stack).about
     apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
     free = np.array([phase in FACTORS for phase in PHASES], np.float64)

@@ -83,14 +83,14 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
     cases = usable(path)
     design = Design(cases)
     with Crew(path, [case.key for case in cases]) as crew:
-        rows = _simulated(design, crew, np.zeros(len(design.free)))
-        _watch(design, crew, rows)
+        rows = simulate_all(design, crew, np.zeros(len(design.free)))
+        watch(design, crew, rows)
         for turn in range(_PASSES):
             tell(f"pass {turn}: {_summary(rows.seconds / design.measured - 1)}")
             change = design.solve(rows, np.ones(len(cases), bool), rows.u) - rows.u
-            rows = _simulated(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
+            rows = simulate_all(design, crew, rows.u + np.clip(change, -_MOST_CHANGE, _MOST_CHANGE))
             if turn == _PASSES // 2:
-                _watch(design, crew, rows)
+                watch(design, crew, rows)
         tell(f"fitted: {_summary(rows.seconds / design.measured - 1)}")
         left_out = {}
         for name, groups in groups_of(cases).items():
@@ -101,13 +101,14 @@ def fit_steps(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any]
     return fit_content(command, path, parameters, SIGMA, _entries(design, rows.u, moved), keys, left_out)
 
 
-def _simulated(design: Design, crew: Crew, u: Floats) -> Rows:
+def simulate_all(design: Design, crew: Crew, u: Floats) -> Rows:
+    """All rows with these parameters."""
     answers = crew.predict({row: design.values(row, u) for row in range(len(design.cases))})
     found = [answers[row] for row in range(len(design.cases))]
     return Rows(u, np.array([a.seconds for a in found]), np.array([a.phase_s for a in found]))
 
 
-def _watch(design: Design, crew: Crew, rows: Rows) -> None:
+def watch(design: Design, crew: Crew, rows: Rows) -> None:
     """Learn which rows each parameter moves, and how far those that move parts of phases do."""
     for name, moved in design.partial(rows).items():
         values = {row: design.values(row, rows.u) for row in moved}

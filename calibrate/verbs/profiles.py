@@ -170,28 +170,41 @@ def stacks(
 
 @calibrate.command()
 def runs(
-    files: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUNS...", help="Tables of your training steps, and logs (docs/own-runs.md)."),
-    ],
     base: Annotated[str, typer.Option(help="The stack that is most like your software, by name or file.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The stack file to write (.toml).")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUNS...", help="Tables of your training steps, and logs (docs/own-runs.md)."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The stack file to write (.toml).")] = None,
     cluster: Annotated[
         str | None, typer.Option(help="The machines of logs that have no scenario beside them, by name or file.")
+    ] = None,
+    plans: Annotated[
+        Path | None, typer.Option(help="A table of steps that you could measure: which of them teaches most is said.")
     ] = None,
 ) -> None:
     """Learn from measured training steps of your own, and write what they say as a software stack."""
     from ...simulator.base.files import check_place, to_toml, write_atomic
-    from ..fitting.runs import learn_runs
+    from ..fitting.run_files import read_plans
+    from ..fitting.runs import ask_first, learn_runs
 
-    if out.suffix != ".toml":
-        raise UserError(fault("--out", "", str(out), "expected a file that ends in .toml"))
+    could = read_plans(plans, base) if plans else []
+    if not files:
+        if not could or out:
+            raise UserError(
+                "RUNS: expected measured steps; without any, --plans TABLE alone says what to measure first"
+            )
+        for line in ask_first(could):
+            typer.echo(line)
+        return
+    if out is None or out.suffix != ".toml":
+        raise UserError(fault("--out", "", str(out or ""), "expected a file that ends in .toml"))
     if out.resolve() in (Path(base).resolve(), *(file.resolve() for file in files)):
         raise UserError(f"--out {out}: is a file that is read; it is not written over")
     check_place(out)
     found = learn_runs(files, base, cluster)
     write_atomic(str(out), to_toml(found.stack(out)).encode())
-    for line in found.lines():
+    for line in (*found.lines(), *(found.ask(could) if could else ())):
         typer.echo(line)
     typer.echo(f"wrote {out}")
 
