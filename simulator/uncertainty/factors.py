@@ -84,10 +84,11 @@ class Fit:
     def site_weight(self, stack: str, devices: Iterable[str], source: str) -> float:
         """How many times site^2 the variance of a run of `source` is.
 
-        A source of the fit has none: its own runs are what it says. Another one is a new site, and what is known of the
-        stack is the mean of m sites, which is off by site^2 / m. No rows tell no more than those of one site.
+        A source that ran the stack for the fit has none: its own runs are what it says. Another one is a new site, and
+        what is known of the stack is the mean of m sites, which is off by site^2 / m. No rows tell no more than those
+        of one site.
         """
-        if any(source in known for known in self.sources.values()):
+        if any(source in known for (of, _), known in self.sources.items() if of == stack):
             return 0.0
         return 1.0 + 1.0 / max(self.sites(stack, devices), 1)
 
