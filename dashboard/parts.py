@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from ..simulator.base.units import format_bytes, format_energy, format_named, format_rate, format_seconds, format_usd
+from ..simulator.base.units import (
+    format_bytes,
+    format_energy,
+    format_named,
+    format_probability,
+    format_rate,
+    format_seconds,
+    format_usd,
+)
 from ..simulator.report.report import Metric, Report
 
 if TYPE_CHECKING:
@@ -56,14 +64,14 @@ def _value(metric: Metric, report: Report) -> str:
 def numbers(found: Iterable[Card | tuple[str, ...]]) -> "Component":
     """Cards beside each other; what a number means is told under the mouse."""
     drawn = [
-        html.Div([html.Dt(name), html.Dd([value, html.Small(_unbroken(small)) if small else None])],
+        html.Div([html.Dt(name), html.Dd([value, html.Small(unbroken(small)) if small else None])],
                  className="number", **({"title": meaning} if meaning else {}))
         for name, value, small, meaning in (Card(*one) for one in found)
     ]  # fmt: skip
     return html.Dl(drawn, className="numbers")
 
 
-def _unbroken(text: str) -> str:
+def unbroken(text: str) -> str:
     """Text in which no line ends between a number and its unit."""
     return re.sub(r"(?<=\d) (?=[%A-Za-z])", "\u00a0", text)
 
@@ -71,6 +79,13 @@ def _unbroken(text: str) -> str:
 def interval(low_s: float, high_s: float) -> str:
     """The 90 % interval of a time."""
     return f"90 %: {format_seconds(low_s)} to {format_seconds(high_s)}"
+
+
+def fits(fitting: bool, probability: float | None) -> str:
+    """Whether all devices have enough memory; `probability` is None where memory has no interval."""
+    if not fitting:
+        return "does not fit"
+    return "fits" if probability is None else f"fits with probability {format_probability(probability)}"
 
 
 def heading(caption: str, level: int = 2) -> "Component":

@@ -52,7 +52,8 @@ def csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 def _row(i: int, row: Row, marked: Collection[tuple[int, int]]) -> "Component":
     first, *others = row
-    cells = [html.Td(html.Mark(cell) if (i, j) in marked else cell) for j, cell in enumerate(others, start=1)]
+    shown = [parts.unbroken(cell) if isinstance(cell, str) else cell for cell in others]
+    cells = [html.Td(html.Mark(cell) if (i, j) in marked else cell) for j, cell in enumerate(shown, start=1)]
     return html.Tr([html.Th(first, scope="row"), *cells])
 
 

@@ -1,4 +1,4 @@
-"""Compare: two to four scenarios side by side, what differs in what went in, and what that did to each term."""
+"""Compare: two to four scenarios side by side, inputs that differ, and what they do to each term."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from ..tables import table
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "Scenarios side by side: what differs in what went in, and what that did to each term of the time."
+ABOUT = "Scenarios side by side: inputs that differ, and what they do to each term of the time."
 KINDS = ("train_step", "weight_update", "rl_cycle")
 FORM = "compare"
 LEAST = 2

@@ -230,7 +230,7 @@ def draw_look(found: Look) -> "list[Component]":
     """What one simulation says."""
     said, report = found.explanation, found.case.report
     of, total_s = said.parts, said.total_s
-    fits = f"of {format_bytes(said.device_memory_bytes)}{'' if said.fits else ': does not fit'}"
+    fits = f"of {format_bytes(said.device_memory_bytes)}: {parts.fits(said.fits, report.fits_probability)}"
     time, *others = parts.cards(
         report,
         {
@@ -248,7 +248,7 @@ def draw_look(found: Look) -> "list[Component]":
     }
     return [
         parts.numbers([time, *others, exposed, host]),
-        parts.notes([said.question, *text.sentences(said), f"scenario {said.scenario_hash}"]),
+        parts.notes([said.question, *text.sentences(said), *report.interval_notes, f"scenario {said.scenario_hash}"]),
         *parts.figures(made),
         table("Seconds and critical path by phase", text.PART_COLUMNS, text.part_rows(said)),
     ]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from dash import Dash
 
 from ...simulator.answers.outputs import PIPELINE, figures_of
-from ...simulator.base.units import format_bytes, format_probability
+from ...simulator.base.units import format_bytes
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction, TrainPrediction
@@ -68,7 +68,7 @@ FORM = Form(
 def _memory(report: TrainReport) -> str:
     """Of how much, with its interval, and whether it fits."""
     low, high = map(format_bytes, report.peak.interval_bytes)
-    fits = f"fits with {format_probability(report.fits_probability)}" if report.fits else "does not fit"
+    fits = parts.fits(report.fits, report.fits_probability)
     return f"of {format_bytes(report.memory_bytes)}: {fits} (90 %: {low} to {high})"
 
 
@@ -89,7 +89,7 @@ def numbers(prediction: AnyPrediction) -> "list[Component]":
     }
     return [
         parts.numbers(parts.cards(report, small)),
-        parts.notes([report.question, *report.notes, f"scenario {report.scenario_hash}"]),
+        parts.notes([report.question, *report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]),
     ]
 
 

@@ -129,6 +129,16 @@ class Report:
         """The phase with the largest part of the critical path."""
         return max(self.exposed, key=lambda phase: self.exposed[phase])
 
+    @property
+    def interval_notes(self) -> tuple[str, ...]:
+        """What makes the interval of the time as wide as it is, one line each; empty where a system does not say."""
+        return ()
+
+    @property
+    def fits_probability(self) -> float | None:
+        """The probability that all devices have enough memory; None where memory has no interval."""
+        return None
+
     def shown_metrics(self) -> tuple[Metric, ...]:
         """The metrics that this report shows."""
         return self.metrics

@@ -40,7 +40,7 @@ def compare(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write tables, waterfall and timelines as one HTML file.")] = None,
 ) -> None:
-    """Compare two results: what differs in what went in, and what that did to each term of the time."""
+    """Compare two results: inputs that differ, and what they do to each term of the time."""
     from ..answers.outputs import Outputs, json_text
 
     outputs = Outputs(json=json, csv=csv, html=html)

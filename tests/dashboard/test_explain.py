@@ -63,6 +63,14 @@ def test_the_first_number_is_that_of_the_python_api(looks):
     assert (first[0].children, first[1].children[0]) == ("Update time", format_seconds(total_s))
 
 
+def test_a_step_says_whether_it_fits_and_what_its_interval_is_made_of(looks):
+    found = looks.look(Question("train-llama3-8b-8xh100"))
+    report = found.case.report
+    drawn = str(explain.draw_look(found))
+
+    assert [line for line in (*report.interval_notes, "fits with probability") if line not in drawn] == []
+
+
 def test_numbers_are_turned_and_unknown_ones_passed_over(looks):
     found = looks.look(Question("tiny-2ranks"))
     name = "init_group.s"

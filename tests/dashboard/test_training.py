@@ -11,7 +11,7 @@ from runcast.dashboard import fields
 from runcast.dashboard.app import make_app
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.training import FORM, PAGE
+from runcast.dashboard.pages.training import FORM, PAGE, numbers
 from runcast.dashboard.question import Question, parse_query
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
@@ -19,6 +19,7 @@ from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.units import format_seconds
 from runcast.simulator.models import preset_config
 from runcast.simulator.scenario import check_question, value_at
+from runcast.simulator.uncertainty import budget_line
 
 CONFIG = dict(preset_config("llama3-8b")) | {"num_hidden_layers": 8}
 
@@ -116,6 +117,13 @@ def test_what_is_no_config_is_refused_beside_its_field(here, text, said):
 
 
 QUERY = "base=mine&parallel.tp=8&batch.seq_len=8192"
+
+
+def test_the_page_says_what_the_interval_is_made_of(here):
+    prediction = here.answers.predict(parse_query(QUERY, ""))
+    notes = [line.children for line in numbers(prediction)[1].children]
+
+    assert notes[1:3] == [budget_line(prediction.report.budget), prediction.report.distance[0]]
 
 
 def test_a_downloaded_scenario_is_the_one_that_was_asked(client, here):

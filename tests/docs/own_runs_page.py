@@ -1,6 +1,6 @@
 """docs/own-runs.svg: steps that were not one's own runs, predicted before and after learning from five that were.
 
-    python tests/docs/own_runs_page.py
+python tests/docs/own_runs_page.py
 """
 
 import tempfile

@@ -19,8 +19,10 @@ from runcast.simulator.answers.explain.sensitivity import (
     sensitivity,
     turn_knobs,
 )  # fmt: skip
-from runcast.simulator.answers.explain.text import headline, what_if_rows
+from runcast.simulator.answers.explain.text import WHAT_IF_COLUMNS, headline, what_if_rows
+from runcast.simulator.base.units import format_probability
 from runcast.simulator.scenario import what_ifs
+from runcast.simulator.uncertainty import difference
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 ONE_GPU = {
@@ -250,8 +252,26 @@ def test_a_small_gain_shows_in_what_a_change_takes(step):
     small = replace(step.tried[0], total_s=0.999 * step.total_s, gain=0.001)
     found = replace(step, tried=(small,))
     (row,) = what_if_rows(found.tried, found)
+    takes = dict(zip(WHAT_IF_COLUMNS, row, strict=True))["takes"]
 
-    assert headline(found).split()[2] != row[2].split()[0]
+    assert headline(found).split()[2] != takes.split()[0]
+
+
+def test_a_gain_has_the_interval_of_the_difference(step):
+    case = read_case(KINDS["step"], {})
+    first = step.tried[0]
+    other = case.variant(first.changes)
+    by_hand = difference(case.report.per_unit_s, other.report.per_unit_s, case.report.budget, other.report.budget)
+
+    assert (first.gain_interval, first.helps) == (by_hand.saved, by_hand.faster)
+
+
+def test_memory_that_a_change_moves_has_the_probability_that_it_fits(step):
+    moved = next(one for one in step.tried if one.fits and one.memory_bytes > 1.1 * step.memory_bytes)
+    report = read_case(KINDS["step"], moved.changes).report
+    (row,) = what_if_rows([moved], step)
+
+    assert row[-2].endswith(f": fits with {format_probability(report.fits_probability)}")
 
 
 def test_quick_is_first_order_alone():

@@ -1,4 +1,4 @@
-"""Two results side by side: what differs in what went in, and what that did to each term of the time."""
+"""Two results side by side: inputs that differ, and what they do to each term of the time."""
 
 from .comparison import Comparison, Drawn, Input, Metric, Side, Term, compare
 from .sources import Operand, open_side, side_of

@@ -1,4 +1,4 @@
-"""Two results, each its time as terms that sum to it, what went in and what else came out; and what differs, as data.
+"""Two results as data: the time of each as terms that sum to it, its inputs and other metrics; and what differs.
 
 Words are in `text`, a page in `page`.
 """
@@ -34,7 +34,7 @@ class Drawn(NamedTuple):
 class Side:
     """A result; seconds in `total_s`, `interval` (90 %) and `terms`, which sum to the total or are empty.
 
-    `budget` are the errors that make the interval, where they are known. `inputs` go by keys of a scenario, with dots,
+    `budget` is the error budget of the time, None where it is not known. `inputs` go by keys of a scenario, with dots,
     and by names of a report; `all_inputs` says that none is missing. `metrics` go by the names of a report, units in
     the names; `fits` is False where devices lack memory.
     """

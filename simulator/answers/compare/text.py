@@ -164,7 +164,7 @@ def difference_text(found: Difference) -> str:
     faster, probability = ("B", found.faster) if found.faster >= 0.5 else ("A", 1 - found.faster)
     low, high = found.low - 1, found.high - 1
     between = f"between {low:+.1%} and {high:+.1%} (90 %, without the errors that both share)"
-    return f"{faster} is faster with {format_probability(probability)}: B takes {between}"
+    return f"{faster} is faster with probability {format_probability(probability)}: B takes {between}"
 
 
 def _interval(side: Side) -> str:

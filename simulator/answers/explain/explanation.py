@@ -24,7 +24,8 @@ from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
 class Tried:
     """A what-if that was simulated; `gain` is the share of the time per token, or per update, that it saves.
 
-    `sure` is the 90 % interval of the gain, and `helps` the probability that it saves anything.
+    `gain_interval` is the 90 % interval of the gain, and `helps` the probability that it saves anything.
+    `fits_probability` is None for updates, whose memory has no interval.
     """
 
     name: str
@@ -33,10 +34,11 @@ class Tried:
     changes: Changes
     total_s: float
     gain: float
-    sure: tuple[float, float]
+    gain_interval: tuple[float, float]
     helps: float
     memory_bytes: int
     device_memory_bytes: int
+    fits_probability: float | None
 
     @property
     def fits(self) -> bool:
@@ -45,8 +47,8 @@ class Tried:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        low, high = self.sure
-        words = {name: value for name, value in vars(self).items() if name != "sure"}
+        low, high = self.gain_interval
+        words = {name: value for name, value in vars(self).items() if name != "gain_interval"}
         return words | {"changes": dict(self.changes), "gain_low": low, "gain_high": high, "fits": self.fits}
 
 
@@ -204,16 +206,30 @@ def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Ref
     for i, one in enumerate(every):
         progress("what-ifs", i, len(every), f": {one.name}")
         try:
-            other = case.variant(one.changes)
-            gained = difference(*(each.report.per_unit_s for each in (case, other)),
-                                *(each.report.budget for each in (case, other)))  # fmt: skip
-            tried.append(Tried(
-                one.name, one.subject, one.about, one.changes, other.total_s, 1 - gained.ratio, gained.saved,
-                gained.faster, *other.prediction.memory,
-            ))  # fmt: skip
+            tried.append(_tried(one, case, case.variant(one.changes)))
         except UserError as error:
             refused.append(Refused(one.name, one.subject, error.faults[0]))
     return sorted(tried, key=lambda one: -one.gain), refused
+
+
+def _tried(one: WhatIf, case: Case, other: Case) -> Tried:
+    """The result of a what-if that makes `other` of a case."""
+    now, then = case.report, other.report
+    found = difference(now.per_unit_s, then.per_unit_s, now.budget, then.budget)
+    memory_bytes, device_memory_bytes = other.prediction.memory
+    return Tried(
+        one.name,
+        one.subject,
+        one.about,
+        one.changes,
+        total_s=other.total_s,
+        gain=1 - found.ratio,
+        gain_interval=found.saved,
+        helps=found.faster,
+        memory_bytes=memory_bytes,
+        device_memory_bytes=device_memory_bytes,
+        fits_probability=then.fits_probability,
+    )
 
 
 def _paddings(resolved: OnMachines) -> Iterator[WhatIf]:

@@ -151,21 +151,24 @@ def what_if_rows(shown: Iterable[Tried], found: Explanation) -> list[tuple[str, 
     shown = list(shown)
     digits = digits_apart(found.total_s, [one.total_s for one in shown])
     return [
-        (one.name, f"{one.gain:.1%}", _sure(one), format_probability(one.helps),
+        (one.name, f"{one.gain:.1%}", _interval(one), format_probability(one.helps),
          format_seconds(one.total_s, digits), _memory(one, found), one.about)
         for one in shown
     ]  # fmt: skip
 
 
-def _sure(one: Tried) -> str:
-    low, high = one.sure
+def _interval(one: Tried) -> str:
+    """The 90 % interval of the share that it saves."""
+    low, high = one.gain_interval
     return f"{low:.0%} to {high:.0%}"
 
 
 def _memory(one: Tried, found: Explanation) -> str:
     before, after = format_bytes(found.memory_bytes), format_bytes(one.memory_bytes)
-    moved = after if before == after else f"{before} to {after}"
-    return f"{moved} of {format_bytes(one.device_memory_bytes)}{'' if one.fits else ': does not fit'}"
+    if before == after:
+        return f"{after} of {format_bytes(one.device_memory_bytes)}{'' if one.fits else ': does not fit'}"
+    likely = "" if one.fits_probability is None else f": fits with {format_probability(one.fits_probability)}"
+    return f"{before} to {after} of {format_bytes(one.device_memory_bytes)}{likely if one.fits else ': does not fit'}"
 
 
 def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

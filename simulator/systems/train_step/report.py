@@ -30,7 +30,7 @@ from ...program import Program
 from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
-from ...uncertainty import KINDS, Budget, path_budget, path_interval, size_notes
+from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interval, size_notes
 from ..machines import shape_loss_s
 from .distance import distance_notes
 from .errors import step_errors
@@ -130,6 +130,11 @@ class TrainReport(Report):
     def shown_metrics(self) -> tuple[Metric, ...]:
         """All metrics; those of a whole run only if the scenario has a `run` table."""
         return self.metrics if self.run is not None else tuple(one for one in self.metrics if one not in OF_RUN)
+
+    @property
+    def interval_notes(self) -> tuple[str, ...]:
+        """The errors that the interval of the step time is made of, and how far the step is from measured ones."""
+        return budget_line(self.budget), *self.distance
 
     @property
     def mfu_convention(self) -> str:

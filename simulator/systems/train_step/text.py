@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from ...base.units import format_bytes, format_probability, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
-from ...uncertainty import budget_line
 from .report import TrainReport
 from .run import run_rows
 
@@ -40,8 +39,7 @@ def words(report: TrainReport) -> Words:
         below=[
             f"memory of pipeline rank {peak.pipeline_rank}, which holds most: {format_bytes(peak.peak_bytes)}",
             *(f"  {format_bytes(size):>10}  {owner}" for owner, size in peak.held),
-            budget_line(report.budget),
-            *report.distance,
+            *report.interval_notes,
         ],
         tables=[
             Table("Memory by pipeline rank", ("rank", "peak", "at", "most of it"), _memory_rows(report)),
