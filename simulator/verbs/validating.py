@@ -27,7 +27,7 @@ def validate(
         str | None, typer.Option(help="Profile by name or file; default: the shipped one of each row's device.")
     ] = None,
     stack: Annotated[
-        str | None, typer.Option(help="train_step: one software stack for all rows, by name or file.")
+        str | None, typer.Option(help="train_step, weight_update: one software stack for all rows, by name or file.")
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows with predictions beside them.")] = None,
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
@@ -54,8 +54,8 @@ def validate(
         raise UserError(f"--profile: does not go with --kind {kind}: each row's device has its own")
     if against is not None and kind != "train_step":
         raise UserError("--against: goes with --kind train_step only")
-    if stack is not None and kind != "train_step":
-        raise UserError("--stack: goes with --kind train_step only")
+    if stack is not None and kind not in _LEDGERS:
+        raise UserError(f"--stack: goes with --kind {' and '.join(_LEDGERS)} only")
     if tolerance is not None and against is None:
         raise UserError("--tolerance: goes with --against only")
     if kind in _LEDGERS:
@@ -83,7 +83,7 @@ def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: 
     from .progress import show_progress
 
     gate = None if against is None else read_gate(against, tolerance or TOLERANCE)  # before minutes of predicting
-    read = read_ledger if kind == "weight_update" else partial(read_step_ledger, stack=stack)
+    read = partial(read_ledger if kind == "weight_update" else read_step_ledger, stack=stack)
     with show_progress("rows predicted", lines=False) as show:
         ledger: Any = read(rows, watch=lambda done, total: show("", done, total, ""))
     return ledger if gate is None else Comparison(gate, ledger)

@@ -111,6 +111,11 @@ def shipped_file(name: str) -> Path:
     return Path(str(files("runcast.data") / "validation" / name))
 
 
+def full_name(stack: str) -> str:
+    """A stack as a scenario anywhere may name it: a file by its full path."""
+    return str(Path(stack).resolve()) if stack.endswith((".toml", ".json")) else stack
+
+
 def read_cells(path: Path, required: Collection[str], like: str) -> list[tuple[int, str, Cells]]:
     """Line, `file:line` and cells of every row; `like` says whose columns these should be.
 

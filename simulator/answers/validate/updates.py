@@ -7,7 +7,7 @@ predicted, is data/validation/weight_update.toml.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from ... import engine
-from ...base.errors import UserError
-from ...base.files import read_toml
+from ...base.errors import UserError, fault
+from ...base.files import path_beside, read_toml
 from ...base.tables import Columns, markdown_table, terminal_table
+from ...formats.samples import read_table
 from ...models import preset_names
 from ...profile import stack_names
 from ...runner import Runner
@@ -34,6 +35,7 @@ from .ledger import (
     Ledger,
     Watch,
     csv_bytes,
+    full_name,
     plain,
     predict_cases,
     read_cells,
@@ -44,6 +46,9 @@ from .ledger import (
 from .scores import coverage, score_parts, warn
 
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
+SCENARIO = "scenario"
+"""The column of a user's table that names a scenario file, from which all but the time is then taken."""
+_WHOLE = "update"
 
 
 def shipped_table() -> Path:
@@ -72,7 +77,9 @@ MEASURES: Mapping[str, Callable[[Report, Timeline], float]] = {
 
 @dataclass(frozen=True)
 class UpdateCase(Case):
-    """A row of the ledger of weight updates."""
+    """A row of the ledger of weight updates; `origin` is the file that its scenario is from, which paths rest on."""
+
+    origin: str = ""
 
     @property
     def seconds(self) -> float:
@@ -82,8 +89,7 @@ class UpdateCase(Case):
     @property
     def key(self) -> str:
         """A key that identifies the measurement in any file."""
-        names = ("system", "model", "method", "src_gpus", "dst_gpus", "precision", "phase", "seconds")
-        return " | ".join(map(self.cells.text, names))
+        return _key(self.cells)
 
     @property
     def model(self) -> str:
@@ -95,7 +101,8 @@ class UpdateCase(Case):
     def resolved(self) -> Resolved:
         """The row's resolved scenario; computed once and shared by what-ifs."""
         assert self.scenario is not None
-        return resolve(check_scenario(self.scenario, self.where), self.where)
+        where = self.origin or self.where
+        return resolve(check_scenario(self.scenario, where), where)
 
     def answer(self, changes: Mapping[str, float] | None = None) -> Answer:
         """The prediction, with parameters of the stack changed."""
@@ -111,14 +118,44 @@ class UpdateCase(Case):
         return dict(zip(("predicted_s", "interval_low_s", "interval_high_s"), self.answer(), strict=True))
 
 
-def read_cases(path: Path) -> list[UpdateCase]:
-    """The rows of a file; a UserError if the file cannot be read or lacks a column, or where seconds are no number."""
+def read_cases(path: Path, stack: str | None = None) -> list[UpdateCase]:
+    """The rows of a file, on the software that each names, or all on one `stack` (a shipped one, or a file).
+
+    Rows on a stated stack are a user's own: what the words of the ledger say of published rows is of those alone.
+
+    Raises:
+        UserError: the file cannot be read or lacks a column, or seconds are no number.
+    """
+    rows = read_cells(path, _required(path, stack), "those of data/validation/weight_update.csv")
+    return [_case(_words_of(cells, stack), line, where, cells, stack) for line, where, cells in rows]
+
+
+def _required(path: Path, stack: str | None) -> tuple[str, ...]:
+    """The columns that a table needs: with scenarios the seconds alone, on a stated stack no system and no phase."""
+    if SCENARIO in read_table(path):
+        return ("seconds",)
+    return tuple(name for name in REQUIRED if stack is None or name not in ("system", "phase"))
+
+
+def _words_of(cells: Cells, stack: str | None) -> Mapping[str, Any]:
+    """The meanings of words in a row; a user's own row has no notes of ours."""
     words = _words()
-    rows = read_cells(path, REQUIRED, "those of data/validation/weight_update.csv")
-    return [_case(words, line, where, cells) for line, where, cells in rows]
+    own = stack is not None and _key(cells) not in _published()
+    return {**words, "given": [], "left_out": []} if own else words
 
 
-def _words() -> dict[str, Any]:
+@cache
+def _published() -> frozenset[str]:
+    return frozenset(_key(cells) for _, _, cells in read_cells(shipped_table(), REQUIRED, ""))
+
+
+def _key(cells: Cells) -> str:
+    names = ("system", "model", "method", "src_gpus", "dst_gpus", "precision", "phase", "seconds")
+    return " | ".join(map(cells.text, names))
+
+
+@cache
+def _words() -> Mapping[str, Any]:
     return read_toml(shipped_table().with_suffix(".toml"))
 
 
@@ -132,7 +169,7 @@ def update_stacks() -> frozenset[str]:
     return frozenset([*_words()["stack"].values(), *free_parameters()])
 
 
-def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> UpdateCase:
+def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, stack: str | None) -> UpdateCase:
     try:
         if cells.time("seconds") is None:
             raise CellError("seconds = '': expected a number above zero")
@@ -141,28 +178,56 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells) -> Upda
     for given in words["given"]:
         if _matches(cells, given["match"]):
             cells = Cells({**cells, **{key: str(value) for key, value in given["keys"].items()}})
+    of_file = cells.has(SCENARIO)
+    if (of_file or stack is not None) and not cells.has("phase"):
+        cells = Cells({**cells, "phase": _WHOLE})
     try:
-        _check_said(cells, words)
-        return UpdateCase(line, cells, _scenario(cells, words), "", where)
+        if of_file:
+            _check_phase(cells)
+            origin = str(path_beside(cells.text(SCENARIO), where.rpartition(":")[0]))
+            return UpdateCase(line, cells, _on(stack, _table_of(origin)), "", where, origin)
+        _check_said(cells, words, stack)
+        return UpdateCase(line, cells, _on(stack, _scenario(cells, words)), "", where)
     except CellError as error:
         return UpdateCase(line, cells, None, str(error), where)
+
+
+def _on(stack: str | None, table: dict[str, Any]) -> dict[str, Any]:
+    """A scenario's table on a stack, if one is stated."""
+    return table if stack is None else table | {"stack": full_name(stack)}
+
+
+def _table_of(origin: str) -> dict[str, Any]:
+    """The table of a scenario file.
+
+    Raises:
+        UserError: the file cannot be read, or is of another kind.
+    """
+    table = read_toml(Path(origin))
+    if (kind := table.get("kind", "weight_update")) != "weight_update":
+        raise UserError(fault(origin, "kind", kind, "expected 'weight_update'"))
+    return table
 
 
 def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
     return all(cells.text(key) == value for key, value in wanted.items())
 
 
-def _check_said(cells: Cells, words: Mapping[str, Any]) -> None:
+def _check_phase(cells: Cells) -> None:
+    if (phase := cells.text("phase")) not in MEASURES:
+        raise CellError(f"phase {phase!r} is none that a prediction has")
+
+
+def _check_said(cells: Cells, words: Mapping[str, Any], stack: str | None) -> None:
     """Raises a CellError that says why a row cannot be predicted."""
     for entry in words["left_out"]:
         if _matches(cells, entry["match"]) and not ("but" in entry and _matches(cells, entry["but"])):
             raise CellError(entry["reason"])
-    phase, method, system, gpu = (cells.text(name) for name in ("phase", "method", "system", "gpu"))
-    if phase not in MEASURES:
-        raise CellError(f"phase {phase!r} is none that a prediction has")
+    _check_phase(cells)
+    method, system, gpu = (cells.text(name) for name in ("method", "system", "gpu"))
     if method not in (*words["method"], *METHODS):
         raise CellError(f"method {method!r} is none that runcast knows")
-    if not cells.has("stack") and system not in (*words["stack"], *stack_names()):
+    if stack is None and not cells.has("stack") and system not in (*words["stack"], *stack_names()):
         raise CellError(f"no software stack for {system!r}: name one in a column stack")
     if gpu not in words["gpu"]:
         raise CellError(f"no cluster for {gpu!r}" if gpu else "the GPU is not stated")
@@ -275,21 +340,25 @@ class UpdateLedger(Ledger):
             yield from (*terminal_table(_summary(self), _SUMMARY), "")
             for row in _summary(self):
                 yield from warn(f"{row['system']}, {row['errors']}", row["held"], row["held_of"])
-        yield (
-            f"{len(self.table)} of {len(self.table) + len(self.reasons)} rows predicted; {self.parameters} "
-            "parameters of software stacks were moved by the shipped self, none belongs to a row"
+        moved = (
+            f"; {self.parameters} parameters of software stacks were moved by the shipped fit, none belongs to a row"
         )
+        predicted = f"{len(self.table)} of {len(self.table) + len(self.reasons)} rows predicted"
+        yield predicted + (moved if self.parameters else "")
         yield from (f"not predicted: {line}" for line in self.why_not(f"{self.path}:"))
 
 
-def read_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> UpdateLedger:
+def read_ledger(
+    path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None, stack: str | None = None
+) -> UpdateLedger:
     """Predict the rows of a file of weight updates (default: the one that ships); `watch` hears how many are done.
 
-    A UserError if the file cannot be read, or lacks a column.
+    All of them on one `stack`, if one is named: no fit of ours has left these out. A UserError if the file cannot be
+    read, or lacks a column.
     """
     path = path or shipped_table()
-    cases = read_cases(path)
-    left_out, parameters = read_left_out("weight_update_fit.json")
+    cases = read_cases(path, stack)
+    left_out, parameters = read_left_out("weight_update_fit.json") if stack is None else ({}, 0)
     answers = predict_cases(cases, runner, watch)
     rows, reasons = split_rows(cases, answers, lambda case, found: _row(case, found, left_out.get(case.key, {})))
     return UpdateLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)), reasons, parameters)

@@ -17,7 +17,7 @@ from ....scenario import check_train
 from ....systems.train_step.errors import chain_of
 from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
-from ..ledger import Case, CellError, Cells, read_cells, shipped_file
+from ..ledger import Case, CellError, Cells, full_name, read_cells, shipped_file
 from .answer import Answer, Peak, peak_of, predict_step, rate_fault, time_fault, tokens_fault
 
 MOST_OPS = 150_000
@@ -135,11 +135,6 @@ def _software_like(words: Mapping[str, Any], stack: str) -> dict[str, Any]:
     known = {entry["stack"]: entry for entry in reversed(words["software"])}
     found: dict[str, Any] = next((known[of] for of in chain if of in known), {})
     return {key: value for key, value in found.items() if key != "cluster"} | {"stack": full_name(stack)}
-
-
-def full_name(stack: str) -> str:
-    """A stack as a scenario anywhere may name it: a file by its full path."""
-    return str(Path(stack).resolve()) if stack.endswith((".toml", ".json")) else stack
 
 
 def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, software: dict[str, Any] | None) -> StepCase:
