@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of, statements
-from runcast.calibrate.fitting.step_ledger import Crew, _entries, _simulated, _watch
+from runcast.calibrate.fitting.step_ledger import Crew, _entries, simulate_all, watch
 from runcast.calibrate.fitting.steps import SMALL, Design
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack
@@ -40,8 +40,8 @@ def cases():
 def watched(cases):
     """A Design that knows which rows each parameter moves, and a simulation with factors below one."""
     design = Design(cases)
-    rows = _simulated(design, Here(cases), np.full(len(design.free), -0.05))
-    _watch(design, Here(cases), rows)
+    rows = simulate_all(design, Here(cases), np.full(len(design.free), -0.05))
+    watch(design, Here(cases), rows)
     return design, rows
 
 
