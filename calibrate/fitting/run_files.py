@@ -28,6 +28,7 @@ from ...simulator.base.errors import UserError, fault
 from ...simulator.base.units import format_seconds
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import load_stack
+from ...simulator.systems.machines import ResolvedScenario
 from ...simulator.systems.train_step.errors import chain_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
 from .run_logs import is_log, read_logged_step
@@ -41,28 +42,43 @@ _NAMED = ("model", "n_gpus", "tp", "pp", "cp", "dp", "ep", "mbs", "gbs", "seq_le
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """A measured training step on a base stack.
+class Measured:
+    """A measured run of any system on a base stack.
 
     `where` is its file and line, `software` and `gpu` what the file says of what ran it, `said` the key and value that
-    its `seconds` are from; `log` says what a log was read as, and is empty for a row of a table. `memory_bytes` is the
-    peak of the rank that `convention` says, as `peak_of` has it; None where nothing is said, or what an allocator took.
+    its `seconds` are from; `log` says what a log was read as, and is empty for a row of a table.
     """
 
     where: str
-    resolved: ResolvedTrain
+    resolved: ResolvedScenario
     seconds: float
     said: str
     software: str
     gpu: str
     log: str = ""
-    memory_bytes: float | None = None
-    convention: tuple[str, str] = ("fullest", "allocated")
 
     @property
     def stack(self) -> str:
         """The base stack, by name or by its full path."""
-        return self.resolved.scenario.stack
+        return str(self.resolved.scenario.stack)
+
+    @property
+    def configuration(self) -> str:
+        """What runs have in common that should take equally long."""
+        return self.resolved.hash
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Measured):
+    """A measured training step.
+
+    `memory_bytes` is the peak of the rank that `convention` says, as `peak_of` has it; None where nothing is said, or
+    what an allocator took.
+    """
+
+    resolved: ResolvedTrain
+    memory_bytes: float | None = None
+    convention: tuple[str, str] = ("fullest", "allocated")
 
     def answer(self, values: Mapping[str, float] | None = None, memory: bool = False) -> Answer:
         """The prediction, with parameters of the profile and stack changed."""
@@ -82,7 +98,7 @@ def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> l
             several kinds of GPU or software; the base is no stack of training steps. One line each.
     """
     check_base(base)
-    _check_once(paths)
+    check_once(paths)
     runs: list[Run] = []
     faults: list[str] = []
     for path in paths:
@@ -90,7 +106,7 @@ def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> l
             runs += [_read_log(path, base, cluster)] if is_log(path) else _read_rows(path, base)
         except UserError as error:
             faults += error.faults
-    if faults := faults or list(_discords(runs)):
+    if faults := faults or list(discords(runs)):
         raise UserError(*faults)
     return runs
 
@@ -142,7 +158,7 @@ def check_base(base: str) -> None:
         raise UserError(fault("--base", "", base, f"is a stack of weight updates; {known}"))
 
 
-def _check_once(paths: Sequence[Path]) -> None:
+def check_once(paths: Sequence[Path]) -> None:
     """Raise UserError if a file is named twice: its runs would count as often."""
     places = [path.resolve() for path in paths]
     if twice := [path for at, path in enumerate(paths) if places[at] in places[:at]]:
@@ -158,7 +174,7 @@ def _read_log(path: Path, base: str, cluster: str | None) -> Run:
 
 def _read_rows(path: Path, base: str) -> list[Run]:
     """The rows of a table; a UserError with a line for each that is no run."""
-    _check_columns(path)
+    _check_times(path)
     runs: list[Run] = []
     faults: list[str] = []
     for case in read_cases(path, base):
@@ -173,13 +189,18 @@ def _read_rows(path: Path, base: str) -> list[Run]:
     return runs
 
 
-def _check_columns(path: Path) -> None:
-    """A column that is nearly one of the ledger's is a slip; any other is the user's own. Times have to be there."""
-    known = list(read_table(shipped_table()).columns)
+def check_columns(path: Path, known: Sequence[str]) -> list[str]:
+    """The columns of a table; one that is nearly a known one is a slip, any other is the user's own."""
     columns = [str(column) for column in read_table(path).columns]
     near = {own: get_close_matches(own.casefold(), known, n=1, cutoff=_NEAR) for own in columns if own not in known}
     if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
         raise UserError(*wrong)
+    return columns
+
+
+def _check_times(path: Path) -> None:
+    """Raise UserError unless a table has the ledger's columns, or a user's own, and times."""
+    columns = check_columns(path, list(read_table(shipped_table()).columns))
     if TIME not in columns and TOKENS not in columns:
         raise UserError(f"{path}:1: no column {TIME}; expected seconds of one step, or {TOKENS}")
 
@@ -229,8 +250,11 @@ def _contradictions(case: StepCase) -> Iterator[str]:
         yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
 
 
-def _discords(runs: Sequence[Run]) -> Iterator[str]:
-    """A line for each pair of runs of one configuration that contradict each other, and for mixed GPUs or software."""
+def discords(runs: Sequence[Measured], column: str = "framework") -> Iterator[str]:
+    """A line for each pair of runs of one configuration that contradict each other, and for mixed GPUs or software.
+
+    `column` is the one that names the software.
+    """
     first, of_form = runs[0], {bool(run.log): run for run in reversed(runs)}
     for run in runs:
         if run.resolved.devices != first.resolved.devices:
@@ -238,11 +262,11 @@ def _discords(runs: Sequence[Run]) -> Iterator[str]:
             return
         like = of_form[bool(run.log)]  # rows and logs name one software by other words
         if run.software != like.software:
-            yield _other(run, "framework", run.software, like, like.software)
+            yield _other(run, column, run.software, like, like.software)
             return
-    alike: dict[str, list[Run]] = {}
+    alike: dict[str, list[Measured]] = {}
     for run in runs:
-        alike.setdefault(run.resolved.hash, []).append(run)
+        alike.setdefault(run.configuration, []).append(run)
     for one, other in (pair for group in alike.values() for pair in combinations(group, 2)):
         if not 1 / MOST_TIMES < one.seconds / other.seconds < MOST_TIMES:
             took = f"took {format_seconds(one.seconds)} and {format_seconds(other.seconds)}"
@@ -250,6 +274,6 @@ def _discords(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{one.where} and {other.where}: {said}"
 
 
-def _other(run: Run, key: str, value: str, first: Run, expected: str) -> str:
+def _other(run: Measured, key: str, value: str, first: Measured, expected: str) -> str:
     """What runs say is of one software on one kind of machine; mixed ones cost half of the gain (accuracy study)."""
     return fault(run.where, key, value, f"expected one {key} in all runs, as in {first.where}: {expected!r}")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from math import exp, hypot, log
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
 from .ledger import student_weights
 from .next_run import after, choose_runs, open_part
 from .owners import entry
-from .run_files import Plan, Run, read_runs
+from .run_files import Measured, Plan, Run, read_runs
 from .steps import SIGMA
 
 Floats = NDArray[np.float64]
@@ -50,8 +50,8 @@ Of the 1,128 rows of the ledger, each predicted with its source left out of the 
 _MOST_NAMES = 3
 _TURNS = 100
 _MOST_CHANGE = 0.5
-_SIMULATIONS = 2
-_STRANGE = 2.5
+SIMULATIONS = 2
+STRANGE = 2.5
 """Standard deviations from what the other runs predict, from which a run is said to disagree with them."""
 
 
@@ -111,12 +111,14 @@ def left_out(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -
 class Learned:
     """What the runs of some files say beyond a base stack. Errors are signed and relative, one per run.
 
-    `memory` are those of peak memory, of the runs that state one; no stack that is learned from times changes them.
+    Times of a run are a sum over causes: what a subclass says. `whole` is what one run is. `memory` are errors of peak
+    memory, of the runs that state one; no stack that is learned from times changes them.
     """
 
+    whole: ClassVar[str]
     paths: Sequence[Path]
     base: str
-    runs: Sequence[Run]
+    runs: Sequence[Measured]
     prior: Floats
     posterior: Posterior
     shares: Floats
@@ -127,43 +129,40 @@ class Learned:
     memory: Floats
 
     @property
-    def phases(self) -> list[int]:
-        """The phases that the runs say something of, by their numbers in PHASES."""
-        largest = self.shares.max(axis=0)
-        return [p for p, phase in enumerate(PHASES) if phase in FACTORS and largest[p] > LEAST_SHARE]
+    def causes(self) -> Sequence[int]:
+        """The causes that the runs say something of, by their numbers."""
+        raise NotImplementedError
+
+    def describe(self, cause: int) -> tuple[str, str]:
+        """The name of a cause, and its meaning."""
+        raise NotImplementedError
 
     def stack(self, out: Path) -> dict[str, Any]:
-        """The content of the stack file `out`: factors of phases with what is left of their spreads."""
-        base, deviation = load_stack(self.base), np.sqrt(np.diag(self.posterior.covariance))
-        error, names = np.median(np.abs(self.without)), [path.name for path in self.paths]
-        said = f"{_count(self.runs)} of {_listed(names)}, each predicted to {error:.1%} (median) by the others"
-        at = {phase: PHASES.index(phase) for phase in FACTORS}
-        factors = {f"time_factor.{phase}": (self.posterior.u[p], deviation[p]) for phase, p in at.items()}
-        named = _beside(self.runs[0].stack, out)
+        """The content of the stack file `out`: parameters with what is left of their spreads."""
+        raise NotImplementedError
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviation that the runs leave of ln(factor) of each cause."""
+        found: Floats = np.sqrt(np.diag(self.posterior.covariance))
+        return found
+
+    def _head(self, out: Path, command: str = "") -> dict[str, Any]:
+        """What a stack file begins with."""
+        names = " ".join(path.name for path in self.paths)
         return {
             "schema": SCHEMA,
             "name": out.stem,
-            "base": named,
-            "source": f"runcast calibrate runs {' '.join(names)} --base {self.base}",
+            "base": _beside(self.runs[0].stack, out),
+            "source": f"runcast calibrate runs {names}{command} --base {self.base}",
             "date": date.today().isoformat(),
-            "parameters": {
-                key: entry(base.value_or(key, 1.0) * exp(u), spread, "fitted", said)
-                for key, (u, spread) in factors.items()
-            },
-            "covariance": self._covariance(named),
         }
 
-    def _covariance(self, base: str) -> dict[str, Any]:
-        """The posterior as a stack file has it, which names its base as `base`."""
-        at = [PHASES.index(phase) for phase in FACTORS]
-        values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
-        root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
-        rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
-        every = {(term.of, term.name): None for run in self.runs for term in terms_of(run.resolved)}
-        own = self.runs[0].stack
-        # of more GPUs than these runs had no run tells
-        known = [[base if of == own else of, name] for of, name in every if name != DOUBLING]
-        return {"of": list(FACTORS), "root": rows, "terms": known}
+    @property
+    def _source(self) -> str:
+        """Where the parameters are from, and how far off each run was."""
+        error, names = np.median(np.abs(self.without)), [path.name for path in self.paths]
+        return f"{_count(self.runs)} of {_listed(names)}, each predicted to {error:.1%} (median) by the others"
 
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""
@@ -182,25 +181,67 @@ class Learned:
         yield self._least_known()
 
     def _factors(self) -> Iterator[str]:
-        deviation, before = np.sqrt(np.diag(self.posterior.covariance)), np.sqrt(np.diag(self.prior))
-        for p in sorted(self.phases, key=lambda p: -abs(self.posterior.u[p]) * self.shares[:, p].mean()):
-            factor, reach = exp(self.posterior.u[p]), Z90 * deviation[p]
+        before, width = np.sqrt(np.diag(self.prior)), max((len(self.describe(c)[0]) for c in self.causes), default=0)
+        for c in sorted(self.causes, key=lambda c: -abs(self.posterior.u[c]) * self.shares[:, c].mean()):
+            factor, reach = exp(self.posterior.u[c]), Z90 * self.deviation[c]
             known = f"90 %: {factor * exp(-reach):.2f} to {factor * exp(reach):.2f}"
-            told = "" if deviation[p] < 0.9 * before[p] else "; the runs say little of it"
-            yield f"  {PHASES[p]:<10} {factor:.2f} times as long ({known}{told}): {MEANING[PHASES[p]]}"
+            little = "" if self.deviation[c] < 0.9 * before[c] else "; the runs say little of it"
+            name, meaning = self.describe(c)
+            yield f"  {name:<{max(width, 10)}} {factor:.2f} times as long ({known}{little}): {meaning}"
+
+    def _least_known(self) -> str:
+        """The cause whose factor leaves most of a run open."""
+        open_share = self.shares.mean(axis=0) * Z90 * self.deviation
+        most = max(self.causes, key=lambda c: open_share[c])
+        name, meaning = self.describe(most)
+        said = f"{name} ({meaning}), which leaves {open_share[most]:.0%} of a {self.whole} open"
+        return f"least known: {said}; a run in which it takes more or less of the {self.whole} teaches most"
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSteps(Learned):
+    """What training steps say: the causes are the phases, by their numbers in PHASES."""
+
+    whole = "step"
+    runs: Sequence[Run]
+
+    @property
+    def causes(self) -> Sequence[int]:
+        """The phases with a factor that take a share of some run."""
+        largest = self.shares.max(axis=0)
+        return [p for p, phase in enumerate(PHASES) if phase in FACTORS and largest[p] > LEAST_SHARE]
+
+    def describe(self, cause: int) -> tuple[str, str]:
+        """A phase and its meaning."""
+        return PHASES[cause], MEANING[PHASES[cause]]
+
+    def stack(self, out: Path) -> dict[str, Any]:
+        """The content of the stack file `out`: factors of phases with what is left of their spreads."""
+        base, head, at = load_stack(self.base), self._head(out), {phase: PHASES.index(phase) for phase in FACTORS}
+        factors = {f"time_factor.{phase}": (self.posterior.u[p], self.deviation[p]) for phase, p in at.items()}
+        entries = {
+            key: entry(base.value_or(key, 1.0) * exp(u), spread, "fitted", self._source)
+            for key, (u, spread) in factors.items()
+        }
+        return head | {"parameters": entries, "covariance": self._covariance(head["base"])}
+
+    def _covariance(self, base: str) -> dict[str, Any]:
+        """The posterior as a stack file has it, which names its base as `base`."""
+        at = [PHASES.index(phase) for phase in FACTORS]
+        values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
+        rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
+        every = {(term.of, term.name): None for run in self.runs for term in terms_of(run.resolved)}
+        own = self.runs[0].stack
+        # of more GPUs than these runs had no run tells
+        known = [[base if of == own else of, name] for of, name in every if name != DOUBLING]
+        return {"of": list(FACTORS), "root": rows, "terms": known}
 
     def ask(self, plans: Sequence[Plan]) -> Iterator[str]:
         """Which of these steps to measure next, and what that leaves open of all of them."""
         own = load_stack(self.runs[0].stack)
         found = [predict_step(plan.resolved.restate(_values(own, self.posterior.u)), memory=False) for plan in plans]
         yield from ask(plans, np.array([answer.phase_s for answer in found]), self.posterior.covariance)
-
-    def _least_known(self) -> str:
-        """The phase whose factor leaves most of a step open."""
-        open_share = self.shares.mean(axis=0) * Z90 * np.sqrt(np.diag(self.posterior.covariance))
-        p = max(self.phases, key=lambda p: open_share[p])
-        said = f"{PHASES[p]} ({MEANING[PHASES[p]]}), which leaves {open_share[p]:.0%} of a step open"
-        return f"least known: {said}; a run in which it takes more or less of the step teaches most"
 
 
 _ASKED = 3
@@ -224,7 +265,7 @@ def ask(plans: Sequence[Plan], phase_s: Floats, covariance: Floats) -> Iterator[
         before = left
 
 
-def _count(runs: Sequence[Run]) -> str:
+def _count(runs: Sequence[Measured]) -> str:
     return f"{len(runs)} run{'s' * (len(runs) != 1)}"
 
 
@@ -237,7 +278,7 @@ def _beside(stack: str, out: Path) -> str:
     return os.path.relpath(stack, out.resolve().parent) if Path(stack).is_absolute() else stack
 
 
-def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit: Fit | None = None) -> Learned:
+def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit: Fit | None = None) -> LearnedSteps:
     """What the training steps of some files say beyond a stack, by name or file; `cluster` is where recipes ran.
 
     Raises:
@@ -250,19 +291,19 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
     stating = [pair for pair in zip(runs, answers, strict=True) if pair[0].memory_bytes is not None]
     memory = np.array([run.memory_error(answer) for run, answer in stating])
     before = np.array([answer.seconds for answer in answers])
-    _refuse_other_units(runs, before / measured_s)
+    refuse_other_units(runs, before / measured_s, MOST_OFF, "step")
     prior = prior_of([run.resolved for run in runs], fit)
     own = load_stack(runs[0].stack)
     phase_s = np.array([answer.phase_s for answer in answers])
-    for _ in range(_SIMULATIONS):
+    for _ in range(SIMULATIONS):
         posterior = learn(phase_s, measured_s, prior, SIGMA)
         answers = [run.answer(_values(own, posterior.u)) for run in runs]
         phase_s = _at_factor_1(answers, posterior.u)
     after = np.array([answer.seconds for answer in answers])
     error, deviation = left_out(phase_s, measured_s, prior, SIGMA)
-    return Learned(
+    return LearnedSteps(
         paths, base, runs, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
-        after / measured_s - 1, np.expm1(error), np.abs(error) > _STRANGE * deviation, memory,
+        after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory,
     )  # fmt: skip
 
 
@@ -290,11 +331,12 @@ def _at_factor_1(answers: Sequence[Answer], u: Floats) -> Floats:
     return np.array([answer.phase_s for answer in answers]) / np.exp(u)
 
 
-def _refuse_other_units(runs: Sequence[Run], ratio: Floats) -> None:
+def refuse_other_units(runs: Sequence[Measured], ratio: Floats, most: float, whole: str) -> None:
+    """Raise UserError for runs whose prediction is `most` times what was measured, or as little; `ratio` is that."""
     wrong = []
     for run, times in zip(runs, ratio.tolist(), strict=True):
-        if not 1 / MOST_OFF < times < MOST_OFF:
+        if not 1 / most < times < most:
             predicted = format_seconds(times * run.seconds)
-            wrong.append(f"{run.where}: {run.said}: predicted is {predicted}; expected seconds of one step")
+            wrong.append(f"{run.where}: {run.said}: predicted is {predicted}; expected seconds of one {whole}")
     if wrong:
         raise UserError(*wrong)

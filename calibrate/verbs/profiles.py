@@ -10,9 +10,11 @@ import typer
 from ...simulator.base.errors import UserError, fault, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
+
+    from ..fitting.runs import Learned
 
 calibrate = typer.Typer(no_args_is_help=True, help="Measure; make, check and explain Profiles from samples.")
 
@@ -173,7 +175,9 @@ def runs(
     base: Annotated[str, typer.Option(help="The stack that is most like your software, by name or file.")],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUNS...", help="Tables of your training steps, and logs (docs/own-runs.md)."),
+        typer.Argument(
+            metavar="RUNS...", help="Tables of your training steps or weight updates; logs of steps (docs/own-runs.md)."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The stack file to write (.toml).")] = None,
     cluster: Annotated[
@@ -182,12 +186,21 @@ def runs(
     plans: Annotated[
         Path | None, typer.Option(help="A table of steps that you could measure: which of them teaches most is said.")
     ] = None,
+    kind: Annotated[str, typer.Option(help="train_step or weight_update.")] = "train_step",
 ) -> None:
-    """Learn from measured training steps of your own, and write what they say as a software stack."""
-    from ...simulator.base.files import check_place, to_toml, write_atomic
+    """Learn from training steps or weight updates that you measured, and write what they say as a software stack."""
+    from ...simulator.base.files import check_place
     from ..fitting.run_files import read_plans
     from ..fitting.runs import ask_first, learn_runs
+    from ..fitting.update_runs import learn_updates
 
+    if kind not in ("train_step", "weight_update"):
+        raise unknown("--kind", "", kind, ["train_step", "weight_update"])
+    for flag, value in (("--cluster", cluster), ("--plans", plans)):
+        if value is not None and kind != "train_step":
+            raise UserError(f"{flag}: goes with --kind train_step only")
+    if not files and kind != "train_step":
+        raise UserError("RUNS: expected tables of measured weight updates")
     could = read_plans(plans, base) if plans else []
     if not files:
         if not could or out:
@@ -202,9 +215,19 @@ def runs(
     if out.resolve() in (Path(base).resolve(), *(file.resolve() for file in files)):
         raise UserError(f"--out {out}: is a file that is read; it is not written over")
     check_place(out)
-    found = learn_runs(files, base, cluster)
+    if kind == "weight_update":
+        _learn(learn_updates(files, base), out)
+        return
+    steps = learn_runs(files, base, cluster)
+    _learn(steps, out, steps.ask(could) if could else ())
+
+
+def _learn(found: "Learned", out: Path, more: "Iterable[str]" = ()) -> None:
+    """Write the stack that was learned, and print what it is, with more lines."""
+    from ...simulator.base.files import to_toml, write_atomic
+
     write_atomic(str(out), to_toml(found.stack(out)).encode())
-    for line in (*found.lines(), *(found.ask(could) if could else ())):
+    for line in (*found.lines(), *more):
         typer.echo(line)
     typer.echo(f"wrote {out}")
 

@@ -1,0 +1,245 @@
+"""What a few measured weight updates of one's own say of a software stack: its times per call, per tensor, per byte.
+
+An update is taken as a sum: the seconds that grow with each parameter of the stack, and a rest that none of them moves.
+Seconds of a parameter come from two simulations with a little more of it. So parameters are to updates what phases are
+to training steps, and are learned in the same way (`runs`): one takes exp(u) as long as the base stack says; a rate is
+exp(-u) as high. The prior of u is the spread that the stack states, the scatter of updates is that of the fit of the
+ledger. Between two simulations the sum stands for the update; the next simulation corrects what is wrong with that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...simulator.answers.validate.ledger import CellError
+from ...simulator.answers.validate.steps import training_stacks
+from ...simulator.answers.validate.updates import (
+    SCENARIO,
+    UpdateCase,
+    read_cases,
+    shipped_table,
+    update_stacks,
+)
+from ...simulator.base.errors import UserError, fault
+from ...simulator.formats.samples import read_table
+from ...simulator.profile import Profile, load_stack
+from ...simulator.profile.parameters import bounds
+from ...simulator.systems.train_step.errors import chain_of
+from .ledger import SIGMA
+from .owners import entry
+from .run_files import Measured, check_columns, check_once, discords
+from .run_logs import is_log
+from .runs import SIMULATIONS, STRANGE, Floats, Learned, Posterior, learn, left_out, refuse_other_units
+
+MOST_OFF = 10.0
+"""An update this many times as long or short as predicted is a slip of the table (milliseconds: 1,000 times).
+
+Software does the same work per tensor in times that are up to 5 times apart (checkpoint-engine and verl's gathers), and
+no row of the ledger is off by more than 2 times.
+"""
+
+LEAST_MOVE = 0.01
+"""A parameter is free if its spread moves some run by this share."""
+
+_STEP = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateRun(Measured):
+    """A measured weight update: the row that states it."""
+
+    case: UpdateCase = field(kw_only=True)
+
+    @property
+    def configuration(self) -> str:
+        """Its scenario, and which part of the update was timed."""
+        return f"{self.resolved.hash} {self.case.cells.text('phase')}"
+
+    def predict(self, values: Mapping[str, float]) -> float:
+        """Predicted seconds with parameters of the stack changed."""
+        return self.case.answer(values).seconds
+
+
+def read_update_runs(paths: Sequence[Path], base: str) -> list[UpdateRun]:
+    """The rows of all tables on one base stack, by name or file.
+
+    Raises:
+        UserError: a file cannot be read, lacks a column, or holds what is no update; rows contradict each other, or are
+            of several kinds of GPU or software; the base is no stack of weight updates. One line each.
+    """
+    check_update_base(base)
+    check_once(paths)
+    runs: list[UpdateRun] = []
+    faults: list[str] = []
+    for path in paths:
+        try:
+            runs += _read_rows(path, base)
+        except UserError as error:
+            faults += error.faults
+    if faults := faults or list(discords(runs, "system")):
+        raise UserError(*faults)
+    return runs
+
+
+def check_update_base(base: str) -> None:
+    """Raise UserError unless the base is software of weight updates: no device's profile, no stack of steps."""
+    if load_stack(base, "--base").models:
+        raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
+    if any(link.of in training_stacks() for link in chain_of(load_stack, base, "--base")):
+        known = f"expected one of weight updates: {', '.join(sorted({*update_stacks(), 'generic'}))}"
+        raise UserError(fault("--base", "", base, f"is a stack of training steps; {known}"))
+
+
+def _read_rows(path: Path, base: str) -> list[UpdateRun]:
+    """The rows of a table; a UserError with a line for each that is no update."""
+    if is_log(path):
+        raise UserError(f"{path}: logs are read of training steps only; expected a table of weight updates")
+    check_columns(path, [*read_table(shipped_table()).columns, SCENARIO])
+    runs: list[UpdateRun] = []
+    faults: list[str] = []
+    for case in read_cases(path, base):
+        try:
+            runs.append(_run_of(case))
+        except UserError as error:
+            faults += error.faults
+        except CellError as error:
+            faults.append(f"{case.where}: {error}")
+    if faults:
+        raise UserError(*faults)
+    return runs
+
+
+def _run_of(case: UpdateCase) -> UpdateRun:
+    """The run that a row states; a UserError or CellError if it states none."""
+    if case.scenario is None:
+        raise CellError(case.reason)
+    said = f"seconds = {case.cells.text('seconds')}"
+    _ = case.resolved.program
+    gpu = case.cells.text("gpu") or case.resolved.devices[0].name
+    return UpdateRun(case.where, case.resolved, case.seconds, said, case.cells.text("system"), gpu, case=case)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """The parameters of a stack that runs may move, as the first run has them: its device may have measured some."""
+
+    names: Sequence[str]
+    profile: Profile
+
+    @cached_property
+    def prior(self) -> Floats:
+        """The covariance of ln(times as long); of the rest, which stands last, it is zero."""
+        spread = np.array([*(self.profile[name].spread for name in self.names), 0.0])
+        found: Floats = np.diag(spread**2)
+        return found
+
+    def values(self, u: Floats) -> dict[str, float]:
+        """The parameters that take exp(u) as long, within what is allowed."""
+        return {name: self._value(name, by) for name, by in zip(self.names, u.tolist(), strict=False)}
+
+    def _value(self, name: str, by: float) -> float:
+        low, high, _ = bounds(name) or (0.0, 1.0, "")
+        value = self.profile.value(name) * exp(-by if is_rate(name) else by)
+        return min(max(value, low), high)
+
+    def split(self, runs: Sequence[UpdateRun], u: Floats) -> Floats:
+        """Seconds of runs by parameter and the rest, simulated about u, as at u = 0; shape [runs, parameters + 1]."""
+        found = np.array([self._split_one(run, u) for run in runs])
+        return found / np.exp(u)
+
+    def _split_one(self, run: UpdateRun, u: Floats) -> Floats:
+        seconds = run.predict(self.values(u))
+        more = u + _STEP * np.eye(len(u))[:-1]
+        grown = np.array([run.predict(self.values(moved)) for moved in more])
+        parts = (grown - seconds) / np.expm1(_STEP)
+        return np.append(parts, seconds - parts.sum())
+
+
+def is_rate(name: str) -> bool:
+    """Whether more of a parameter makes an update shorter."""
+    return name.endswith("_fraction") or name.startswith("interference.")
+
+
+def free_parameters(runs: Sequence[UpdateRun]) -> Parameters:
+    """Those parameters of the runs' stack that some run tells of: their spread moves it by `LEAST_MOVE`."""
+    profile, stated = runs[0].case.resolved.profile, load_stack(runs[0].stack).parameters
+    open_ = [name for name in stated if profile[name].spread > 0 and profile.value(name) > 0]
+    every = Parameters([name for name in open_ if any(_prices(run, name) for run in runs)], profile)
+    parts = every.split(runs, np.zeros(len(every.names) + 1))
+    moves = np.abs(parts / parts.sum(axis=1, keepdims=True)).max(axis=0) * np.sqrt(np.diag(every.prior))
+    return Parameters(
+        [name for name, move in zip(every.names, moves.tolist(), strict=False) if move > LEAST_MOVE], profile
+    )
+
+
+def _prices(run: UpdateRun, name: str) -> bool:
+    """Whether the time of some op depends on a parameter; cheaper than a simulation."""
+    resolved = run.case.resolved
+    other = resolved.restate({name: resolved.profile.value(name) * (1 - _STEP)})
+    return not np.array_equal(other.costs.uncontended_s, resolved.costs.uncontended_s)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedUpdates(Learned):
+    """What weight updates say: the causes are the free parameters, and a rest that nothing moves."""
+
+    whole = "weight update"
+    parameters: Parameters
+
+    @property
+    def causes(self) -> Sequence[int]:
+        """The free parameters."""
+        return range(len(self.parameters.names))
+
+    def describe(self, cause: int) -> tuple[str, str]:
+        """A parameter and its meaning."""
+        name = self.parameters.names[cause]
+        return name, (bounds(name) or (0, 1, ""))[2]
+
+    def stack(self, out: Path) -> dict[str, Any]:
+        """The content of the stack file `out`: the free parameters with what is left of their spreads."""
+        values = self.parameters.values(self.posterior.u)
+        entries = {
+            name: entry(value, spread, "fitted", self._source)
+            for (name, value), spread in zip(values.items(), self.deviation.tolist(), strict=False)
+        }
+        return self._head(out, " --kind weight_update") | {"parameters": entries}
+
+
+def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
+    """What the weight updates of some tables say beyond a stack, by name or file.
+
+    Raises:
+        UserError: as `read_update_runs`; an update takes `MOST_OFF` times as long or short as predicted; or no
+            parameter of the stack has a part in any.
+    """
+    runs = read_update_runs(paths, base)
+    measured_s = np.array([run.seconds for run in runs])
+    before = np.array([run.predict({}) for run in runs])
+    refuse_other_units(runs, before / measured_s, MOST_OFF, "weight update")
+    free = free_parameters(runs)
+    if not free.names:
+        raise UserError(
+            f"{runs[0].where}: no parameter of {base} moves this update by {LEAST_MOVE:.0%}; nothing to learn"
+        )
+    posterior, parts = settle(free, runs, measured_s)
+    error, deviation = left_out(parts, measured_s, free.prior, SIGMA)
+    after, shares = posterior.share(parts)
+    return LearnedUpdates(
+        paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,
+        np.expm1(error), np.abs(error) > STRANGE * deviation, np.zeros(0), free,
+    )  # fmt: skip
+
+
+def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Floats]:
+    """(what the runs say, their seconds by parameter about that, as at u = 0)."""
+    parts = free.split(runs, np.zeros(len(free.names) + 1))
+    for _ in range(SIMULATIONS):
+        posterior = learn(parts, measured_s, free.prior, SIGMA)
+        parts = free.split(runs, posterior.u)
+    return posterior, parts
