@@ -212,3 +212,14 @@ def _misfits(by: MeasuredBy, file: str, where: str) -> list[str]:
 def bounds(name: str) -> tuple[float, float, str] | None:
     """Smallest and largest value of a parameter, and its meaning; None for an unknown name."""
     return _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else PARAMETERS.get(name) or OPTIONAL.get(name)
+
+
+def meaning_of(name: str) -> str:
+    """The meaning of a parameter, read alone: what "the same" stands for is the meaning of the one before it."""
+    meanings = {known: entry[2] for known, entry in (PARAMETERS | OPTIONAL).items()}
+    before = ""
+    for known, meaning in meanings.items():
+        before = meaning if not meaning.startswith("the same") else before
+        if known == name:
+            return meaning.replace("the same", before, 1)
+    return _SPEED_KEPT[2]
