@@ -221,7 +221,11 @@ def _parameters(profile: Profile) -> "Component":
         return -PROVENANCE.index(item[1].provenance), item[0]
 
     rows = [
-        {"name": name, **vars(parameter), "meaning": found[2] if (found := bounds(name)) else ""}
+        {
+            "name": name,
+            **{key: getattr(parameter, key) for key in ("value", "spread", "provenance", "source")},
+            "meaning": found[2] if (found := bounds(name)) else "",
+        }
         for name, parameter in sorted(profile.parameters.items(), key=place)
     ]
     return tables.grid(PARAMETERS, "Parameters, the least sure first", columns, rows)
