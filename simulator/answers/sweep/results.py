@@ -191,11 +191,8 @@ def best_lines(results: Results) -> Iterator[str]:
     for place, one in enumerate(results.best):
         cells = zip(results.columns, one.shown, strict=True)
         said = ", ".join(f"{name} = {_short(cell)}" for name, cell in cells if cell is not None)
-        beats = (
-            ""
-            if one.beats_probability is None or not place
-            else f"; beats the first with {format_probability(one.beats_probability)}"
-        )
+        likely = one.beats_probability
+        beats = f"; beats the first with {format_probability(likely)}" if place and likely is not None else ""
         yield f"  {one.value:,.4g}  point {one.number}: {said}{beats}"
 
 
