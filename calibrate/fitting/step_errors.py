@@ -32,7 +32,7 @@ from ...simulator.uncertainty import Fit
 from ...simulator.uncertainty.factors import split_covariance
 from .step_ledger import groups_of
 from .step_pairs import Pairs, alike_widths, pairs_of
-from .step_slopes import Key, Slopes, devices_of, fit_of, slopes_of, typical_distances
+from .step_slopes import Key, Slopes, devices_of, fit_of, slopes_of, apart_of
 from .steps import Bools, Floats
 
 _ROUNDS = 3
@@ -115,7 +115,7 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
     if shipped["about"]["sha256"] != digest(path):
         raise UserError(f"{path}: is not the table that training_fit.json beside it was fitted to")
     slopes = slopes_of(path)
-    apart = typical_distances(slopes)
+    apart = apart_of(slopes)
     stored = [shipped["left_out"][case.key] for case in slopes.cases]
     without = {
         name: leave_out(slopes, groups, np.log1p([errors[name] for errors in stored]), apart)

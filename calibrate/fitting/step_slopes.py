@@ -89,7 +89,7 @@ def devices_of(case: StepCase) -> list[str]:
     return [device.name for device in case.resolved.devices]
 
 
-def typical_distances(slopes: Slopes) -> dict[str, float]:
+def apart_of(slopes: Slopes) -> dict[str, float]:
     """How far they turned out to be, by parameter: the root of the mean of ln(factor)^2 and of what the fit left open.
 
     That is one step of expectation maximisation from the fit's priors, which stand where no row tells.
