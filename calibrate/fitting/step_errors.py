@@ -32,7 +32,7 @@ from ...simulator.uncertainty import Fit
 from ...simulator.uncertainty.factors import split_covariance
 from .step_ledger import groups_of
 from .step_pairs import Pairs, alike_widths, pairs_of
-from .step_slopes import Key, Slopes, devices_of, fit_of, slopes_of, apart_of
+from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
 from .steps import Bools, Floats
 
 _ROUNDS = 3
