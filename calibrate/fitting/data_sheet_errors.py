@@ -46,7 +46,7 @@ class Miss:
     sheet_s: Floats
 
 
-def behind_data_sheet(case: StepCase, like: str) -> StepCase:
+def data_sheet_case(case: StepCase, like: str) -> StepCase:
     """A row whose GPU is known by data sheet alone, and has the profile of the device `like`."""
     assert case.scenario is not None
     named, cluster = case.resolved.devices[0].name, case.scenario["cluster"]
@@ -67,7 +67,7 @@ def misses(path: Path) -> Iterator[Miss]:
             continue
         with suppress(UserError):  # a scenario that does not fit, or a type that the other GPU has no kernels of
             if (name := case.resolved.devices[0].name) in LIKE:
-                own, sheet = case.answer(memory=False), behind_data_sheet(case, LIKE[name]).answer(memory=False)
+                own, sheet = case.answer(memory=False), data_sheet_case(case, LIKE[name]).answer(memory=False)
                 error = float(np.log(case.cells.number("iter_time_s") / sheet.seconds))
                 yield Miss(name, error, own.phase_s, sheet.phase_s)
 

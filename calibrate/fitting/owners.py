@@ -14,7 +14,7 @@ from ...simulator.profile import (
     load_stack,
     own_values,
 )
-from ...simulator.systems.train_step.errors import Chain, chain_of
+from ...simulator.systems.train_step.terms import Chain, chain_of
 from ...simulator.uncertainty import part_of
 
 

@@ -29,8 +29,8 @@ from ...simulator.base.units import format_seconds
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import load_stack
 from ...simulator.systems.machines import ResolvedScenario
-from ...simulator.systems.train_step.errors import chain_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
+from ...simulator.systems.train_step.terms import chain_of
 from .run_logs import is_log, read_logged_step
 
 MOST_TIMES = 1.5

@@ -63,7 +63,7 @@ def read_logged_step(path: Path, base: str, cluster_name: str | None) -> LoggedS
 
 def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[ResolvedTrain, str]:
     """The training step of a log, and where it stands."""
-    beside = _beside(log.path)
+    beside = _setup_file(log.path)
     if beside is not None and beside.suffix == ".toml" and "kind" in (table := read_toml(beside)):
         where = str(beside)
         if table["kind"] != "train_step":
@@ -84,7 +84,7 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").rpartition(".")[0]
 
 
-def _beside(path: Path) -> Path | None:
+def _setup_file(path: Path) -> Path | None:
     places = (path.with_name(_stem(path) + suffix) for suffix in RECIPES)
     return next((place for place in places if place.is_file() and place != path), None)
 

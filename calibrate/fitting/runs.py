@@ -26,8 +26,9 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
-from ...simulator.systems.train_step.errors import errors_of_phases, terms_of
+from ...simulator.systems.train_step.errors import errors_of_phases
 from ...simulator.systems.train_step.resolve import ResolvedTrain
+from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
 from .ledger import student_weights

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from ...simulator.costs import PHASES
 from ...simulator.profile import Z90
 from ...simulator.systems.train_step.errors import of_routing, of_site
-from ...simulator.uncertainty import Budget, Fit, apart, phase_errors
+from ...simulator.uncertainty import Budget, Fit, phase_errors, ratio_deviation
 from .step_slopes import Slopes, fit_of
 from .steps import Floats
 
@@ -38,7 +38,9 @@ class Pairs:
     def deviation(self, fit: Fit) -> Floats:
         """The standard deviation of each difference by the widths of a fit."""
         common = np.sqrt(max(fit.floor**2 - fit.twin**2, 0.0))
-        return np.array([apart(replace(a, common=common), replace(b, common=common), fit) for a, b in self.budgets])
+        return np.array(
+            [ratio_deviation(replace(a, common=common), replace(b, common=common), fit) for a, b in self.budgets]
+        )
 
     def coverage(self, fit: Fit) -> float:
         """The share of differences inside their 90 % intervals."""

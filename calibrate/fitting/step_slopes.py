@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...simulator.answers.validate.steps import StepCase
-from ...simulator.systems.train_step.errors import terms_of
+from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.uncertainty import Fit, Term
 from .ledger import NU
 from .owners import OWNERS, owner_of

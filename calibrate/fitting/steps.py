@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ...simulator.answers.validate.steps import StepCase
 from ...simulator.costs import PHASES
-from ...simulator.systems.train_step.errors import (
+from ...simulator.systems.train_step.terms import (
     BLOCKED,
     CLOCK,
     EXCHANGE,

@@ -29,7 +29,7 @@ from ...simulator.answers.validate.updates import (
 from ...simulator.base.errors import UserError, fault
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
-from ...simulator.systems.train_step.errors import chain_of
+from ...simulator.systems.train_step.terms import chain_of
 from .ledger import SIGMA
 from .owners import entry
 from .run_files import Measured, check_columns, check_once, discords

@@ -248,7 +248,7 @@ def draw_look(found: Look) -> "list[Component]":
     }
     return [
         parts.numbers([time, *others, exposed, host]),
-        parts.notes([said.question, *text.sentences(said), *report.interval_notes, f"scenario {said.scenario_hash}"]),
+        parts.notes([said.question, *report.interval_notes, *text.sentences(said), f"scenario {said.scenario_hash}"]),
         *parts.figures(made),
         table("Seconds and critical path by phase", text.PART_COLUMNS, text.part_rows(said)),
     ]

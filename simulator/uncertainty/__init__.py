@@ -3,7 +3,7 @@
 docs/uncertainty.md explains the model.
 """
 
-from .budget import KINDS, Budget, Difference, apart, budget_line, difference
+from .budget import KINDS, Budget, Difference, budget_line, difference, ratio_deviation
 from .draws import Draws, draw
 from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_budget, path_interval, size_error, size_notes
 from .factors import Fit, PhaseErrors, Term, part_of, phase_errors, shipped_fit
@@ -21,7 +21,6 @@ __all__ = [
            "MemoryErrors",
            "PhaseErrors",
            "Term",
-           "apart",
            "budget_line",
            "difference",
            "draw",
@@ -32,6 +31,7 @@ __all__ = [
            "path_budget",
            "path_interval",
            "phase_errors",
+           "ratio_deviation",
            "shipped_fit",
            "shipped_memory_errors",
            "size_error",

@@ -1,8 +1,9 @@
-"""The error budget of a prediction: which errors its time may be off by, and which of them other predictions share.
+"""The error budget of a prediction: the errors of its time, and which of them other predictions share.
 
-What two predictions share cancels in their ratio, so their difference is surer than each of them. The errors of a time
-are those of the fit of software and devices, of what is new, of the site, of experts' load and of kernels' spreads.
-What is left is each configuration's own, the more alike the more two of them spend their time on the same phases.
+Shared errors cancel in the ratio of two predictions, so a difference is surer than each of them. Shared are the errors
+of fitted software and devices, of new ones, of the site, of the load of experts, and of single kernels' numbers. The
+rest is the configuration's own error. Two configurations have more of it in common if they spend their time on the same
+phases.
 """
 
 from collections.abc import Mapping
@@ -24,9 +25,9 @@ _WRITTEN = 1e-4
 class Budget:
     """Standard deviations of ln(time), to first order.
 
-    `shared` are errors by name, with signs: equal names are the same error in all predictions. What stands before ": "
-    is its kind. `own` is the error of this configuration. `common` is what of that another one has, too, which spends
-    the same shares of its time on the same phases, as `shares` has them.
+    `shared` are errors by name, with signs: equal names are the same error in all predictions. The part before ": " is
+    the kind of an error. `own` is the error of this configuration. `common` is the part of it that a configuration has,
+    too, that spends the same `shares` of its time on each phase.
     """
 
     shared: Mapping[str, float]
@@ -36,7 +37,7 @@ class Budget:
 
     @property
     def deviation(self) -> float:
-        """Of all errors together."""
+        """The standard deviation of ln(time), of all errors together."""
         return hypot(self.own, *self.shared.values())
 
     def by_kind(self) -> dict[str, float]:
@@ -57,36 +58,36 @@ class Budget:
 
     @classmethod
     def from_json(cls, said: Any) -> "Budget":
-        """What `to_json` wrote; pydantic's ValidationError if it is something else."""
+        """Read a budget that `to_json` wrote; pydantic's ValidationError if it is something else."""
         return TypeAdapter(cls).validate_python(said)
 
 
 KINDS = {
     "own": "this configuration",
     "site": "your site",
-    "fit": "what the fit left open",
+    "fit": "fitted parameters",
     "new software": "new software",
     "new device": "a new device",
     "new network": "a new network",
     "new architecture": "a new architecture",
     "data sheet": "a device known by its data sheet",
     "size": "the number of GPUs",
-    "routing": "the load of experts",
-    "ops": "numbers of single kernels and exchanges",
-    "own runs": "what your runs left open",
-    "stated": "what files state",
+    "routing": "the uneven load of experts",
+    "ops": "spreads of single kernels and exchanges",
+    "own runs": "parameters fitted to your runs",
+    "stated": "spreads stated in files",
 }
-"""What each kind of error is of."""
+"""Kinds of errors, by key of a report, in words."""
 _SHOWN = 0.1
-"""The share of a reach from which a kind is named."""
+"""The least share of the whole interval that `budget_line` names."""
 
 
 def budget_line(budget: Budget) -> str:
-    """What makes an interval as wide as it is: the 90 % reach of each kind of error that counts."""
-    reach = {kind: Z90 * deviation for kind, deviation in budget.by_kind().items()}
-    least = _SHOWN * Z90 * budget.deviation
-    said = ", ".join(f"{KINDS[kind]} {size:.0%}" for kind, size in reach.items() if size >= least)
-    return f"the interval of {Z90 * budget.deviation:.0%} either way adds up, in squares, from {said}"
+    """The half width of a 90 % interval of ln(time), and that of each kind of error that counts."""
+    whole = Z90 * budget.deviation
+    kinds = {kind: Z90 * deviation for kind, deviation in budget.by_kind().items()}
+    named = ", ".join(f"{KINDS[kind]} {width:.0%}" for kind, width in kinds.items() if width >= _SHOWN * whole)
+    return f"90 % interval of about ±{whole:.0%}, the root of the sum of squares of: {named}"
 
 
 class Difference(NamedTuple):
@@ -95,23 +96,26 @@ class Difference(NamedTuple):
     ratio: float
     low: float
     high: float
-    faster: float
+    faster_probability: float
 
     @property
-    def saved(self) -> tuple[float, float]:
-        """The share of A's time that B saves, at least and at most (90 %)."""
+    def saving_interval(self) -> tuple[float, float]:
+        """The 90 % interval of the share of A's time that B saves."""
         return 1 - self.high, 1 - self.low
 
 
 def difference(a_s: float, b_s: float, a: Budget, b: Budget, fit: Fit | None = None) -> Difference:
-    """How the times of two predictions compare; both are above zero seconds."""
-    ratio, deviation = b_s / a_s, apart(a, b, fit or shipped_fit())
+    """The ratio of two predicted times and how sure it is; both are above zero seconds.
+
+    `fit` says how alike two configurations are (default: the shipped one).
+    """
+    ratio, deviation = b_s / a_s, ratio_deviation(a, b, fit or shipped_fit())
     reach = exp(Z90 * deviation)
-    faster = NormalDist().cdf(-log(ratio) / deviation) if deviation else float(ratio < 1)
-    return Difference(ratio, ratio / reach, ratio * reach, faster)
+    probability = NormalDist().cdf(-log(ratio) / deviation) if deviation else float(ratio < 1)
+    return Difference(ratio, ratio / reach, ratio * reach, probability)
 
 
-def apart(a: Budget, b: Budget, fit: Fit) -> float:
+def ratio_deviation(a: Budget, b: Budget, fit: Fit) -> float:
     """The standard deviation of ln(time of B / time of A)."""
     shared = (b.shared.get(name, 0.0) - a.shared.get(name, 0.0) for name in {**a.shared, **b.shared})
     own = a.own**2 + b.own**2 - 2 * a.common * b.common * likeness(a, b, fit)
@@ -119,6 +123,9 @@ def apart(a: Budget, b: Budget, fit: Fit) -> float:
 
 
 def likeness(a: Budget, b: Budget, fit: Fit) -> float:
-    """How alike two configurations are: exp(-d / fit.alike) where they spend a share d of their time otherwise."""
+    """The share of their own errors that two configurations have in common, from 0 to 1.
+
+    It is exp(-d / fit.alike) if they spend a share d of their time on different phases.
+    """
     moved = sum(abs(a.shares.get(name, 0.0) - b.shares.get(name, 0.0)) for name in {**a.shares, **b.shares}) / 2
     return exp(-moved / fit.alike) if fit.alike else float(not moved)

@@ -263,7 +263,7 @@ def test_a_gain_has_the_interval_of_the_difference(step):
     other = case.variant(first.changes)
     by_hand = difference(case.report.per_unit_s, other.report.per_unit_s, case.report.budget, other.report.budget)
 
-    assert (first.gain_interval, first.helps) == (by_hand.saved, by_hand.faster)
+    assert (first.gain_interval, first.helps) == (by_hand.saving_interval, by_hand.faster_probability)
 
 
 def test_memory_that_a_change_moves_has_the_probability_that_it_fits(step):

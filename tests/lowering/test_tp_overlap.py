@@ -8,7 +8,7 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.engine import simulate
 from runcast.simulator.profile import TP_EXPOSED, load_stack
-from runcast.simulator.systems.train_step.errors import terms_of
+from runcast.simulator.systems.train_step.terms import terms_of
 
 from .steps import HIDDEN, LAYERS, MOE, SEQ, costs, labels, ops, program, resolved
 

@@ -5,8 +5,8 @@ from runcast.simulator import UserError
 from runcast.simulator.hardware import device
 from runcast.simulator.profile import choose_profiles, load_profile, profile_for
 from runcast.simulator.scenario import check_train
-from runcast.simulator.systems.train_step.errors import data_sheets
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+from runcast.simulator.systems.train_step.terms import data_sheets
 
 STEP = {"kind": "train_step", "model": {"preset": "llama3-8b"}, "batch": {"global": 8, "seq_len": 4096}}
 

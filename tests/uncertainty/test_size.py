@@ -6,7 +6,8 @@ import pytest
 from runcast.simulator.insight import critical_path
 from runcast.simulator.predict import simulate
 from runcast.simulator.profile import Z90, load_stack
-from runcast.simulator.systems.train_step.errors import step_errors, terms_of
+from runcast.simulator.systems.train_step.errors import step_errors
+from runcast.simulator.systems.train_step.terms import terms_of
 from runcast.simulator.uncertainty import path_interval, size_error, size_notes
 
 from ..lowering.steps import resolved

@@ -205,7 +205,7 @@ class Comparison:
             "within_uncertainty": self.within_uncertainty,
             "ratio_low": self.difference and self.difference.low,
             "ratio_high": self.difference and self.difference.high,
-            "b_faster_probability": self.difference and self.difference.faster,
+            "b_faster_probability": self.difference and self.difference.faster_probability,
             "inputs": [row._asdict() for row in self.inputs],
             "terms": [
                 {"term": term.name, "a_s": term.a_s, "b_s": term.b_s, "difference_s": term.difference_s,

@@ -161,7 +161,9 @@ def _uncertainty(found: Comparison) -> str | None:
 
 def difference_text(found: Difference) -> str:
     """How sure a difference is; errors that both sides share do not count."""
-    faster, probability = ("B", found.faster) if found.faster >= 0.5 else ("A", 1 - found.faster)
+    faster, probability = (
+        ("B", found.faster_probability) if found.faster_probability >= 0.5 else ("A", 1 - found.faster_probability)
+    )
     low, high = found.low - 1, found.high - 1
     between = f"between {low:+.1%} and {high:+.1%} (90 %, without the errors that both share)"
     return f"{faster} is faster with probability {format_probability(probability)}: B takes {between}"

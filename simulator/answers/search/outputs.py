@@ -117,8 +117,8 @@ def _cells(found: SearchResult, number: int) -> list[Any]:
     simulated = [one.time_s, speed, one.memory_bytes, one.cost_usd] if one else [""] * 4
     finest = [fine.time_s, fine.memory_bytes] if fine else ["", ""]
     likely = last.fits_probability if (last := fine or one) else None
-    beside = found.beside_winner(number) if one else None
-    surely = [beside.low, beside.high, beside.faster] if beside else [""] * 3
+    difference = found.difference_to_winner(number) if one else None
+    surely = [difference.low, difference.high, difference.faster_probability] if difference else [""] * 3
     return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely, *surely]
 
 
@@ -199,8 +199,8 @@ def _pareto(found: SearchResult) -> Iterator[str]:
         row = found.rows[number]
         assert row.measured is not None
         mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
-        beside = found.beside_winner(number)
-        beats = format_probability(beside.faster) if beside else ""
+        difference = found.difference_to_winner(number)
+        beats = format_probability(difference.faster_probability) if difference else ""
         cells.append([*_amounts(row.measured), _likely(row.measured), beats, mark, plan_text(row.changes)])
     if not any(line[3] for line in cells[1:]):  # memory of updates has no interval
         cells = [[*line[:3], *line[4:]] for line in cells]
@@ -262,8 +262,8 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
     by = second.time_s / first.time_s - 1
     differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in ours if ours[key] != theirs[key]]
     more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
-    beside = found.beside_winner(found.runner_up)
-    beats = f" (faster than the winner with {format_probability(beside.faster)})" if beside else ""
+    difference = found.difference_to_winner(found.runner_up)
+    beats = f" (faster than the winner with {format_probability(difference.faster_probability)})" if difference else ""
     yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}{beats}, with {other}:"
     terms = zip(("longer", "shorter"), differences(first.terms, second.terms), strict=True)
     said = [(how, [f"{name} {' for '.join(distinct_texts(b, a))}" for name, a, b in some]) for how, some in terms]

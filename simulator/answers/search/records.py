@@ -198,7 +198,7 @@ class SearchResult:
         """The best one behind the winner, by the same predictions where there are some."""
         return self._best_of([number for number in self.best if number != self.winner])
 
-    def beside_winner(self, number: int) -> Difference | None:
+    def difference_to_winner(self, number: int) -> Difference | None:
         """The time per token, or of an update, of a plan over the winner's; None for the winner itself.
 
         Both by the finest predictions if both have such, else both by the coarser ones.

@@ -43,7 +43,7 @@ MAIN: Mapping[str, tuple[str, int]] = {
 """By kind, the column that says which point is best, and whether more of it is better (1) or less (-1)."""
 
 
-BESIDE_BEST = ("time_to_best", "time_to_best_low", "time_to_best_high", "beats_best_probability")
+DIFFERENCE_TO_BEST = ("time_to_best", "time_to_best_low", "time_to_best_high", "beats_best_probability")
 """Columns of a point's time (per token) over that of the best point, with its 90 % interval."""
 
 
@@ -55,7 +55,7 @@ class Best(NamedTuple):
     number: int
     shown: tuple[Any, ...]
     value: float
-    beats: float | None
+    beats_probability: float | None
 
 
 @dataclass(frozen=True)
@@ -109,11 +109,11 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
         -number for _, number in heapq.nlargest(_MOST_BEST, ((sign * one[metric], -one["point"]) for one in usable))
     ]
     rows = {number: row for number, _, _, _, row in store.rows() if number in numbers}
-    beats = {number: _beside(sweep.kind, rows[number], rows[numbers[0]]) for number in numbers}
+    beats = {number: _difference_to_best(sweep.kind, rows[number], rows[numbers[0]]) for number in numbers}
     if any(beats.values()):
-        columns |= {name: {float} for name in BESIDE_BEST}
+        columns |= {name: {float} for name in DIFFERENCE_TO_BEST}
     return columns, tuple(
-        Best(number, sweep.grid.shown(number), rows[number][metric], beats[number].get(BESIDE_BEST[-1]))
+        Best(number, sweep.grid.shown(number), rows[number][metric], beats[number].get(DIFFERENCE_TO_BEST[-1]))
         for number in numbers
     )
 
@@ -127,18 +127,18 @@ def _records(sweep: Sweep, store: Store, best: int | None = None) -> Iterator[di
             for name, value in zip(sweep.grid.columns, sweep.grid.shown(number), strict=True)
         }
         known = {name: value for name, value in row.items() if name != ERRORS}
-        beside = _beside(sweep.kind, row, first) if number != best else {}
+        beside = _difference_to_best(sweep.kind, row, first) if number != best else {}
         yield {"point": number, **shown, "status": status, "reason": reason, "scenario_hash": hash_, **known, **beside}
 
 
-def _beside(kind: str, row: Mapping[str, Any], best: Mapping[str, Any]) -> dict[str, float]:
-    """The columns BESIDE_BEST of a point; none where the errors of either are not known."""
+def _difference_to_best(kind: str, row: Mapping[str, Any], best: Mapping[str, Any]) -> dict[str, float]:
+    """The columns DIFFERENCE_TO_BEST of a point; none where the errors of either are not known."""
     if not row.get(ERRORS) or not best.get(ERRORS):
         return {}
     metric, sign = MAIN[kind]
     ours, theirs = row[metric] ** -sign, best[metric] ** -sign  # a rate counts as the time per unit
     found = difference(theirs, ours, Budget.from_json(best[ERRORS]), Budget.from_json(row[ERRORS]))
-    return dict(zip(BESIDE_BEST, found, strict=True))
+    return dict(zip(DIFFERENCE_TO_BEST, found, strict=True))
 
 
 def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str, Any]]) -> None:
@@ -191,7 +191,8 @@ def best_lines(results: Results) -> Iterator[str]:
     for place, one in enumerate(results.best):
         cells = zip(results.columns, one.shown, strict=True)
         said = ", ".join(f"{name} = {_short(cell)}" for name, cell in cells if cell is not None)
-        beats = "" if one.beats is None or not place else f"; beats the first with {format_probability(one.beats)}"
+        likely = one.beats_probability
+        beats = f"; beats the first with {format_probability(likely)}" if place and likely is not None else ""
         yield f"  {one.value:,.4g}  point {one.number}: {said}{beats}"
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ...profile import load_stack
 from ...uncertainty import Fit, shipped_fit
-from .errors import data_sheets, shipped_stack
 from .resolve import ResolvedTrain
+from .terms import data_sheets, shipped_stack
 
 _RANGES = {"seq_len": "tokens of a sequence", "hidden": "hidden size", "gpus": "GPUs"}
 

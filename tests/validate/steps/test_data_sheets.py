@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from runcast.calibrate.fitting.data_sheet_errors import LIKE, behind_data_sheet, common_width
+from runcast.calibrate.fitting.data_sheet_errors import LIKE, common_width, data_sheet_case
 from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import digest, read_json
@@ -34,7 +34,7 @@ def inside(cases: list[StepCase], like: str) -> Iterator[bool]:
     """Of each row that the other device's profile can price: whether it lies in its 90 % interval."""
     for case in cases:
         try:
-            answer = behind_data_sheet(case, like).answer(memory=False)
+            answer = data_sheet_case(case, like).answer(memory=False)
         except UserError:  # a type that the other device has no kernels of
             continue
         yield answer.low_s <= case.cells.number("iter_time_s") <= answer.high_s
@@ -75,7 +75,7 @@ def test_the_shipped_width_is_of_the_shipped_ledger_and_its_offsets():
 
 def test_the_shipped_offset_of_a_device_is_what_its_rows_miss(cases):
     rows, of = rows_of(cases, "H200 SXM"), shipped()["devices"]["H200 SXM"]
-    errors = [behind_data_sheet(row, of["like"]).answer(memory=False).seconds / row.seconds for row in rows]
+    errors = [data_sheet_case(row, of["like"]).answer(memory=False).seconds / row.seconds for row in rows]
 
     assert (len(rows), median(errors)) == (of["rows"], pytest.approx(exp(-of["bias"]), abs=1e-3))
 

@@ -14,9 +14,9 @@ from ....base.errors import UserError
 from ....base.files import read_toml
 from ....profile import load_stack, stack_names
 from ....scenario import check_train
-from ....systems.train_step.errors import chain_of
 from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
+from ....systems.train_step.terms import chain_of
 from ..ledger import Case, CellError, Cells, full_name, read_cells, shipped_file
 from .answer import Answer, Peak, peak_of, predict_step, rate_fault, time_fault, tokens_fault
 
