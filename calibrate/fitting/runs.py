@@ -26,7 +26,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
-from ...simulator.systems.train_step.errors import errors_of_phases
+from ...simulator.systems.train_step.errors import SITE, errors_of_phases, site_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.systems.train_step.text import MEANING
@@ -154,7 +154,7 @@ class Learned:
         return {
             "schema": SCHEMA,
             "name": out.stem,
-            "base": _beside(self.runs[0].stack, out),
+            "base": _relative_name(self.runs[0].stack, out),
             "source": f"runcast calibrate runs {names}{command} --base {self.base}",
             "date": date.today().isoformat(),
         }
@@ -233,9 +233,10 @@ class LearnedSteps(Learned):
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
         rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
         every = {(term.of, term.name): None for run in self.runs for term in terms_of(run.resolved)}
-        own = self.runs[0].stack
+        own, sites = self.runs[0].stack, dict.fromkeys(site_of(run.resolved) for run in self.runs)
         # of more GPUs than these runs had no run tells
         known = [[base if of == own else of, name] for of, name in every if name != DOUBLING]
+        known += [[site, SITE] for site in sites]
         return {"of": list(FACTORS), "root": rows, "terms": known}
 
     def ask(self, plans: Sequence[Plan]) -> Iterator[str]:
@@ -274,7 +275,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} and {len(names) - 1} other files"
 
 
-def _beside(stack: str, out: Path) -> str:
+def _relative_name(stack: str, out: Path) -> str:
     """A shipped stack by its name, a file by its path from the folder of `out`."""
     return os.path.relpath(stack, out.resolve().parent) if Path(stack).is_absolute() else stack
 

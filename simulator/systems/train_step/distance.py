@@ -5,8 +5,8 @@ How much wider each makes the interval is in `errors`.
 
 from collections.abc import Iterator, Mapping
 
-from ...profile import load_stack
 from ...uncertainty import Fit, shipped_fit
+from .errors import SITE, device_names, left_open, site_of
 from .resolve import ResolvedTrain
 from .terms import data_sheets, shipped_stack
 
@@ -34,11 +34,14 @@ def sizes_of(resolved: ResolvedTrain) -> Mapping[str, float]:
 
 
 def _software(resolved: ResolvedTrain, fit: Fit) -> str:
-    stack = resolved.scenario.stack
-    if "covariance" in load_stack(stack, resolved.where).about:
-        return f"{stack} was learned from runs: the interval is what they leave open"
-    known, devices = shipped_stack(resolved), [device.name for device in resolved.devices]
-    many, of = fit.sites(known, devices), f"{known} on {' and '.join(devices)}"
+    if (said := left_open(resolved)) is not None:
+        stack, site = resolved.scenario.stack, site_of(resolved)
+        if (site, SITE) in said[0]:
+            return f"{stack} was learned from runs of {site}: the interval is what they leave open"
+        return f"{stack} was learned from other runs than of {site}: these may each be off"
+    known = shipped_stack(resolved)
+    many = fit.sites(known, [device.name for device in resolved.devices])
+    of = f"{known} on {device_names(resolved)}"
     if not many:
         return f"no site of the ledger ran {of}: software, device and site may each be off"
     return f"{of} was measured at {many} site{'s' * (many > 1)}, and yours is another one"

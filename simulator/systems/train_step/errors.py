@@ -53,19 +53,18 @@ def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Pha
     A stack that was learned from runs of one's own (`calibrate runs`) says it itself; what these runs had no part of,
     such as another device or data type, adds to it.
     """
-    terms = (*terms_of(resolved), *_strange(resolved, fit))
-    if (said := _left_open(resolved)) is not None:
+    terms = (*terms_of(resolved), *_strange(resolved, fit), *of_site(resolved, fit, source))
+    if (said := left_open(resolved)) is not None:
         known, left = said
         others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
         return left.join(phase_errors(others, fit))
-    terms = (*terms, *of_site(resolved, fit, source))
     if fit is not shipped_fit():
         return phase_errors(terms, fit).join(of_routing(fit))
     return resolved.memo.get("errors of phases", terms, lambda: phase_errors(terms, fit).join(of_routing(fit)))
 
 
-def _left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], PhaseErrors] | None:
-    """(the parameters that its runs had, the errors that they leave) if the stack's file states it."""
+def left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], PhaseErrors] | None:
+    """(the parameters and sites that its runs had, the errors that they leave) if the stack's file states it."""
     stack, where = resolved.scenario.stack, resolved.where
     said = resolved.memo.get("stack", (stack, where), lambda: load_stack(stack, where)).about.get("covariance")
     if said is None:
@@ -93,10 +92,19 @@ def of_site(resolved: ResolvedTrain, fit: Fit, source: str) -> list[Term]:
     Another data type of products has another one: of three stacks at one site of the ledger, steps in bf16 and in fp8
     were off by 20 to 40 % from each other.
     """
-    stack, devices = shipped_stack(resolved), [device.name for device in resolved.devices]
-    weight = fit.site_weight(stack, devices, source)
-    of = f"{stack} on {' and '.join(devices)} in {gemm_type(resolved)}"
-    return [Term(PHASES.index(phase), of, SITE, 1.0, fit.site * sqrt(weight), SITE) for phase in FACTORS if weight]
+    weight = fit.site_weight(shipped_stack(resolved), [device.name for device in resolved.devices], source)
+    of, spread = site_of(resolved), fit.site * sqrt(weight)
+    return [Term(PHASES.index(phase), of, SITE, 1.0, spread, SITE) for phase in FACTORS if weight]
+
+
+def site_of(resolved: ResolvedTrain) -> str:
+    """What steps of one site have to have in common to share its error."""
+    return f"{shipped_stack(resolved)} on {device_names(resolved)} in {gemm_type(resolved)}"
+
+
+def device_names(resolved: ResolvedTrain) -> str:
+    """All devices of a step, in words."""
+    return " and ".join(device.name for device in resolved.devices)
 
 
 def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int64]:
