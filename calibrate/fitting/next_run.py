@@ -4,24 +4,22 @@ To first order a run with shares s of phases leaves the covariance C - C s s' C 
 best run is that with the least mean variance of ln(seconds) over all steps (I-optimal design), whatever it will take.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
 
-def choose_runs(shares: Floats, covariance: Floats, sigma: float, many: int, known: Sequence[int] = ()) -> list[int]:
-    """The steps to measure, best first, at most `many`; `known` ones are not among them.
+def choose_runs(shares: Floats, covariance: Floats, sigma: float, many: int) -> list[int]:
+    """The steps to measure, best first, at most `many`.
 
     `shares` are those of phases in each step, shape [steps, phases], `covariance` that of ln(factor) of phases, and
     `sigma` the standard deviation of ln(measured) about the right factors.
     """
     chosen: list[int] = []
-    for _ in range(min(many, len(shares) - len(known))):
+    for _ in range(min(many, len(shares))):
         gain = _gains(shares, covariance, sigma)
-        gain[[*known, *chosen]] = -np.inf
+        gain[chosen] = -np.inf
         best = int(gain.argmax())
         chosen.append(best)
         covariance = after(shares[best], covariance, sigma)

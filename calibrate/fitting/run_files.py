@@ -3,13 +3,14 @@
 Whatever is wrong is said before anything is simulated, in the order of the files and of their lines.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
+from typing import TypeVar
 
-from ...simulator.answers.validate.ledger import CellError
+from ...simulator.answers.validate.ledger import Case, CellError
 from ...simulator.answers.validate.steps import (
     TIME,
     TOKENS,
@@ -36,6 +37,9 @@ from .run_logs import is_log, read_logged_step
 MOST_TIMES = 1.5
 """Runs of one configuration that are farther apart contradict each other; repeated ones differ by some percent."""
 
+_Item = TypeVar("_Item")
+_Read = TypeVar("_Read")
+_Case = TypeVar("_Case", bound=Case)
 _NEAR = 0.85  # of a known column's name
 _NAMED = ("model", "n_gpus", "tp", "pp", "cp", "dp", "ep", "mbs", "gbs", "seq_len", "precision")
 """Columns by which a plan is named."""
@@ -99,16 +103,35 @@ def read_runs(paths: Sequence[Path], base: str, cluster: str | None = None) -> l
     """
     check_base(base)
     check_once(paths)
-    runs: list[Run] = []
+    runs = read_each(paths, lambda path: [_read_log(path, base, cluster)] if is_log(path) else _read_rows(path, base))
+    check_together(runs)
+    return runs
+
+
+def read_each(items: Iterable[_Item], read: Callable[[_Item], Sequence[_Read]]) -> list[_Read]:
+    """What is read of all items; a UserError with the faults of each that is faulty."""
+    found: list[_Read] = []
     faults: list[str] = []
-    for path in paths:
+    for item in items:
         try:
-            runs += [_read_log(path, base, cluster)] if is_log(path) else _read_rows(path, base)
+            found += read(item)
         except UserError as error:
             faults += error.faults
-    if faults := faults or list(discords(runs)):
+    if faults:
         raise UserError(*faults)
-    return runs
+    return found
+
+
+def read_rows(cases: Iterable[_Case], make: Callable[[_Case], _Read]) -> list[_Read]:
+    """What each row of a table states; a UserError with a line for each that states none."""
+
+    def read(case: _Case) -> list[_Read]:
+        try:
+            return [make(case)]
+        except CellError as error:
+            raise UserError(f"{case.where}: {error}") from None
+
+    return read_each(cases, read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +150,9 @@ def read_plans(path: Path, base: str) -> list[Plan]:
         UserError: the file cannot be read, or holds what is no step; one line each.
     """
     check_base(base)
-    plans: list[Plan] = []
-    faults: list[str] = []
-    for case in read_cases(path, base):
-        try:
-            plans.append(_plan_of(case))
-        except UserError as error:
-            faults += error.faults
-        except CellError as error:
-            faults.append(f"{case.where}: {error}")
-    if faults or not plans:
-        raise UserError(*(faults or [f"{path}: no row; expected steps that could be measured"]))
+    plans = read_rows(read_cases(path, base), _plan_of)
+    if not plans:
+        raise UserError(f"{path}: no row; expected steps that could be measured")
     return plans
 
 
@@ -150,12 +165,16 @@ def _plan_of(case: StepCase) -> Plan:
 
 def check_base(base: str) -> None:
     """Raise UserError unless the base is software of training steps: no device's profile, no stack of updates."""
-    loaded = load_stack(base, "--base")
-    if loaded.models:
+    known = ", ".join(training_stacks())
+    check_software(base, update_stacks(), f"weight updates; expected one of training steps: {known}")
+
+
+def check_software(base: str, foreign: Collection[str], said: str) -> None:
+    """Raise UserError if a base is a device's profile, or rests on a `foreign` stack: one of what is `said`."""
+    if load_stack(base, "--base").models:
         raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
-    if any(link.of in update_stacks() for link in chain_of(load_stack, base, "--base")):
-        known = f"expected one of training steps: {', '.join(training_stacks())}"
-        raise UserError(fault("--base", "", base, f"is a stack of weight updates; {known}"))
+    if any(link.of in foreign for link in chain_of(load_stack, base, "--base")):
+        raise UserError(fault("--base", "", base, f"is a stack of {said}"))
 
 
 def check_once(paths: Sequence[Path]) -> None:
@@ -175,18 +194,7 @@ def _read_log(path: Path, base: str, cluster: str | None) -> Run:
 def _read_rows(path: Path, base: str) -> list[Run]:
     """The rows of a table; a UserError with a line for each that is no run."""
     _check_times(path)
-    runs: list[Run] = []
-    faults: list[str] = []
-    for case in read_cases(path, base):
-        try:
-            runs.append(_run_of(case))
-        except UserError as error:
-            faults += error.faults
-        except CellError as error:
-            faults.append(f"{case.where}: {error}")
-    if faults:
-        raise UserError(*faults)
-    return runs
+    return read_rows(read_cases(path, base), _run_of)
 
 
 def check_columns(path: Path, known: Sequence[str]) -> list[str]:
@@ -250,11 +258,14 @@ def _contradictions(case: StepCase) -> Iterator[str]:
         yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
 
 
-def discords(runs: Sequence[Measured], column: str = "framework") -> Iterator[str]:
-    """A line for each pair of runs of one configuration that contradict each other, and for mixed GPUs or software.
+def check_together(runs: Sequence[Measured], column: str = "framework") -> None:
+    """Raise UserError if runs contradict each other, or are of several GPUs or softwares, which `column` names."""
+    if faults := list(_discords(runs, column)):
+        raise UserError(*faults)
 
-    `column` is the one that names the software.
-    """
+
+def _discords(runs: Sequence[Measured], column: str) -> Iterator[str]:
+    """A line for each pair of runs of one configuration that contradict each other, and for mixed GPUs or software."""
     first, of_form = runs[0], {bool(run.log): run for run in reversed(runs)}
     for run in runs:
         if run.resolved.devices != first.resolved.devices:

@@ -31,7 +31,7 @@ from ...simulator.systems.train_step.errors import ROUTED
 from ...simulator.uncertainty import Fit
 from ...simulator.uncertainty.factors import split_covariance
 from .step_ledger import groups_of
-from .step_pairs import Pairs, alike_widths, pairs_of
+from .step_pairs import Pairs, estimate_alike, pairs_of
 from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
 from .steps import Bools, Floats
 
@@ -123,7 +123,7 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
     }
     best = widths(without["group"], without["source"])
     pairs = {name: _pairs(slopes, name, stored, apart, best) for name in ("group", "source")}
-    best = alike_widths(pairs["group"], best)
+    best = estimate_alike(pairs["group"], best)
     repeated, rows = run_to_run(slopes.cases)
     whole = replace(
         fit_of(slopes, np.ones(len(slopes.cases), bool), apart),

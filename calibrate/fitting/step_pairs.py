@@ -89,7 +89,7 @@ def _by_source(slopes: Slopes, rows: Sequence[int]) -> Iterator[list[int]]:
     yield from found.values()
 
 
-def alike_widths(pairs: Pairs, widths: Fit) -> Fit:
+def estimate_alike(pairs: Pairs, widths: Fit) -> Fit:
     """The widths with the `twin` and `alike` that score best."""
 
     def changed(logs: Floats) -> Fit:

@@ -26,13 +26,20 @@ from ...simulator.answers.validate.updates import (
     shipped_table,
     update_stacks,
 )
-from ...simulator.base.errors import UserError, fault
+from ...simulator.base.errors import UserError
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
-from ...simulator.systems.train_step.terms import chain_of
 from .ledger import SIGMA
 from .owners import entry
-from .run_files import Measured, check_columns, check_once, discords
+from .run_files import (
+    Measured,
+    check_columns,
+    check_once,
+    check_software,
+    check_together,
+    read_each,
+    read_rows,
+)
 from .run_logs import is_log
 from .runs import SIMULATIONS, STRANGE, Floats, Learned, Posterior, learn, left_out, refuse_other_units
 
@@ -71,46 +78,20 @@ def read_update_runs(paths: Sequence[Path], base: str) -> list[UpdateRun]:
         UserError: a file cannot be read, lacks a column, or holds what is no update; rows contradict each other, or are
             of several kinds of GPU or software; the base is no stack of weight updates. One line each.
     """
-    check_update_base(base)
+    known = ", ".join(sorted({*update_stacks(), "generic"}))
+    check_software(base, training_stacks(), f"training steps; expected one of weight updates: {known}")
     check_once(paths)
-    runs: list[UpdateRun] = []
-    faults: list[str] = []
-    for path in paths:
-        try:
-            runs += _read_rows(path, base)
-        except UserError as error:
-            faults += error.faults
-    if faults := faults or list(discords(runs, "system")):
-        raise UserError(*faults)
+    runs = read_each(paths, lambda path: _read_table(path, base))
+    check_together(runs, "system")
     return runs
 
 
-def check_update_base(base: str) -> None:
-    """Raise UserError unless the base is software of weight updates: no device's profile, no stack of steps."""
-    if load_stack(base, "--base").models:
-        raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
-    if any(link.of in training_stacks() for link in chain_of(load_stack, base, "--base")):
-        known = f"expected one of weight updates: {', '.join(sorted({*update_stacks(), 'generic'}))}"
-        raise UserError(fault("--base", "", base, f"is a stack of training steps; {known}"))
-
-
-def _read_rows(path: Path, base: str) -> list[UpdateRun]:
+def _read_table(path: Path, base: str) -> list[UpdateRun]:
     """The rows of a table; a UserError with a line for each that is no update."""
     if is_log(path):
         raise UserError(f"{path}: logs are read of training steps only; expected a table of weight updates")
     check_columns(path, [*read_table(shipped_table()).columns, SCENARIO])
-    runs: list[UpdateRun] = []
-    faults: list[str] = []
-    for case in read_cases(path, base):
-        try:
-            runs.append(_run_of(case))
-        except UserError as error:
-            faults += error.faults
-        except CellError as error:
-            faults.append(f"{case.where}: {error}")
-    if faults:
-        raise UserError(*faults)
-    return runs
+    return read_rows(read_cases(path, base), _run_of)
 
 
 def _run_of(case: UpdateCase) -> UpdateRun:

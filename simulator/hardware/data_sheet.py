@@ -131,7 +131,7 @@ def _check_given(sheet: DataSheet) -> None:
         faults.append(
             fault("NAME", "", sheet.name, "expected a name with a letter or a digit, of at most 64 characters")
         )
-    elif any(files.loose(sheet.name) == files.loose(known) for known in _known_names()):
+    elif any(files.loose(sheet.name) == files.loose(known) for known in _names_in_catalogue()):
         faults.append(fault("NAME", "", sheet.name, "is a device of the catalogue; give another name"))
     if (keys.get("nics") is None) != (keys.get("nic") is None) and sheet.server is None:
         lacks, other = ("--nic", "--nics") if keys.get("nic") is None else ("--nics", "--nic")
@@ -144,7 +144,7 @@ def _check_given(sheet: DataSheet) -> None:
         raise UserError(*faults)
 
 
-def _known_names() -> Iterator[str]:
+def _names_in_catalogue() -> Iterator[str]:
     for entry, table in files.tables("devices").items():
         yield from (entry, table.get("name", entry), *table.get("aliases", ()))
 

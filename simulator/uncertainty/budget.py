@@ -8,6 +8,7 @@ phases.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -59,7 +60,13 @@ class Budget:
     @classmethod
     def from_json(cls, said: Any) -> "Budget":
         """Read a budget that `to_json` wrote; pydantic's ValidationError if it is something else."""
-        return TypeAdapter(cls).validate_python(said)
+        return _reader().validate_python(said)
+
+
+@cache
+def _reader() -> TypeAdapter[Budget]:
+    """Slow to make, and a sweep reads a budget for each point."""
+    return TypeAdapter(Budget)
 
 
 KINDS = {

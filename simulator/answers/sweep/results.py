@@ -108,7 +108,7 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
     numbers = [
         -number for _, number in heapq.nlargest(_MOST_BEST, ((sign * one[metric], -one["point"]) for one in usable))
     ]
-    rows = {number: row for number, _, _, _, row in store.rows() if number in numbers}
+    rows = {number: store.report(number) for number in numbers}
     beats = {number: _difference_to_best(sweep.kind, rows[number], rows[numbers[0]]) for number in numbers}
     if any(beats.values()):
         columns |= {name: {float} for name in DIFFERENCE_TO_BEST}
@@ -120,7 +120,7 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
 
 def _records(sweep: Sweep, store: Store, best: int | None = None) -> Iterator[dict[str, Any]]:
     """The points that are done as records by column; a record says only what it has. `best` is the best point."""
-    first = next((row for number, _, _, _, row in store.rows() if number == best), {})
+    first = {} if best is None else store.report(best)
     for number, status, reason, hash_, row in store.rows():
         shown = {  # a value of an axis as one cell
             name: value if isinstance(value, bool | int | float | str | None) else json.dumps(value, default=str)

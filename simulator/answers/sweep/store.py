@@ -105,6 +105,13 @@ class Store:
         for number, status, reason, hash_, report in self._database.execute(query):
             yield number, status, reason, hash_, json.loads(report)
 
+    def report(self, number: int) -> dict[str, Any]:
+        """The flat report of a point that is done."""
+        query = "SELECT report FROM points WHERE number = ?"
+        (found,) = self._database.execute(query, (number,)).fetchone()
+        flat: dict[str, Any] = json.loads(found)
+        return flat
+
     def _own(self, sweep: Sweep) -> None:
         """Note whose folder this is; a UserError if it is another sweep's, or the file is another program's."""
         tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
