@@ -36,7 +36,7 @@ from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
 from .steps import Bools, Floats
 
 _ROUNDS = 3
-"""Of widths that are estimated in turn; a third one changes no digit that is written."""
+"""Of widths that are estimated in turn; a fourth one changes no digit that is written."""
 
 
 @dataclass(frozen=True, eq=False)
