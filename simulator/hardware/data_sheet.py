@@ -162,7 +162,7 @@ def _stated(value: Any) -> Entries:
     return {"value": value, "source": STATED}
 
 
-def _taken(table: files.Table, key: str, of: str) -> Entries:
+def _from_catalogue(table: files.Table, key: str, of: str) -> Entries:
     """A key of the catalogue with its source."""
     said = table[key] if isinstance(table[key], Mapping) else {"value": table[key], "source": ""}
     return {"value": said["value"], "source": f"not stated; as {of}: {said['source']}".rstrip(": ")}
@@ -171,7 +171,9 @@ def _taken(table: files.Table, key: str, of: str) -> Entries:
 def _device_entries(sheet: DataSheet, like: str, table: files.Table) -> Entries:
     keys = ("memory", "memory_bytes_per_s", *_KEPT, "power", "price_usd_per_hour")
     stated = sheet.stated
-    entries = {key: stated.get(key) or _taken(table, key, like) for key in keys if key in stated or key in _KEPT}
+    entries = {
+        key: stated.get(key) or _from_catalogue(table, key, like) for key in keys if key in stated or key in _KEPT
+    }
     peaks = {dtype: _stated(rate) for dtype, rate in sheet.peaks.items()}
     return {"name": sheet.name, "like": {"value": like, "source": STATED}, **entries, "peak_flop_per_s": peaks}
 
@@ -182,7 +184,7 @@ def _node_entries(sheet: DataSheet, server: str) -> Entries:
     table = {**files.table("nodes", over["node"]), **over}
     of, stated = f"cluster {server}", sheet.stated
     taken = ("gpus_per_node", *_HOST, *(_BOARD if sheet.server else ()))
-    node = {key: _taken(table, key, of) for key in taken if key in table}
+    node = {key: _from_catalogue(table, key, of) for key in taken if key in table}
     if not sheet.server:
         node |= {"nvlink": {"value": "none", "source": _NONE}, "nics": {"value": 0, "source": _NONE}}
     if "nvlink_bytes_per_s" in stated:
@@ -192,7 +194,7 @@ def _node_entries(sheet: DataSheet, server: str) -> Entries:
 
 def _cluster_entries(sheet: DataSheet, server: str) -> Entries:
     table, stated = files.table("clusters", server), sheet.stated
-    entries = {key: _taken(table, key, f"cluster {server}") for key in _FABRIC}
+    entries = {key: _from_catalogue(table, key, f"cluster {server}") for key in _FABRIC}
     entries |= {"network": stated["network"]} if "network" in stated else {}
     alone = not sheet.server and not sheet.keys.get("nics")
     return entries | ({"fabric": {"value": "single", "source": _NONE}} if alone else {})
