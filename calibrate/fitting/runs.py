@@ -1,20 +1,18 @@
 """What a few measured training steps of one's own say of a software stack: how much longer each phase takes there.
 
-A step is the sum of its critical path by phase, s_p seconds as predicted with a base stack. On one's own machine and
-software each phase takes exp(u_p) as long. The prior of u is what the shipped fit does not know of the base stack and
-the device (its covariance between phases), and how far software is from its like (`Fit.apart`): one's own site is
-another than those of the fit. A measured step is off by `SIGMA` about the right factors, as in the fit of the ledger,
-with the tails of Student's t, so that a run which contradicts the others counts little. The maximum a posteriori comes
-from Gauss-Newton steps: first with equal weights, so that runs which agree are believed however far from the base.
+A step is the sum of its critical path by phase, as predicted with a base stack. On one's own machine and software each
+phase takes a factor as long, and if the runs compute in several data types, the products of each type take one besides.
+The prior of ln(factor) is what the shipped fit does not know of the base stack and the device (its covariance between
+phases), and how far software is from its like (`Fit.apart`): one's own site is another than those of the fit.
 Between two simulations of all runs a step is taken as the sum of its phases; the next simulation corrects what is wrong
 with that.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from math import exp, hypot, log
+from math import exp
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,18 +24,16 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
-from ...simulator.systems.train_step.errors import SITE, errors_of_phases, site_of
+from ...simulator.systems.train_step.errors import SITE, errors_of_phases, moved_phases, site_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
-from .ledger import student_weights
+from .learning import Floats, Parts, Posterior, learn, left_out
 from .next_run import after, choose_runs, open_part
 from .owners import entry
 from .run_files import Measured, Plan, Run, read_runs
 from .steps import SIGMA
-
-Floats = NDArray[np.float64]
 
 LEAST_SHARE = 0.01
 """A phase that takes less of every run is not told of."""
@@ -48,64 +44,18 @@ MOST_OFF = 4.0
 Of the 1,128 rows of the ledger, each predicted with its source left out of the fit, one is farther off (4.3 times).
 """
 
+TYPES_APART = 0.14
+"""Standard deviation of ln(time of products) between data types at one site, beside what factors of phases say.
+
+Most likely by the 15 groups of source, stack and GPU of the ledger with several types, each source left out of the fit:
+ln(likelihood) is 108 more than without, 71 of it from one source (nvidia_dgxc on H100), and 107 for 0.1 and for 0.2
+(tests/bench/own_runs.py). Runs in one type alone do not need it: they say what that type takes.
+"""
+
 _MOST_NAMES = 3
-_TURNS = 100
-_MOST_CHANGE = 0.5
 SIMULATIONS = 2
 STRANGE = 2.5
 """Standard deviations from what the other runs predict, from which a run is said to disagree with them."""
-
-
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """What runs say of ln(factor) by phase: the most likely values, and their covariance, both over PHASES."""
-
-    u: Floats
-    covariance: Floats
-
-    def share(self, phase_s: Floats) -> tuple[Floats, Floats]:
-        """Of steps with these seconds by phase at u = 0: (seconds, shares of phases), shapes [runs], [runs, phases]."""
-        seconds = phase_s * np.exp(self.u)
-        return seconds.sum(axis=1), seconds / seconds.sum(axis=1, keepdims=True)
-
-
-def learn(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
-    """The factors of phases by runs of `phase_s` seconds at factor 1, shape [runs, phases].
-
-    `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
-    """
-    start = Posterior(np.zeros(phase_s.shape[1]), prior)
-    even = _settle(start, phase_s, measured_s, prior, lambda error: np.full(len(error), 1 / sigma))
-    return _settle(even, phase_s, measured_s, prior, lambda error: student_weights(error, sigma))
-
-
-def _settle(
-    found: Posterior, phase_s: Floats, measured_s: Floats, prior: Floats, weights: Callable[[Floats], Floats]
-) -> Posterior:
-    """Gauss-Newton steps until nothing moves; `weights` gives 1 / standard deviation of each run by its log error."""
-    for _ in range(_TURNS):
-        seconds, slopes = found.share(phase_s)
-        error = np.log(seconds / measured_s)
-        noise = np.diag(1 / weights(error) ** 2)
-        gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
-        change = np.clip(gain @ (slopes @ found.u - error) - found.u, -_MOST_CHANGE, _MOST_CHANGE)
-        found = Posterior(found.u + change, prior - gain @ slopes @ prior)
-        if np.abs(change).max(initial=0.0) < 1e-6:
-            break
-    return found
-
-
-def left_out(phase_s: Floats, measured_s: Floats, prior: Floats, sigma: float) -> tuple[Floats, Floats]:
-    """For each run by what the other runs say: (ln(predicted / measured), its standard deviation)."""
-    found = []
-    for run in range(len(measured_s)):
-        others = np.arange(len(measured_s)) != run
-        told = learn(phase_s[others], measured_s[others], prior, sigma)
-        seconds, slopes = told.share(phase_s[[run]])
-        deviation = hypot(sigma, float(np.sqrt(slopes[0] @ told.covariance @ slopes[0])))
-        found.append((log(seconds[0] / measured_s[run]), deviation))
-    error, deviation_of = np.array(found).T
-    return error, deviation_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,35 +151,35 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class LearnedSteps(Learned):
-    """What training steps say: the causes are the phases, by their numbers in PHASES."""
+    """What training steps say: the causes are factors of phases and of data types, as `factors_of` names them."""
 
     whole = "step"
     runs: Sequence[Run]
+    factors: Sequence[str]
 
     @property
     def causes(self) -> Sequence[int]:
-        """The phases with a factor that take a share of some run."""
-        largest = self.shares.max(axis=0)
-        return [p for p, phase in enumerate(PHASES) if phase in FACTORS and largest[p] > LEAST_SHARE]
+        """The factors that take a share of some run."""
+        return np.flatnonzero(self.shares.max(axis=0) > LEAST_SHARE).tolist()
 
     def describe(self, cause: int) -> tuple[str, str]:
-        """A phase and its meaning."""
-        return PHASES[cause], MEANING[PHASES[cause]]
+        """A factor and its meaning."""
+        name = self.factors[cause]
+        meaning = MEANING.get(name) or f"products in {name.removeprefix('gemm.')}, beside that"
+        return name, meaning
 
     def stack(self, out: Path) -> dict[str, Any]:
-        """The content of the stack file `out`: factors of phases with what is left of their spreads."""
-        base, head, at = load_stack(self.base), self._head(out), {phase: PHASES.index(phase) for phase in FACTORS}
-        factors = {f"time_factor.{phase}": (self.posterior.u[p], self.deviation[p]) for phase, p in at.items()}
+        """The content of the stack file `out`: factors with what is left of their spreads."""
+        head, values = self._head(out), values_of(load_stack(self.base), self.factors, self.posterior.u)
         entries = {
-            key: entry(base.value_or(key, 1.0) * exp(u), spread, "fitted", self._source)
-            for key, (u, spread) in factors.items()
+            name: entry(value, spread, "fitted", self._source)
+            for (name, value), spread in zip(values.items(), self.deviation.tolist(), strict=True)
         }
         return head | {"parameters": entries, "covariance": self._covariance(head["base"])}
 
     def _covariance(self, base: str) -> dict[str, Any]:
         """The posterior as a stack file has it, which names its base as `base`."""
-        at = [PHASES.index(phase) for phase in FACTORS]
-        values, vectors = np.linalg.eigh(self.posterior.covariance[np.ix_(at, at)])
+        values, vectors = np.linalg.eigh(self.posterior.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
         rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
         every = {(term.of, term.name): None for run in self.runs for term in terms_of(run.resolved)}
@@ -237,13 +187,13 @@ class LearnedSteps(Learned):
         # of more GPUs than these runs had no run tells
         known = [[base if of == own else of, name] for of, name in every if name != DOUBLING]
         known += [[site, SITE] for site in sites]
-        return {"of": list(FACTORS), "root": rows, "terms": known}
+        return {"of": list(self.factors), "root": rows, "terms": known}
 
     def ask(self, plans: Sequence[Plan]) -> Iterator[str]:
         """Which of these steps to measure next, and what that leaves open of all of them."""
-        own = load_stack(self.runs[0].stack)
-        found = [predict_step(plan.resolved.restate(_values(own, self.posterior.u)), memory=False) for plan in plans]
-        yield from ask(plans, np.array([answer.phase_s for answer in found]), self.posterior.covariance)
+        values = values_of(load_stack(self.runs[0].stack), self.factors, self.posterior.u)
+        steps = [plan.resolved.restate(values) for plan in plans]
+        yield from ask(plans, predict_parts(steps, self.factors), self.posterior.covariance)
 
 
 _ASKED = 3
@@ -251,13 +201,13 @@ _ASKED = 3
 
 def ask_first(plans: Sequence[Plan], fit: Fit | None = None) -> Iterator[str]:
     """Which of these steps to measure before there is any run."""
-    phase_s = np.array([predict_step(plan.resolved, memory=False).phase_s for plan in plans])
-    yield from ask(plans, phase_s, prior_of([plan.resolved for plan in plans], fit or shipped_fit()))
+    steps = [plan.resolved for plan in plans]
+    yield from ask(plans, predict_parts(steps, FACTORS), prior_of(steps, FACTORS, fit or shipped_fit()))
 
 
-def ask(plans: Sequence[Plan], phase_s: Floats, covariance: Floats) -> Iterator[str]:
+def ask(plans: Sequence[Plan], parts: Parts, covariance: Floats) -> Iterator[str]:
     """The plans to measure next, one after the other, and what of all plans' times each leaves open (90 %)."""
-    shares = phase_s / phase_s.sum(axis=1, keepdims=True)
+    _, shares = parts.predict(np.zeros(len(covariance)))
     before = Z90 * open_part(shares, covariance)
     for place, at in enumerate(choose_runs(shares, covariance, SIGMA, _ASKED)):
         covariance = after(shares[at], covariance, SIGMA)
@@ -294,23 +244,43 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
     memory = np.array([run.memory_error(answer) for run, answer in stating])
     before = np.array([answer.seconds for answer in answers])
     refuse_other_units(runs, before / measured_s, MOST_OFF, "step")
-    prior = prior_of([run.resolved for run in runs], fit)
-    own = load_stack(runs[0].stack)
-    phase_s = np.array([answer.phase_s for answer in answers])
+    steps, own = [run.resolved for run in runs], load_stack(runs[0].stack)
+    factors = factors_of(steps)
+    prior, parts = prior_of(steps, factors, fit), parts_of(steps, answers, factors)
     for _ in range(SIMULATIONS):
-        posterior = learn(phase_s, measured_s, prior, SIGMA)
-        answers = [run.answer(_values(own, posterior.u)) for run in runs]
-        phase_s = _at_factor_1(answers, posterior.u)
+        posterior = learn(parts, measured_s, prior, SIGMA)
+        answers = [run.answer(values_of(own, factors, posterior.u)) for run in runs]
+        parts = parts_of(steps, answers, factors, posterior.u)
     after = np.array([answer.seconds for answer in answers])
-    error, deviation = left_out(phase_s, measured_s, prior, SIGMA)
+    error, deviation = left_out(parts, measured_s, prior, SIGMA)
     return LearnedSteps(
-        paths, base, runs, prior, posterior, posterior.share(phase_s)[1], before / measured_s - 1,
-        after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory,
+        paths, base, runs, prior, posterior, parts.predict(posterior.u)[1], before / measured_s - 1,
+        after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory, factors,
     )  # fmt: skip
 
 
-def prior_of(steps: Sequence[ResolvedTrain], fit: Fit) -> Floats:
-    """The covariance of ln(factor) by phase before any run: what the fit does not know, and what sites are apart.
+def factors_of(steps: Sequence[ResolvedTrain]) -> tuple[str, ...]:
+    """The factors that runs of these steps tell of: of phases, and of products by data type if there are several."""
+    types = sorted({step.gemm_type for step in steps})
+    return (*FACTORS, *(f"gemm.{dtype}" for dtype in types if len(types) > 1))
+
+
+def parts_of(
+    steps: Sequence[ResolvedTrain], answers: Sequence[Answer], factors: Sequence[str], u: Floats | None = None
+) -> Parts:
+    """The phases of predicted steps and the factors that move them; `u` is what the factors were when predicted."""
+    moved = np.array([moved_phases(step, factors) for step in steps])
+    seconds = np.array([answer.phase_s for answer in answers])
+    return Parts(seconds if u is None else seconds / np.exp(moved @ u), moved)
+
+
+def predict_parts(steps: Sequence[ResolvedTrain], factors: Sequence[str]) -> Parts:
+    """The phases of steps as they are predicted, which are factors of 1."""
+    return parts_of(steps, [predict_step(step, memory=False) for step in steps], factors)
+
+
+def prior_of(steps: Sequence[ResolvedTrain], factors: Sequence[str], fit: Fit) -> Floats:
+    """The covariance of ln(factor) before any run: what the fit does not know, and what sites are apart.
 
     Where a prediction has one error of the site for all phases, a site here differs phase by phase as software does:
     runs tell phases apart, and learn more so. A base that was learned from runs of the same site is not another one.
@@ -318,19 +288,17 @@ def prior_of(steps: Sequence[ResolvedTrain], fit: Fit) -> Floats:
     elsewhere = replace(fit, site=0.0)
     known = np.mean([errors_of_phases(step, elsewhere).covariance for step in steps], axis=0)
     here = "covariance" in load_stack(steps[0].scenario.stack).about
-    apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in PHASES]
-    free = np.array([phase in FACTORS for phase in PHASES], np.float64)
-    found: Floats = (known + np.diag(np.square(apart))) * np.outer(free, free)
+    apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in FACTORS]
+    at = [PHASES.index(phase) for phase in FACTORS]
+    found = np.diag([*np.square(apart), *[TYPES_APART**2] * (len(factors) - len(FACTORS))])
+    found[: len(at), : len(at)] += known[np.ix_(at, at)]
     return found
 
 
-def _values(base: Profile, u: Floats) -> Mapping[str, float]:
-    names = {f"time_factor.{phase}": u[PHASES.index(phase)] for phase in FACTORS}
-    return {name: base.value_or(name, 1.0) * exp(by) for name, by in names.items()}
-
-
-def _at_factor_1(answers: Sequence[Answer], u: Floats) -> Floats:
-    return np.array([answer.phase_s for answer in answers]) / np.exp(u)
+def values_of(base: Profile, factors: Sequence[str], u: Floats) -> dict[str, float]:
+    """The parameters of a stack for ln(factor) `u` beside a base."""
+    names = [f"time_factor.{name}" for name in factors]
+    return {name: base.value_or(name, 1.0) * exp(by) for name, by in zip(names, u.tolist(), strict=True)}
 
 
 def refuse_other_units(runs: Sequence[Measured], ratio: Floats, most: float, whole: str) -> None:

@@ -29,6 +29,7 @@ from ...simulator.answers.validate.updates import (
 from ...simulator.base.errors import UserError
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
+from .learning import Floats, Parts, Posterior, learn, left_out
 from .ledger import SIGMA
 from .owners import entry
 from .run_files import (
@@ -41,7 +42,7 @@ from .run_files import (
     read_rows,
 )
 from .run_logs import is_log
-from .runs import SIMULATIONS, STRANGE, Floats, Learned, Posterior, learn, left_out, refuse_other_units
+from .runs import SIMULATIONS, STRANGE, Learned, refuse_other_units
 
 MOST_OFF = 10.0
 """An update this many times as long or short as predicted is a slip of the table; milliseconds are 1,000 times.
@@ -131,10 +132,10 @@ class Parameters:
         value = self.known[name].value * exp(-by if is_rate(name) else by)
         return min(max(value, low), high)
 
-    def split(self, runs: Sequence[UpdateRun], u: Floats) -> Floats:
-        """Seconds of runs by parameter and the rest, simulated about u, as at u = 0; shape [runs, parameters + 1]."""
+    def split(self, runs: Sequence[UpdateRun], u: Floats) -> Parts:
+        """Runs by parameter and the rest, simulated about u; each part is its own cause."""
         found = np.array([self._split_one(run, u) for run in runs])
-        return found / np.exp(u)
+        return Parts.of_own_causes(found / np.exp(u))
 
     def _split_one(self, run: UpdateRun, u: Floats) -> Floats:
         seconds = run.predict(self.values(u))
@@ -153,8 +154,9 @@ def free_parameters(runs: Sequence[UpdateRun]) -> Parameters:
     """Those parameters of the runs' stack that some run tells of: their spread moves it by `LEAST_MOVE`."""
     known = {name: one for name, one in parameters_at_site(runs[0]).items() if one.spread > 0 and one.value > 0}
     every = Parameters({name: one for name, one in known.items() if any(_prices(run, name) for run in runs)})
-    parts = every.split(runs, np.zeros(len(every.names) + 1))
-    moves = np.abs(parts / parts.sum(axis=1, keepdims=True)).max(axis=0) * np.sqrt(np.diag(every.prior))
+    start = np.zeros(len(every.names) + 1)
+    _, shares = every.split(runs, start).predict(start)
+    moves = np.abs(shares).max(axis=0) * np.sqrt(np.diag(every.prior))
     return Parameters({name: known[name] for name, move in zip(every.names, moves, strict=False) if move > LEAST_MOVE})
 
 
@@ -225,15 +227,15 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
         )
     posterior, parts = settle(free, runs, measured_s)
     error, deviation = left_out(parts, measured_s, free.prior, SIGMA)
-    after, shares = posterior.share(parts)
+    after, shares = parts.predict(posterior.u)
     return LearnedUpdates(
         paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,
         np.expm1(error), np.abs(error) > STRANGE * deviation, np.zeros(0), free,
     )  # fmt: skip
 
 
-def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Floats]:
-    """(what the runs say, their seconds by parameter about that, as at u = 0)."""
+def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Parts]:
+    """(what the runs say, their parts by parameter about that)."""
     parts = free.split(runs, np.zeros(len(free.names) + 1))
     for _ in range(SIMULATIONS):
         posterior = learn(parts, measured_s, free.prior, SIGMA)

@@ -29,13 +29,24 @@ from .load import (
     stack_names,
 )  # fmt: skip
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
-from .parameters import FACTORS, PARAMETERS, PROVENANCE, READ_OFF, TP_EXPOSED, Parameter, bounds, meaning_of, parameters
+from .parameters import (
+    FACTORS,
+    FACTORS_OF_TYPES,
+    PARAMETERS,
+    PROVENANCE,
+    READ_OFF,
+    TP_EXPOSED,
+    Parameter,
+    bounds,
+    meaning_of,
+    parameters,
+)
 from .profile import Profile
 
 __all__ = [
-    "FACTORS", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SIBLING_WIDER", "TP_EXPOSED", "Z90", "Band",
-    "Entry", "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio", "Stated", "bounds",
-    "check_complete", "check_devices", "choose_profiles", "devices_of", "errors_of", "fitted_parameters",
+    "FACTORS", "FACTORS_OF_TYPES", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SIBLING_WIDER", "TP_EXPOSED",
+    "Z90", "Band", "Entry", "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio", "Stated",
+    "bounds", "check_complete", "check_devices", "choose_profiles", "devices_of", "errors_of", "fitted_parameters",
     "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack", "meaning_of", "own_values",
     "parameters", "profile_for", "profile_names", "profile_notes", "read_profile", "stack_chain", "stack_defaults",
     "stack_names", "write_limits", "write_models",

@@ -10,7 +10,7 @@ from ..base.schema import Section, count, number, one_of, validate
 from ..hardware import Limits, networks
 from .forms import CostClass, cost_class, known_classes
 from .model import Entry, Errors, Model, Ratio, Stated
-from .parameters import FACTORS
+from .parameters import FACTORS, FACTORS_OF_TYPES
 
 SCHEMA = 2
 """Version of the file form; it changes when an older file could be misread."""
@@ -35,18 +35,19 @@ def _without_cluster(limits: Any) -> Any:
 
 
 class _Covariance(Section):
-    """What runs of one's own leave open of the times of phases: root @ root.T is the covariance of their logarithms.
+    """What runs of one's own leave open of the factors `of` phases, and of data types if they had several.
 
+    root @ root.T is the covariance of the logarithms of these factors.
     `terms` are the parameters, as (owner, name), that were in these runs: only others add to it.
     """
 
-    of: tuple[Annotated[str, one_of(lambda: FACTORS)], ...]
+    of: tuple[Annotated[str, one_of(lambda: (*FACTORS, *FACTORS_OF_TYPES))], ...]
     root: tuple[tuple[Annotated[float, number(-3, 3)], ...], ...]
     terms: tuple[tuple[str, str], ...]
 
     @model_validator(mode="after")
     def _square(self) -> Self:
-        if sorted(self.of) != sorted(FACTORS):
+        if len({*self.of}) < len(self.of) or {*FACTORS} - {*self.of}:
             raise ValueError(f"expected each phase once in `of`: {', '.join(FACTORS)}")
         if [len(row) for row in self.root] != [len(self.of)] * len(self.of):
             raise ValueError(f"expected {len(self.of)} rows of {len(self.of)} numbers in `root`")

@@ -12,6 +12,7 @@ from pydantic import StringConstraints
 
 from ..base.errors import UserError, fault, unknown
 from ..base.schema import HUGE, number, one_of, validate
+from ..hardware import DTYPES
 from .forms import cost_class, known_classes
 
 PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
@@ -81,6 +82,9 @@ FACTORS = ("gemm", "attention", "experts", "memory", "loss", "optimizer",
            "tp", "cp", "ep", "dp", "fsdp", "pipeline", "host")  # fmt: skip
 """Phases of a training step of which software may say that they take longer, or shorter, than the profile says."""
 
+FACTORS_OF_TYPES = tuple(f"gemm.{dtype}" for dtype in DTYPES)
+"""Products of one data type, dense and of experts, of which software may say the same."""
+
 TP_EXPOSED = "tp.exposed_fraction"
 
 OPTIONAL = {
@@ -89,6 +93,14 @@ OPTIONAL = {
         for phase in FACTORS
     },
     "time_factor.tp.network": (0.05, 50.0, "the same of tp, more where its groups go over several nodes"),
+    **{
+        f"time_factor.gemm.{dtype}": (
+            0.05,
+            50.0,
+            f"time of products in {dtype}, dense and of experts, over what the factors of gemm and experts say",
+        )
+        for dtype in DTYPES
+    },
     "gemm.training_rate": (
         0.1,
         5.0,

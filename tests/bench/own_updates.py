@@ -8,8 +8,8 @@ predicted by what these say. `python tests/bench/own_updates.py [BASE]`.
 import sys
 
 import numpy as np
+from runcast.calibrate.fitting.learning import learn
 from runcast.calibrate.fitting.ledger import SIGMA
-from runcast.calibrate.fitting.runs import learn
 from runcast.calibrate.fitting.update_runs import UpdateRun, free_parameters
 from runcast.simulator.answers.validate.updates import read_cases, shipped_table
 
@@ -34,8 +34,8 @@ def groups_of(base):
 def errors_of(parts, measured, prior, own):
     """Errors of the rows of a group that are not one's own."""
     others = np.setdiff1d(np.arange(len(measured)), own)
-    found = learn(parts[own], measured[own], prior, SIGMA)
-    return found.share(parts[others])[0] / measured[others] - 1
+    found = learn(parts.choose(own), measured[own], prior, SIGMA)
+    return parts.choose(others).predict(found.u)[0] / measured[others] - 1
 
 
 def choices(rows, k):
@@ -65,7 +65,7 @@ def main(base="generic"):
         table.append(scores(parts, measured, free.prior))
         cells = " | ".join(f"{m:.1%} / {p:.0%}" for m, p in table[-1])
         print(f"| {stack}, {gpu} | {len(runs)} | {cells} |", flush=True)
-        farthest = np.exp(np.abs(np.log(parts.sum(axis=1) / measured)).max())
+        farthest = np.exp(np.abs(np.log(parts.seconds.sum(axis=1) / measured)).max())
         print(f"farthest off {farthest:.1f} times; free: {', '.join(free.names)}", file=sys.stderr)
     middle = np.median(np.array(table), axis=0)
     print("| **median over groups** | |", " | ".join(f"**{m:.1%} / {p:.1%}**" for m, p in middle), "|")

@@ -3,17 +3,18 @@
 Errors of phases are those of the parameters in `terms`, of the site, and of the load of experts.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...costs import EXCHANGES, PHASES, phase_of_op
+from ...costs import EXCHANGES, PHASES, PRODUCTS, phase_of_op
 from ...profile import FACTORS, load_stack
 from ...uncertainty import Errors, Fit, PhaseErrors, Term, errors_of_costs, phase_errors, shipped_fit
 from .resolve import ResolvedTrain
-from .terms import data_sheets, gemm_type, shipped_stack, terms_of
+from .terms import data_sheets, shipped_stack, terms_of
 
 Floats = NDArray[np.float64]
 
@@ -69,11 +70,20 @@ def left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], Phas
     said = resolved.memo.get("stack", (stack, where), lambda: load_stack(stack, where)).about.get("covariance")
     if said is None:
         return None
-    at, root = [PHASES.index(phase) for phase in said["of"]], np.array(said["root"], np.float64)
-    sizes = np.zeros((root.shape[1], len(PHASES)))
-    sizes[:, at] = root.T
+    root = np.array(said["root"], np.float64)
+    sizes = root.T @ moved_phases(resolved, said["of"]).T
     left = PhaseErrors(tuple(f"own runs: {stack} {number}" for number in range(len(sizes))), sizes)
     return frozenset((of, name) for of, name in said["terms"]), left
+
+
+def moved_phases(resolved: ResolvedTrain, factors: Sequence[str]) -> Floats:
+    """1 where a factor is one of a phase of this step, else 0; shape [len(PHASES), factors].
+
+    A factor of products in another data type moves no phase.
+    """
+    typed = f"gemm.{resolved.gemm_type}"
+    phases = [PRODUCTS if name == typed else (name,) for name in factors]
+    return np.array([[float(phase in moved) for moved in phases] for phase in PHASES])
 
 
 def of_routing(fit: Fit) -> PhaseErrors:
@@ -99,7 +109,7 @@ def of_site(resolved: ResolvedTrain, fit: Fit, source: str) -> list[Term]:
 
 def site_of(resolved: ResolvedTrain) -> str:
     """What steps of one site have to have in common to share its error."""
-    return f"{shipped_stack(resolved)} on {device_names(resolved)} in {gemm_type(resolved)}"
+    return f"{shipped_stack(resolved)} on {device_names(resolved)} in {resolved.gemm_type}"
 
 
 def device_names(resolved: ResolvedTrain) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...base.errors import UserError, fault, unknown
 from ...collectives import Networks, networks_of
-from ...costs import HEAD_MULTIPLE, UNALIGNED, Costs
+from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
 from ...hardware import cluster_inputs
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
@@ -61,15 +61,20 @@ class ResolvedTrain(OnMachines):
         """Derived values of keys: the data-parallel size, and the pipeline chunks per rank."""
         return {"parallel.dp": self.dims.dp, "schedule.vpp": self.plan.grid.stages // self.dims.pp}
 
+    @property
+    def gemm_type(self) -> str:
+        """The data type under which the profile has models of this step's GEMMs."""
+        computed = self.scenario.precision.compute
+        return PRODUCT_TYPE.get(computed, computed)
+
     @cached_property
     def peak_type(self) -> str:
-        """The type whose dense peak MFU refers to.
+        """The type whose dense peak MFU refers to: that of the GEMMs.
 
         Raises:
             UserError: a device has no peak for this type.
         """
-        compute = self.scenario.precision.compute
-        peak = {"fp8-block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(compute, compute)
+        compute, peak = self.scenario.precision.compute, self.gemm_type
         for device in self.devices:
             if peak not in device.peak_flop_per_s:
                 allowed = f"{device.name} computes in {', '.join(device.peak_flop_per_s)}"

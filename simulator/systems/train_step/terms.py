@@ -11,7 +11,7 @@ from functools import partial
 from math import hypot, log2
 
 from ...base.files import path_beside
-from ...costs import OF_LAYERS, PHASES, PRODUCT_TYPE
+from ...costs import OF_LAYERS, PHASES, PRODUCTS
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
 from ...uncertainty import DOUBLING, Term, size_error
@@ -96,6 +96,8 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
     for phase in FACTORS:
         yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
+    for phase in PRODUCTS:
+        yield from _stating(chain, f"time_factor.gemm.{resolved.gemm_type}", phase, 1.0)
     if resolved.tp_in_far_pipeline:
         yield from _stating(chain, BLOCKED, "host", 1.0)
     if resolved.tp_between_nodes:
@@ -110,11 +112,11 @@ def _far(resolved: ResolvedTrain) -> tuple[str, ...]:
 
 
 def _of_device(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
-    kept = gemm_type(resolved)
+    kept = resolved.gemm_type
     own = f"{RATE}.{kept}" if kept in _OWN_RATE else RATE
     for phase, name in (("gemm", own), ("experts", own), ("experts", GROUPED)):
         yield from _to_first_stated(chain, name, phase, -1.0)
-    for phase in ("gemm", "experts"):
+    for phase in PRODUCTS:
         yield from (Term(PHASES.index(phase), link.of, CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
     if resolved.scenario.attention == "flash-2":
         yield from _to_first_stated(chain, FLASH2, "attention", 1.0)
@@ -152,7 +154,7 @@ def data_sheets(resolved: ResolvedTrain, common: float = 0.0) -> Iterator[Term]:
     """
     for device in resolved.devices:
         profile = resolved.profile.device_profile(device.name)
-        far = _doublings(device, profile.limits, gemm_type(resolved))
+        far = _doublings(device, profile.limits, resolved.gemm_type)
         if device.like is not None and device.name not in profile.devices and far:
             spread = hypot(_SIBLING, _PER_DOUBLING * far)
             for phase, name in (("gemm", "gemm"), ("experts", "gemm"), ("attention", "attention")):
@@ -168,12 +170,6 @@ def _doublings(device: Device, served: Limits | None, dtype: str) -> float:
     if dtype in device.peak_flop_per_s and dtype in served.flop_per_s:
         rates.append((device.peak_flop_per_s[dtype], served.flop_per_s[dtype]))
     return max(abs(log2(here / there)) for here, there in rates)
-
-
-def gemm_type(resolved: ResolvedTrain) -> str:
-    """The data type under which the profile has models of this step's GEMMs."""
-    computed = resolved.scenario.precision.compute
-    return PRODUCT_TYPE.get(computed, computed)
 
 
 def _down(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:

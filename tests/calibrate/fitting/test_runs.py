@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.calibrate.fitting.runs import learn, learn_runs
+from runcast.calibrate.fitting.learning import Parts, learn
+from runcast.calibrate.fitting.runs import learn_runs
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
@@ -65,7 +66,7 @@ def changed(path, folder, line, **cells):
 def test_exact_runs_tell_their_factors(factors):
     measured = SECONDS @ np.array(factors)
 
-    found = learn(SECONDS, measured, PRIOR * 100, sigma=1e-4)
+    found = learn(Parts.of_own_causes(SECONDS), measured, PRIOR * 100, sigma=1e-4)
 
     assert np.exp(found.u) == pytest.approx(factors, rel=0.01)
 
@@ -74,7 +75,7 @@ def test_exact_runs_tell_their_factors(factors):
 def test_runs_as_predicted_change_nothing_but_the_spread(runs):
     seconds = SECONDS[:runs]
 
-    found = learn(seconds, seconds.sum(axis=1), PRIOR, sigma=0.07)
+    found = learn(Parts.of_own_causes(seconds), seconds.sum(axis=1), PRIOR, sigma=0.07)
 
     assert found.u == pytest.approx(np.zeros(3), abs=1e-9)
     assert (np.diag(found.covariance) <= np.diag(PRIOR)).all()
@@ -83,7 +84,7 @@ def test_runs_as_predicted_change_nothing_but_the_spread(runs):
 def test_what_no_run_shows_stays_as_it_was():
     seconds = SECONDS * [1, 1, 0]
 
-    found = learn(seconds, seconds.sum(axis=1) * 1.3, PRIOR, sigma=0.07)
+    found = learn(Parts.of_own_causes(seconds), seconds.sum(axis=1) * 1.3, PRIOR, sigma=0.07)
 
     assert (found.u[2], found.covariance[2, 2]) == (0, PRIOR[2, 2])
 
@@ -91,9 +92,9 @@ def test_what_no_run_shows_stays_as_it_was():
 def test_one_run_that_contradicts_the_others_counts_little():
     measured = SECONDS.sum(axis=1) * [1, 1, 1, 1, 1, 3]
 
-    found = learn(SECONDS, measured, PRIOR, sigma=0.07)
+    found = learn(Parts.of_own_causes(SECONDS), measured, PRIOR, sigma=0.07)
 
-    assert np.abs(found.share(SECONDS[:5])[0] / measured[:5] - 1).max() < 0.05
+    assert np.abs((SECONDS[:5] @ np.exp(found.u)) / measured[:5] - 1).max() < 0.05
 
 
 def test_a_stack_of_own_runs_predicts_others(runs, tmp_path):
@@ -106,6 +107,45 @@ def test_a_stack_of_own_runs_predicts_others(runs, tmp_path):
         cases = read_cases(others, name)
         error[name] = np.median([abs(case.answer(memory=False).seconds / case.seconds - 1) for case in cases])
     assert error[str(stack)] < error[BASE] / 2
+
+
+@pytest.fixture(scope="module")
+def typed(runs, tmp_path_factory):
+    """The runs again, every second one in fp8, whose products take 1.4 times as long as those in bf16."""
+    folder, found = tmp_path_factory.mktemp("typed"), []
+    for path in runs:
+        with path.open(newline="") as file:
+            rows = [{**row, "precision": ("bf16", "fp8")[at % 2]} for at, row in enumerate(csv.DictReader(file))]
+        write(folder / path.name, rows)
+        slower = [
+            case.answer({"time_factor.gemm.fp8": 1.4}, memory=False) for case in read_cases(folder / path.name, BASE)
+        ]
+        times = [f"{answer.seconds:.6g}" for answer in slower]
+        write(folder / path.name, [{**row, "iter_time_s": s} for row, s in zip(rows, times, strict=True)])
+        found.append(folder / path.name)
+    return found
+
+
+def test_runs_in_two_data_types_tell_them_apart(typed, tmp_path):
+    own, others = typed
+    stack = tmp_path / "mine.toml"
+    assert runcast("calibrate", "runs", own, "--base", BASE, "--out", stack).returncode == 0
+
+    learned, errors = (
+        load_stack(str(stack)),
+        [abs(case.answer(memory=False).seconds / case.seconds - 1) for case in read_cases(others, str(stack))],
+    )
+    ratio = learned.value("time_factor.gemm.fp8") / learned.value("time_factor.gemm.bf16")
+    assert (ratio, max(errors)) == (pytest.approx(1.4, rel=0.07), pytest.approx(0, abs=0.04))
+
+
+def test_a_factor_of_a_data_type_moves_products_of_this_type_alone(runs):
+    case = read_cases(runs[0], BASE)[0]
+    other, own = (case.answer({f"time_factor.gemm.{name}": 2.0}, memory=False).phase_s for name in ("fp8", "bf16"))
+    before = case.answer(memory=False).phase_s
+
+    moved = [phase for phase, by in zip(PHASES, own / np.maximum(before, 1e-12), strict=True) if by > 1.5]
+    assert (moved, list(other)) == (["gemm"], list(before))
 
 
 def test_the_stack_says_where_its_numbers_come_from(runs):
@@ -186,9 +226,9 @@ def test_one_run_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path, mon
 def test_runs_that_agree_are_believed_however_far_from_the_base():
     measured = SECONDS.sum(axis=1) * 1.5
 
-    found = learn(SECONDS, measured, PRIOR, sigma=0.05)
+    found = learn(Parts.of_own_causes(SECONDS), measured, PRIOR, sigma=0.05)
 
-    assert found.share(SECONDS)[0] == pytest.approx(measured, rel=0.1)
+    assert SECONDS @ np.exp(found.u) == pytest.approx(measured, rel=0.1)
 
 
 def test_what_the_runs_had_no_part_of_makes_intervals_wider(runs, tmp_path):
