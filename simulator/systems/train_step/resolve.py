@@ -19,23 +19,21 @@ from ...hardware import cluster_inputs
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.shard import Shard
-from ...profile import FACTORS, TP_EXPOSED, Profile, load_numbers, profile_notes
+from ...profile import FACTORS, Profile, load_numbers, profile_notes
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
 from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run
-from .lower import Again, Coarse, Fragments, Sharding, Stage, TrainPlan, Types, coarse, join_coarse, lower
+from .lower import Coarse, Fragments, Stage, TrainPlan, coarse, join_coarse, lower
+from .plans import plan_of
 from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share, split_layers
-from .routing import expert_islands, load_of, rank_share, remote_share
+from .routing import load_of
 from .scenario import TrainScenario
 
 Floats = NDArray[np.float64]
-_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-_DDP_BUCKET_BYTES = 25 * 2**20  # torch's DistributedDataParallel: bytes of gradients in the type of their weights
-_MEGATRON_BUCKET = (40_000_000, 1_000_000)  # Megatron-LM, in elements: minimum, and per data-parallel rank
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,7 @@ class ResolvedTrain(OnMachines):
 
     def _seconds_of_microbatch(self, replicas: Replicas, unit: int) -> float:
         many = unit * -(-2 * self.dims.pp // unit)
-        program = self._lowered(self._plan(self.shorter_grid(many), replicas))
+        program = self._lowered(plan_of(self, self.shorter_grid(many), replicas))
         return seconds_of_microbatch(program, price(self, program), many)
 
     @cached_property
@@ -214,10 +212,7 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """The layers of each stage, in model order: as the scenario says, else split evenly, first stages fuller."""
-        return self._stages_of(self.grid)
-
-    def _stages_of(self, grid: Grid) -> tuple[Stage, ...]:
-        return split_layers(self.scenario, self.spec, grid.stages, self.where)
+        return split_layers(self.scenario, self.spec, self.grid.stages, self.where)
 
     @cached_property
     def shard(self) -> Shard:
@@ -252,63 +247,13 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def plan(self) -> TrainPlan:
         """Everything that the Program depends on, for the slowest class of replicas."""
-        return self._plan(self.grid, self.replicas[0] if len(self.replicas) > 1 else None)
+        return plan_of(self, self.grid, self.replicas[0] if len(self.replicas) > 1 else None)
 
     @cached_property
     def plans(self) -> tuple[TrainPlan, ...]:
         """The plan of each class of `replicas`, in the same order."""
         further = zip(self.replicas[1:], self.shares[1:], strict=True)
         return self.plan, *(replace(self.plan, grid=self.shorter_grid(count), replicas=of) for of, count in further)
-
-    def _plan(self, grid: Grid, replicas: Replicas | None) -> TrainPlan:
-        scenario, given = self.scenario, self.scenario.parallel
-        again, overlap = scenario.recompute, scenario.overlap
-        parts = frozenset(again.modules) if again.mode == "selective" else frozenset()
-        islands = expert_islands(self.dims, self.cluster)
-        return TrainPlan(
-            spec=self.padded_spec, dims=self.dims, grid=grid, stages=self._stages_of(grid), shard=self.shard,
-            sharding=Sharding(
-                given.zero, given.prefetch, given.ahead_in_backward, given.reshard, given.sync_each_microbatch,
-                self._bucket, overlap.dp, overlap.params, overlap.fusion is not None,
-                scenario.bucket == "tensor" and given.zero < 3,
-            ),
-            types=self._types,
-            again=Again(parts, again.mode == "full", again.layers, again.early_stop),
-            overlap_tp=overlap.tp, tp_exposed=self._tp_exposed, overlap_pp=overlap.pp, hold_wgrad=overlap.wgrad,
-            remote_share=remote_share(scenario.experts, self.spec.moe, islands),
-            rank_share=rank_share(scenario.experts, self.spec.moe, self.dims.ep, islands),
-            offloaded=scenario.offload.activations, offload_slots=scenario.offload.slots,
-            offload_optimizer=scenario.offload.optimizer, shard_embedding=given.shard_embedding,
-            replicas=replicas, period=self.cluster.period,
-        )  # fmt: skip
-
-    @property
-    def _tp_exposed(self) -> float:
-        """Share of an overlapped tensor-parallel exchange that GEMMs do not hide: the scenario's, else the stack's."""
-        said = self.scenario.overlap.tp_exposed
-        return self.profile.value_or(TP_EXPOSED, 1.0) if said is None else said
-
-    @property
-    def _types(self) -> Types:
-        given = self.scenario.precision
-        weights = 4.0 if given.compute in ("fp32", "tf32") else 2.0  # 8-bit copies are made from 16 bits where they are
-        return Types(
-            weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
-            moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
-            layers=_BYTES[given.weights] if given.weights else weights,
-        )  # fmt: skip
-
-    @property
-    def _bucket(self) -> int:
-        """Elements of a gradient bucket. By default: Megatron's rule if states are sharded, else torch's."""
-        if isinstance(self.scenario.bucket, int):
-            return self.scenario.bucket
-        if (fusion := self.scenario.overlap.fusion) is not None:
-            return max(int(fusion.threshold / self._types.reduced), 1)
-        if self.scenario.parallel.zero == 0:
-            return int(_DDP_BUCKET_BYTES / self._types.weights)
-        least, per_rank = _MEGATRON_BUCKET
-        return max(least, per_rank * self.dims.dp * self.dims.cp)
 
     @cached_property
     def coarse(self) -> Coarse | None:
