@@ -32,6 +32,15 @@ def test_what_a_row_says_is_what_its_scenario_says(case):
     assert said == ("nanotron", 2, 2, 32, "1f1b")
 
 
+def test_a_row_may_name_a_preset_in_place_of_its_shape(case):
+    shape = {"layers": "80", "hidden": "8192", "ffn_hidden": "28672", "heads": "64", "kv_heads": "8", "vocab": "128256"}
+    blank = dict.fromkeys(shape, "")
+
+    by_shape, by_name = case(**shape), case(**blank, preset="llama3-70b")
+
+    assert by_name.answer(memory=False).seconds == by_shape.answer(memory=False).seconds
+
+
 @pytest.mark.parametrize(
     ("cells", "name", "chunks"),
     [
@@ -150,6 +159,8 @@ def test_a_stage_of_nanotron_ends_where_its_share_is_reached(case):
         ({"schedule": "gpipes"}, "schedule = 'gpipes': expected one of zb-1p,"),
         ({"iter_time_s": "fast"}, "iter_time_s = 'fast': expected a number"),
         ({"iter_time_s": "-1"}, "iter_time_s = '-1': expected a number above zero"),
+        ({"preset": "llama3-7b"}, "preset = 'llama3-7b': did you mean llama3-70b"),
+        ({"preset": "llama3-70b"}, "layers = 8: preset llama3-70b has 80"),
     ],
 )
 def test_a_row_that_says_too_little_is_left_out_with_its_reason(case, cells, reason):

@@ -6,12 +6,12 @@ What the table's words stand for, and what a source leaves blank, is in data/val
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from ....base.errors import UserError
 from ....base.files import read_toml
+from ....formats.samples import read_table
 from ....profile import load_stack, stack_names
 from ....scenario import check_train
 from ....systems.train_step.memory import RankMemory
@@ -19,6 +19,18 @@ from ....systems.train_step.resolve import ResolvedTrain
 from ....systems.train_step.terms import chain_of
 from ..ledger import Case, CellError, Cells, full_name, read_cells, shipped_file
 from .answer import Answer, Peak, peak_of, predict_step, rate_fault, time_fault, tokens_fault
+from .columns import (
+    PRESET,
+    REQUIRED,
+    SHAPE,
+    cluster_of,
+    fill_shape,
+    model_of,
+    overlap_of,
+    parallel_of,
+    recompute_of,
+    schedule_of,
+)
 
 MOST_OPS = 150_000
 """Longer steps are predicted at the coarser level, which is as long to 1 % (docs/training.md)."""
@@ -123,7 +135,9 @@ def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
     Raises:
         UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice; or no such stack.
     """
-    required = [column for column in REQUIRED if stack is None or column != "framework"]
+    blank: tuple[str, ...] = ("framework",) if stack is not None else ()
+    blank += SHAPE if PRESET in read_table(path) else ()
+    required = [column for column in REQUIRED if column not in blank]
     rows = read_cells(path, required, "those of data/validation/training.csv")
     software = None if stack is None else _software_like(read_words(), stack)
     return [_case(read_words(), line, where, cells, software) for line, where, cells in rows]
@@ -141,6 +155,7 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, softwar
     cells = Cells({**cells, **words["said"].get(cells.get("id", ""), {})})
     try:
         cells.time(TIME)
+        cells = fill_shape(cells)
         scenario, assumed = _scenario(words, cells, _software_of(words, cells) if software is None else software)
     except CellError as error:
         return StepCase(line, cells, None, str(error), where)
@@ -175,12 +190,12 @@ def _scenario(
     micro_batches = cells.positive("gbs") / (micro * replicas)
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
-        "model": {"config": config_of(cells, words)}, "parallel": parallel, "schedule": schedule,
+        "model": model_of(cells, words), "parallel": parallel, "schedule": schedule,
         # in whole micro-batches of all replicas: some sources state their own rounding
         "batch": {"global": max(round(micro_batches), 1) * micro * replicas, "micro": micro,
                   "seq_len": cells.positive("seq_len")},
         "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
-        "overlap": _overlap(cells, parallel),
+        "overlap": overlap_of(cells, parallel),
         "level": level_of(micro_batches, cells.positive("layers"), parallel["zero"]),
     }  # fmt: skip
     table |= {"profile": known["profile"]} if "profile" in known else {}
@@ -219,17 +234,6 @@ def _overlaps_experts(words: Mapping[str, Any], cells: Cells) -> bool:
     )
 
 
-def _overlap(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
-    found: dict[str, bool] = {}
-    if cells.has("overlap_dp"):
-        found["dp"] = cells.flag("overlap_dp", True)
-        if parallel["zero"] in (1, 2):
-            found["params"] = found["dp"]
-    if cells.text("overlap_tp") in ("1", "async_tp") and parallel["tp"] > 1 and parallel["sequence_parallel"]:
-        found["tp"] = True
-    return found
-
-
 def _assumed(cells: Cells, chunks: int, known: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[str]:
     """Notes on blank cells of the row and the values assumed for them."""
     if not cells.has("recompute"):
@@ -242,170 +246,3 @@ def _assumed(cells: Cells, chunks: int, known: Mapping[str, Any], software: Mapp
         yield f"overlap of dp: what {software['stack']} does"
     if cells.text("arch").startswith("moe") and not cells.has("ep"):
         yield f"ep {software.get('ep', 1)}"
-
-
-# The columns of a row, which are those of data/validation/training.csv, as tables of a scenario.
-
-REQUIRED = (
-    "framework", "layers", "hidden", "ffn_hidden", "heads", "vocab", "seq_len", "gpu", "gpus_per_node", "n_gpus",
-    "mbs", "gbs", "precision",
-)  # fmt: skip
-"""Columns without which a table is none of training steps."""
-
-MOST_LAYERS = 10_000
-
-
-def config_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
-    """Llama's keys; those of GPT where its activation says so, and of the mixture of experts that the row names.
-
-    A CellError if a size is missing, or the architecture is none that runcast knows.
-    """
-    arch = cells.text("arch") or "dense"
-    if arch not in words["arch"]:
-        raise CellError(f"arch = {arch!r}: expected one of {', '.join(words['arch'])}")
-    known = words["arch"][arch]
-    found = _attention(cells) | _feed_forward(cells, words) | known.get("keys", {})
-    found |= {key: cells.whole(column) for key, column in known.get("columns", {}).items()}
-    found |= {key: cells.whole(column, 0) for key, column in known.get("columns_or_0", {}).items()}
-    if arch == "moe":
-        found["mlp_only_layers"] = list(range(cells.whole("n_dense_layers", 0)))
-    elif arch == "moe_mla":
-        del found["head_dim"], found["num_key_value_heads"]
-        found |= {"q_lora_rank": queries} if (queries := cells.whole("mla_q_lora", 0)) else {}
-    return found
-
-
-def _attention(cells: Cells) -> dict[str, Any]:
-    hidden, heads = cells.positive("hidden"), cells.positive("heads")
-    return {
-        "model_type": "llama", "hidden_size": hidden, "num_hidden_layers": cells.positive("layers", most=MOST_LAYERS),
-        "num_attention_heads": heads, "num_key_value_heads": cells.whole("kv_heads", heads),
-        "head_dim": cells.whole("head_dim", hidden // heads), "vocab_size": cells.whole("vocab"),
-        "tie_word_embeddings": cells.flag("tied_emb", False),
-    }  # fmt: skip
-
-
-def _feed_forward(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
-    """Without a gate the layers are GPT's: LayerNorm, biases, learned positions (squared ReLU: Nemotron's)."""
-    kind, known = cells.text("act_fn") or "swiglu", words["act_fn"]
-    if kind not in known:
-        raise CellError(f"act_fn = {kind!r}: expected one of {', '.join(known)}")
-    found: dict[str, Any] = {"intermediate_size": cells.whole("ffn_hidden"), "hidden_act": known[kind]}
-    if kind not in words["gated"]:
-        found |= {"gated_ffn": False, "norm": "layer", "norm_bias": True}
-    if kind == "gelu":
-        found |= {"attention_bias": True, "mlp_bias": True, "positions": "learned",
-                  "position_embeddings": cells.whole("seq_len")}  # fmt: skip
-    return found
-
-
-_NVL72 = 72
-_SEGMENT_TRAYS = 16  # of a rack's 18, whole ones are booked by 16: jobs of 64 x n GPUs
-
-
-def cluster_of(cells: Cells, known: Mapping[str, Any], base: str | None = None) -> tuple[str | dict[str, Any], int]:
-    """The cluster, with what the row states of its own, and the number of nodes.
-
-    `known` says of a GPU: its cluster, NICs per node and Gb/s of each where a row is silent, GPUs per node, and keys
-    of the cluster; `base` is another cluster on which the row's software ran.
-    """
-    each, gpus = cells.whole("gpus_per_node"), cells.whole("n_gpus")
-    if not each or not gpus:
-        raise CellError("gpus_per_node and n_gpus: expected numbers above zero")
-    nodes, rest = divmod(gpus, each)
-    if nodes and rest:
-        raise CellError(f"n_gpus = {gpus}: expected a multiple of gpus_per_node = {each}")
-    stated: dict[str, Any] = dict(known.get("keys", {}))
-    nics, gbps = cells.whole("nics_per_node", known["nics"]), cells.number("nic_gbps", known["gbps"])
-    if (nics, gbps) != (known["nics"], known["gbps"]) or base:
-        stated |= {"nics": nics, "nic": f"{gbps:g} Gb/s"}
-    if (per_node := each if nodes else rest) != known["gpus_per_node"]:
-        stated["gpus_per_node"] = per_node
-    if cells.whole("nvlink_domain", each) == _NVL72 and gpus > _NVL72 and gpus % (4 * _SEGMENT_TRAYS) == 0:
-        stated["nvlink_domain_nodes"] = _SEGMENT_TRAYS
-    name = base or known["cluster"]
-    return ({"base": name, **stated} if stated else name), max(nodes, 1)
-
-
-def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any], vpp: int) -> dict[str, Any]:
-    """The layout of ranks; `vpp` chunks per pipeline rank."""
-    tp, pp, mode = cells.positive("tp", 1), cells.positive("pp", 1), cells.text("dp_mode")
-    if mode and mode not in words["dp_mode"]:
-        raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(words['dp_mode'])}")
-    found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": words["dp_mode"].get(mode, 1)}
-    moe = cells.text("arch").startswith("moe")
-    found["sequence_parallel"] = tp > 1 if moe else cells.flag("sp", tp > 1)
-    found |= software.get("parallel", {})
-    if mode == "fsdp_grad_op":
-        found["reshard"] = False
-    if moe:
-        # Experts are split over tp as all else (Megatron-LM's default), unless that does not divide. Where software
-        # always has expert parallelism, a row with ep = 1 is one that does not tell it.
-        ep, ranks = cells.positive("ep", 1), tp * found["cp"] * cells.positive("dp", 1)
-        ep, etp = software.get("ep", 1) if ep == 1 else ep, cells.positive("etp", tp)
-        found |= {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
-    layers, chunks = cells.whole("layers"), pp * vpp
-    if software.get("split") == "cost" and pp > 1:
-        found["layers"] = _by_cost(cells, words, pp)
-    elif layers % chunks and (layers + 2) % chunks == 0:
-        found["embedding_as_layer"] = True
-    return found
-
-
-def _by_cost(cells: Cells, words: Mapping[str, Any], pp: int) -> list[int]:
-    """nanotron: blocks in order, the next stage from where the cumulative cost reaches its share; the head is a block.
-
-    Source: huggingface/nanotron, models/base.py, build_model, which goes on one block later where shares divide, and
-    may leave the head on an earlier stage. The runs are of a fork ("after_pp_fix" in their names): 16 layers and a head
-    of four layers' cost on four stages take the time of five. Costs: models/llama.py, get_block_compute_costs.
-    """
-    hidden, layers = cells.positive("hidden"), cells.positive("layers", most=MOST_LAYERS)
-    matrices = 3 if (cells.text("act_fn") or "swiglu") in words["gated"] else 2
-    width = cells.positive("heads") * cells.whole("head_dim", hidden // cells.positive("heads"))
-    layer = 4 * width * hidden + matrices * cells.whole("ffn_hidden") * hidden
-    costs = [0, *[layer] * layers, 0, cells.whole("vocab") * hidden]  # embedding, blocks, last norm, head
-    reached, stage, counts = list(accumulate(costs)), 0, [0] * pp
-    for block, cumulative in enumerate(reached):
-        counts[stage] += 1 <= block <= layers
-        stage += stage < pp - 1 and cumulative * pp >= reached[-1] * (stage + 1)
-    return counts
-
-
-def schedule_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """The schedule's table, and chunks per pipeline rank."""
-    pp, layers, chunks = cells.positive("pp", 1), cells.positive("layers", most=MOST_LAYERS), cells.whole("vpp", 0)
-    said = cells.text("schedule").casefold()
-    if pp == 1:
-        return {}, 1
-    name = words["schedule"].get(said, "")
-    if not name and said not in ("", "fsdp"):  # which say nothing of a pipeline
-        raise CellError(f"schedule = {said!r}: expected one of {', '.join(words['schedule'])}")
-    if not chunks:
-        one_each = software.get("vpp") == "layers" and layers % pp == 0
-        chunks = layers // pp if one_each else 1
-    if name in ("", "1f1b", "interleaved"):
-        return ({"name": "interleaved", "vpp": chunks}, chunks) if chunks > 1 else ({"name": "1f1b"}, 1)
-    return {"name": name}, 2 if name == "zb-v" else 1
-
-
-def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The recomputation of a row, None if it is not stated; `selective` alone means the software's default.
-
-    A CellError for a word that nobody explains.
-    """
-    kind = cells.text("recompute")
-    if not kind or kind == "none":
-        return {"mode": kind} if kind else None
-    if kind == "full":
-        word = software.get("early_stop")
-        return {"mode": kind} | ({} if word is None or word not in cells.text("extra_flags") else {"early_stop": True})
-    if kind == "selective":
-        latent = ["mla_up_proj"] if cells.text("arch") == "moe_mla" else None
-        modules = latent or software.get("selective")
-        return {"mode": "selective"} | ({"modules": modules} if modules else {})
-    if kind == "selective(op)":  # torchtitan: every second product and all that is cheap
-        return {"mode": "selective", "modules": ["layernorm", "activation", "mlp"]}
-    names = kind.removeprefix("selective(").removesuffix(")").split(",")
-    if not kind.startswith("selective(") or not set(names) <= set(words["recompute"]):
-        raise CellError(f"recompute = {kind!r}: expected none, full, selective, or selective(norm,act,moe,…)")
-    return {"mode": "selective", "modules": [words["recompute"][name] for name in names]}
