@@ -42,7 +42,9 @@ def awkward_shapes(spec: ModelSpec, shard: Shard, head_multiple: int) -> tuple[A
 
 
 def _heads(spec: ModelSpec, shard: Shard, multiple: int) -> Iterator[Awkward]:
-    if spec.mla is None:
+    if not spec.has_attention:
+        sizes = []
+    elif spec.mla is None:
         sizes = [("head size", "head_dim", spec.head_dim, 0)]
     else:
         rotary = spec.mla.qk_rope_head_dim
@@ -57,12 +59,12 @@ def _heads(spec: ModelSpec, shard: Shard, multiple: int) -> Iterator[Awkward]:
 
 
 def _widths(spec: ModelSpec, shard: Shard) -> Iterator[Awkward]:
-    dense = any(not spec.is_moe(layer) for layer in range(spec.num_hidden_layers))
+    dense = spec.intermediate_size if spec.has_dense_layers else 0
     expert = spec.moe.moe_intermediate_size if spec.moe else 0
     linear, plain = shard.linear, shard.plain
     sizes = (
         ("hidden size", "hidden_size", spec.hidden_size, 1, linear),
-        ("feed-forward width per rank", "intermediate_size", spec.intermediate_size * dense, shard.tp, linear),
+        ("feed-forward width per rank", "intermediate_size", dense, shard.tp, linear),
         ("experts' width per rank", "moe_intermediate_size", expert, shard.etp, linear),
         ("vocabulary per rank", "vocab_size", spec.vocab_size, shard.tp, plain),
     )

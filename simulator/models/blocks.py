@@ -1,15 +1,16 @@
 """What a layer consists of: its parameters, and its kernels on one rank in forward order; also embedding, head and MTP.
 
-A layer is put together from `attention`, `mla` or `linear_attention`, then `mlp`. It is cut where ranks exchange data:
-around what tensor-parallel ranks compute together, and around the experts. Lowering adds the exchanges, `costs` the
+A layer is put together from `attention`, `mla`, `linear_attention` or `mamba2`, then `mlp`; in Nemotron-H it is one of
+these alone. It is cut where ranks exchange data: around what tensor-parallel ranks compute together, and around the
+experts. Lowering adds the exchanges, `costs` the
 seconds. Every kernel says what the backward keeps of its output (`keeps`). No dropout, except of scores if asked for.
 """
 
 from dataclasses import dataclass, replace
 
-from . import attention, linear_attention, mla, mlp
+from . import attention, linear_attention, mamba2, mla, mlp
 from .kernels import Kept, Kernel, Kernels
-from .model import LayerKind, ModelSpec
+from .model import LayerKind, LinearAttention, Mamba2, ModelSpec
 from .parameters import Parameter, Parameters, matrix, norm
 from .shard import Shard, gemm, memory_bound, rank_view
 
@@ -18,23 +19,31 @@ from .shard import Shard, gemm, memory_bound, rank_view
 
 def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     """One decoder layer of this kind."""
-    names = ["input_layernorm"] + ["post_attention_layernorm"] * (not spec.shared_norm)
+    names = ["input_layernorm"] * kind.mixer
+    names += ["post_attention_layernorm"] * (kind.network and not (kind.mixer and spec.shared_norm))
     names += spec.second_norms if spec.sandwich_norms else ()
     norms = [parameter for name in names for parameter in norm(spec, name)]
-    return norms + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind.moe)
+    return norms + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind)
 
 
 def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     """Attention of any kind; a new one is a line here and a line in `_mixer`."""
-    if spec.linear_attention and kind.linear:
-        return linear_attention.parameters(spec, spec.linear_attention)
+    if not kind.mixer:
+        return []
+    match spec.linear_attention if kind.linear else None:
+        case LinearAttention() as of:
+            return linear_attention.parameters(spec, of)
+        case Mamba2() as of:
+            return (attention.parameters(spec) if of.beside_attention else []) + mamba2.parameters(spec, of)
     if spec.mla:
         return mla.parameters(spec, spec.mla, spec.indexer if kind.indexer else None)
     return attention.parameters(spec)
 
 
-def _mlp_parameters(spec: ModelSpec, routed: bool) -> Parameters:
-    if spec.moe and routed:
+def _mlp_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
+    if not kind.network:
+        return []
+    if spec.moe and kind.moe:
         return mlp.moe_parameters(spec, spec.moe)
     return mlp.parameters(spec, "mlp", spec.intermediate_size)
 
@@ -100,37 +109,46 @@ class Layer:
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`; MTP layers are numbered after the stack."""
     spec, shard = rank_view(spec, shard)
-    moe = spec.moe if spec.is_moe(number) else None
+    kind = spec.kind(number)
+    moe = spec.moe if kind.moe else None
     own, group = _mixer(spec, number, shard)
-    table = _mlp_parameters(spec, moe is not None)
-    routed, shared = moe is not None, spec.shared_norm
+    table = _mlp_parameters(spec, kind)
+    routed, both = moe is not None, kind.mixer and kind.network
+    shared = spec.shared_norm and both
     input_norm = _first_norm(spec, shard, "input_norm", router=routed and shared, gathers=not own)
     mlp_norm = _first_norm(spec, shard, "mlp_norm", router=routed, gathers=not routed)
     # nothing reads the output of a sandwich norm in the backward, so its input is kept
     sandwich = (_norm(spec, shard, "post_norm", shard.wide, "residual"),) * spec.sandwich_norms
     return Layer(
-        before=(input_norm, *own),
+        before=(*(input_norm,) * kind.mixer, *own),
         attention=group,
         mlp_in=(
-            *sandwich,
-            *(_residual(spec, shard),) * (not spec.parallel_residual),
-            *(mlp_norm,) * (not shared),
+            *sandwich * both,
+            *(_residual(spec, shard),) * (both and not spec.parallel_residual),
+            *(mlp_norm,) * (kind.network and not shared),
             *(mlp.routing(spec, moe, shard, table) if moe else ()),
         ),
         mlp=mlp.kernels(spec, shard, table, "shared_experts" if moe else "mlp"),
         experts=mlp.experts(spec, moe, shard, table) if moe else (),
         after=(
-            *(mlp.combine(spec, moe, shard) if moe else ()),
+            *(mlp.combine(spec, moe, shard, table) if moe else ()),
             *sandwich,
-            _residual(spec, shard, 2 if spec.parallel_residual else 1),
+            _residual(spec, shard, 2 if both and spec.parallel_residual else 1),
         ),
     )
 
 
 def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels]:
     """Attention of any kind: kernels on a rank's own tokens, and on the tokens of its tensor-parallel group."""
-    if spec.linear_attention and spec.kind(number).linear:
-        return (), linear_attention.kernels(spec, spec.linear_attention, shard)
+    kind = spec.kind(number)
+    if not kind.mixer:
+        return (), ()
+    match spec.linear_attention if kind.linear else None:
+        case LinearAttention() as of:
+            return (), linear_attention.kernels(spec, of, shard)
+        case Mamba2() as of:
+            beside = attention.kernels(spec, number, shard) if of.beside_attention else ()
+            return (), (*beside, *mamba2.kernels(spec, of, shard))
     if spec.mla:
         return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, number, shard)
     return (), attention.kernels(spec, number, shard)

@@ -23,7 +23,8 @@ class Family:
     of its configs; with a value outside of `only` the model is not the one we know. `out_bias`: `attention_bias` also
     covers the output projection. `ffn_ratio`: a missing FFN width means 4 times the hidden size. `mla`, `indexer` and
     `linear_attention`: its configs have those keys. `experts` is the key of the number of experts (None: dense) and
-    `expert_width` of their width; see `Moe` for the rest. `window_needs_flag`: Qwen's `use_sliding_window`;
+    `expert_width` of their width; see `Moe` for the rest. `mixer` replaces attention in some layers, a key of
+    `hybrid.MIXERS`; `alone`: each layer holds one part. `window_needs_flag`: Qwen's `use_sliding_window`;
     `alternating_window`: every other layer has a window. `position_offset`: OPT learns two positions more than it uses.
     `multi_query`: Falcon's key for one head of k and v. `no_bias`: MPT's key against all biases.
     """
@@ -36,6 +37,8 @@ class Family:
     mla: bool = False
     indexer: bool = False
     linear_attention: bool = False
+    mixer: str = ""
+    alone: bool = False
     experts: str | None = None
     expert_width: str = "moe_intermediate_size"
     shared_gate: bool = False
@@ -104,6 +107,24 @@ _FALCON_KEYS = {
     "mlp_bias": "bias",
     "parallel_residual": "parallel_attn",
 }
+_MAMBA2_KEYS = {
+    "mamba_n_heads": "num_heads",
+    "mamba_d_head": "head_dim",
+    "mamba_d_state": "state_size",
+    "mamba_n_groups": "n_groups",
+    "mamba_d_conv": "conv_kernel",
+    "mamba_chunk_size": "chunk_size",
+    "mamba_expand": "expand",
+    "mamba_conv_bias": "use_conv_bias",
+    "mamba_proj_bias": "use_bias",
+}
+_NEMOTRON_H_KEYS = _MAMBA2_KEYS | {
+    "mamba_n_heads": "mamba_num_heads",
+    "mamba_d_head": "mamba_head_dim",
+    "mamba_d_state": "ssm_state_size",
+    "hidden_act": "mlp_hidden_act",
+    "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
+}
 _GEMMA = _built(hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)
 _GEMMA_KEYS = {"hidden_act": "hidden_activation"}
 FAMILIES = {
@@ -156,6 +177,16 @@ FAMILIES = {
         own={"attention_bias": "use_bias", "mlp_bias": "use_bias"},
     ),
     "nemotron": Family(replace(_LAYER_NORM, hidden_act="relu2")),
+    "mamba2": Family(_built(positions="none"), _MAMBA2_KEYS, mixer="mamba2", alone=True),
+    "nemotron_h": Family(
+        _built(hidden_act="relu2", gated_ffn=False, positions="none", mtp_copies=False),
+        _NEMOTRON_H_KEYS,
+        mixer="mamba2",
+        alone=True,
+        experts="n_routed_experts",
+        correction_bias=True,
+    ),
+    "bamba": Family(mixer="mamba2"),
     "grok-1": replace(
         _ALL_MOE,
         design=_built(hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True),
@@ -199,8 +230,8 @@ REFUSED_TYPES = {
     ),
     _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
     _STATE_SPACE: (
-        *("mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
-        *("recurrent_gemma", "jamba", "zamba", "zamba2", "bamba", "nemotron_h", "granitemoehybrid", "falcon_h1"),
+        *("mamba", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
+        *("recurrent_gemma", "jamba", "zamba", "zamba2", "granitemoehybrid", "falcon_h1"),
         *("plamo2", "lfm2", "minimax", "qwen3_next", "kimi_linear"),
     ),
     _OTHER_DECODERS: (
@@ -235,7 +266,8 @@ def refuse(keys: Keys, family: Family, model_type: str) -> None:
 
 def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, str]]:
     yield from (("model_type", why) for why, types in REFUSED_TYPES.items() if model_type in types)
-    yield from ((key, why) for why, signs in REFUSED_KEYS.items() for key in signs if keys.get(key))
+    signs_of = {why: signs for why, signs in REFUSED_KEYS.items() if why != _STATE_SPACE or not family.mixer}
+    yield from ((key, why) for why, signs in signs_of.items() for key in signs if keys.get(key))
     foreign = [] if family.indexer else [KEY_OF_INDEXER]
     foreign += [] if family.linear_attention else [KEY_OF_LINEAR_ATTENTION]
     yield from ((key, _OTHER_ATTENTION) for key in foreign if keys.get(key))

@@ -16,8 +16,9 @@ from typing import Any
 from ..base.errors import UserError, fault, unknown
 from ..base.files import read_json
 from .families import FAMILIES, KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, Family, family_of, refuse
+from .hybrid import ATTENTION, DENSE, EXPERTS, MIXERS, REPLACED, count_layers, layers_of, read_layers
 from .keys import Keys
-from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mla, ModelSpec, Moe
+from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mamba2, Mla, ModelSpec, Moe
 from .tensors import total_params
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -96,13 +97,16 @@ def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
 
 
 def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
-    hidden, heads = keys.whole("hidden_size"), keys.whole("num_attention_heads")
-    layers = keys.whole("num_hidden_layers", maximum=_MAX_LAYERS)
+    hidden = keys.whole("hidden_size")
+    layers = keys.whole("num_hidden_layers", count_layers(keys) if family.mixer else None, maximum=_MAX_LAYERS)
+    letters = read_layers(keys, layers, family.alone) if family.mixer else ""
+    heads = keys.whole("num_attention_heads") if not family.mixer or ATTENTION in letters else 0
     width = keys.whole("expansion_ratio", default=4) * hidden if family.ffn_ratio else None
+    width = 0 if family.alone and DENSE not in letters else width
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
     flags = _flags(keys, family)
-    kinds = _layer_types(keys, family, layers)
+    kinds = [] if family.mixer else _layer_types(keys, family, layers)
     sliding = _sliding_layers(keys, family, layers, kinds)
     mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
     mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
@@ -126,8 +130,9 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         position_embeddings=learned,
         mla=mla,
         indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
-        linear_attention=_linear_attention(keys, layers, kinds) if family.linear_attention else None,
-        moe=_moe(keys, family, family.experts, layers) if family.experts else None,
+        linear_attention=_linear_attention(keys, family, layers, kinds, letters),
+        network_layers=layers_of(letters, DENSE, EXPERTS) if family.alone else None,
+        moe=_moe(keys, family, layers, letters),
         num_nextn_predict_layers=mtp_layers,
         quantization=_quantization(keys),
         assumptions=_assumptions(keys, model_type),
@@ -172,12 +177,16 @@ def _shared_norm(keys: Keys, family: Family, parallel: bool) -> bool:
 def _kv_heads(keys: Keys, family: Family, heads: int) -> int:
     if family.multi_query and not keys.flag("new_decoder_architecture", False) and keys.flag("multi_query", True):
         return 1
+    if not heads:
+        return 0
     kv_heads = keys.whole("num_key_value_heads", default=heads)
     keys.expect(heads % kv_heads == 0, "num_key_value_heads", f"a divisor of num_attention_heads = {heads}")
     return kv_heads
 
 
 def _head_dim(keys: Keys, hidden: int, heads: int) -> int:
+    if not heads:
+        return 0
     fits = keys.has("head_dim") or hidden % heads == 0
     keys.expect(fits, "num_attention_heads", f"a divisor of hidden_size = {hidden}, or give head_dim")
     return keys.whole("head_dim", default=max(hidden // heads, 1))
@@ -213,8 +222,14 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
     )
 
 
-def _linear_attention(keys: Keys, layers: int, kinds: list[str]) -> LinearAttention:
-    """Without `layer_types`, all but every n-th layer are linear."""
+def _linear_attention(
+    keys: Keys, family: Family, layers: int, kinds: list[str], letters: str
+) -> LinearAttention | Mamba2 | None:
+    """What replaces attention; without `layer_types`, all but every n-th layer of Gated DeltaNet are linear."""
+    if family.mixer:
+        return MIXERS[family.mixer](keys, layers_of(letters, REPLACED))
+    if not family.linear_attention:
+        return None
     step = keys.whole("full_attention_interval", default=4)
     linear = [kind == "linear_attention" for kind in kinds] or [(number + 1) % step != 0 for number in range(layers)]
     return LinearAttention(
@@ -227,7 +242,10 @@ def _linear_attention(keys: Keys, layers: int, kinds: list[str]) -> LinearAttent
     )
 
 
-def _moe(keys: Keys, family: Family, count_key: str, layers: int) -> Moe:
+def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:
+    count_key, alone = family.experts, layers_of(letters, EXPERTS)
+    if count_key is None or (family.alone and not alone):
+        return None
     experts = keys.whole(count_key, maximum=_MAX_EXPERTS)
     width, top_k = keys.whole(family.expert_width), keys.whole("num_experts_per_tok")
     keys.expect(top_k <= experts, "num_experts_per_tok", f"at most {count_key} = {experts}")
@@ -235,12 +253,13 @@ def _moe(keys: Keys, family: Family, count_key: str, layers: int) -> Moe:
         n_routed_experts=experts,
         num_experts_per_tok=top_k,
         moe_intermediate_size=width,
-        layers=_moe_layers(keys, layers),
+        layers=tuple(sorted(alone)) if family.alone else _moe_layers(keys, layers),
         shared_intermediate_size=_shared_width(keys, width),
         shared_gate=family.shared_gate,
         correction_bias=family.correction_bias,
         router_bias=family.router_bias,
         stacked_experts=family.router_bias,
+        latent_size=keys.whole("moe_latent_size", default=0, minimum=0),
     )
 
 

@@ -18,18 +18,28 @@ def parameters(spec: ModelSpec, prefix: str, width: int, experts: int = 0, stack
     Every rank has the whole last bias, as it is added to a sum over ranks. `stacked` names have no suffix.
     """
     gate, up, down = spec.matrix_names
+    hidden = spec.expert_hidden if experts else spec.hidden_size
     fused = spec.fused_gate_up or stacked
     ups = [up] if not spec.gated_ffn else ["gate_up_proj"] * 2 if fused else [gate, up]
     gemms = ("experts", "experts") if experts else ("up", "down")
     suffixes = ("", "_bias") if stacked else (".weight", ".bias")
     matrix_of = partial(linear, bias=spec.mlp_bias, experts=experts, suffixes=suffixes)
-    into = [matrix_of(f"{prefix}.{name}", width, spec.hidden_size, gemms[0], cut=0) for name in ups]
-    return [*chain(*into), *matrix_of(f"{prefix}.{down}", spec.hidden_size, width, gemms[1], cut=1)]
+    into = [matrix_of(f"{prefix}.{name}", width, hidden, gemms[0], cut=0) for name in ups]
+    return [*chain(*into), *matrix_of(f"{prefix}.{down}", hidden, width, gemms[1], cut=1)]
 
 
 def moe_parameters(spec: ModelSpec, moe: Moe) -> Parameters:
     """Router, routed experts, shared experts."""
-    return _router(spec, moe) + _experts(spec, moe) + _shared(spec, moe)
+    return _router(spec, moe) + _latents(spec, moe) + _experts(spec, moe) + _shared(spec, moe)
+
+
+def _latents(spec: ModelSpec, moe: Moe) -> Parameters:
+    """Projections of a token to what experts read, and back; every rank has them (Megatron-LM, moe_layer.py)."""
+    if not moe.latent_size:
+        return []
+    latent, hidden, name, bias = moe.latent_size, spec.hidden_size, spec.moe_name, spec.mlp_bias
+    down = linear(f"{name}.fc1_latent_proj", latent, hidden, "latent_down", bias=bias)
+    return down + linear(f"{name}.fc2_latent_proj", hidden, latent, "latent_up", bias=bias)
 
 
 def _router(spec: ModelSpec, moe: Moe) -> Parameters:
@@ -72,12 +82,14 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
 
 def routing(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kernels:
     """The router on a rank's own tokens, and their permutation by expert."""
-    tokens, hidden, experts, chosen = shard.own_tokens, spec.hidden_size, moe.n_routed_experts, moe.num_experts_per_tok
+    tokens, experts, chosen = shard.own_tokens, moe.n_routed_experts, moe.num_experts_per_tok
+    hidden = spec.expert_hidden
     plain, moved = shard.plain, tokens * (1 + chosen) * hidden
     return (
         *gemm(shard, table, "shared_gate", "shared_experts", tokens, keeps=shard.wide, dtype=plain),
         *gemm(shard, table, "router", "router", tokens, keeps=4, dtype=plain),
         memory_bound("route", "topk", "router", experts, tokens * experts, 4, shard, tokens * chosen * 12),
+        *gemm(shard, table, "latent_down", "moe", tokens),
         memory_bound("permute", "permute", "moe", hidden, moved, 1, shard),
     )
 
@@ -89,7 +101,7 @@ def _rows(moe: Moe, shard: Shard) -> int:
 
 def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kernels:
     """All GEMMs of the experts of one rank, with the activation between them."""
-    rows, hidden, inter, count = _rows(moe, shard), spec.hidden_size, moe.moe_intermediate_size, moe.n_routed_experts
+    rows, hidden, inter, count = _rows(moe, shard), spec.expert_hidden, moe.moe_intermediate_size, moe.n_routed_experts
     matrices = n_elements(each for each in table if each.gemm == "experts") // (count * hidden * inter)
     shape = (rows, hidden, inter, moe.num_experts_per_tok, count, shard.etp, shard.ep, matrices)
     made = rows * inter / shard.etp
@@ -105,17 +117,19 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     )
 
 
-def combine(spec: ModelSpec, moe: Moe, shard: Shard) -> Kernels:
+def combine(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kernels:
     """The sum of each token's experts, shared ones included.
 
     As in Megatron-Core the router's weights are applied before the experts' last GEMM, so the backward keeps nothing.
     """
-    hidden, own = spec.hidden_size, shard.own_tokens * spec.hidden_size
-    moved = own * (1 + moe.num_experts_per_tok)
+    hidden, own, latent = spec.hidden_size, shard.own_tokens * spec.hidden_size, spec.expert_hidden
+    moved = shard.own_tokens * latent * (1 + moe.num_experts_per_tok)
+    summed = shard.own_tokens * latent * shard.narrow  # the last projection reads it
     gate = (memory_bound("gate", "shared_gate", "shared_experts", hidden, own, 2, shard, own * shard.wide),)
     both = (memory_bound("residual_add", "add_shared", "moe", hidden, own, 3, shard),)
     return (
-        memory_bound("combine", "unpermute", "moe", hidden, moved, 1, shard),
+        memory_bound("combine", "unpermute", "moe", latent, moved, 1, shard, summed if moe.latent_size else 0),
+        *gemm(shard, table, "latent_up", "moe", shard.own_tokens),
         *(gate if moe.shared_gate else ()),
         *(both if moe.shared_intermediate_size else ()),
     )

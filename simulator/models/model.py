@@ -3,9 +3,9 @@
 Field names follow the Hugging Face config.json, which `hf` reads; `blocks` has the parameters and kernels of a layer.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
     *("silu", "swish", "relu", "relu2"),
@@ -13,6 +13,20 @@ ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes n
 )
 NORMS = ("rms", "layer")
 POSITIONS = ("rotary", "learned", "alibi", "none")
+
+
+def _later(default: Any) -> Any:
+    """A field that came later: the text of a spec, of which scenarios have hashes, has it unless it is the default."""
+    return field(default=default, repr=False, metadata={"later": True})
+
+
+class _Text:
+    """Gives a dataclass a text with its fields, of those that came later only the ones that are set."""
+
+    def __repr__(self) -> str:
+        every = fields(self)  # type: ignore[arg-type]
+        told = [f.name for f in every if f.repr or ("later" in f.metadata and getattr(self, f.name) != f.default)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,11 @@ class LinearAttention:
     layers: frozenset[int]
 
     @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return tuple((heads, "heads of linear attention") for heads in (self.num_key_heads, self.num_value_heads))
+
+    @property
     def value_width(self) -> int:
         """Width of all heads of v, which the output projection reads."""
         return self.num_value_heads * self.value_head_dim
@@ -61,12 +80,50 @@ class LinearAttention:
 
 
 @dataclass(frozen=True)
-class Moe:
+class Mamba2:
+    """Mamba-2, a state-space layer (arXiv 2405.21060), in `layers` in place of attention, or `beside_attention`.
+
+    The state of a head is `head_dim` x `state_size`. Heads of a group share B and C, as query heads share keys in GQA.
+    The scan treats `chunk_size` tokens together. `gated_norm`: the output has a norm of each group, and is not only
+    multiplied by its gate.
+    """
+
+    num_heads: int
+    head_dim: int
+    state_size: int
+    num_groups: int
+    conv_kernel: int
+    chunk_size: int
+    layers: frozenset[int]
+    conv_bias: bool = True
+    proj_bias: bool = False
+    gated_norm: bool = True
+    beside_attention: bool = False
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return (self.num_heads, "heads of Mamba-2"), (self.num_groups, "groups of heads of Mamba-2")
+
+    @property
+    def inner_width(self) -> int:
+        """Width of all heads, which the output projection reads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def group_width(self) -> int:
+        """Width of B, and of C, over all groups."""
+        return self.num_groups * self.state_size
+
+
+@dataclass(frozen=True, repr=False)
+class Moe(_Text):
     """Mixture of experts: what one MoE layer holds, and which layers are MoE.
 
     `shared_intermediate_size` is the width of all shared experts together, which checkpoints store as one FFN;
     `shared_gate` is Qwen2-MoE's gate on it, `correction_bias` DeepSeek's bias for balancing without a loss. GPT-OSS has
-    `router_bias` and `stacked_experts`: one tensor for all experts of a layer.
+    `router_bias` and `stacked_experts`: one tensor for all experts of a layer. Experts of Nemotron 3 Super read tokens
+    that are projected to `latent_size` (0: the hidden size).
     """
 
     n_routed_experts: int
@@ -78,6 +135,7 @@ class Moe:
     correction_bias: bool = False
     router_bias: bool = False
     stacked_experts: bool = False
+    latent_size: int = _later(0)
 
 
 @dataclass(frozen=True)
@@ -89,15 +147,20 @@ class Fp8:
 
 
 class LayerKind(NamedTuple):
-    """A kind of layer; layers of one kind hold the same tensors."""
+    """A kind of layer; layers of one kind hold the same tensors.
+
+    `mixer`: it has attention or what replaces it (`linear`). `network`: it has an FFN, dense or of experts (`moe`).
+    """
 
     moe: bool = False
     indexer: bool = False
     linear: bool = False
+    mixer: bool = True
+    network: bool = True
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+@dataclass(frozen=True, repr=False)
+class ModelSpec(_Text):
     """A decoder-only transformer.
 
     `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
@@ -113,6 +176,8 @@ class ModelSpec:
     Names in the checkpoint: `trunk` is what holds the layers, `moe_name` what holds router and experts, `matrix_names`
     are those of an FFN (gate, up, down), `second_norms` those of sandwich norms. `quantization` is how it is stored.
     `assumptions` says what the config left open and how it was read.
+    `linear_attention` replaces attention in some layers. With `network_layers` a layer holds one part: these layers an
+    FFN, all others attention or what replaces it.
     """
 
     name: str
@@ -149,7 +214,7 @@ class ModelSpec:
     position_embeddings: int = 0
     mla: Mla | None = None
     indexer: Indexer | None = None
-    linear_attention: LinearAttention | None = None
+    linear_attention: LinearAttention | Mamba2 | None = None
     moe: Moe | None = None
     num_nextn_predict_layers: int = 0
     mtp_copies: bool = True
@@ -160,6 +225,7 @@ class ModelSpec:
     moe_name: str = field(default="mlp", repr=False)  # hashes of scenarios are taken of the text of a spec
     matrix_names: tuple[str, str, str] = field(default=("gate_proj", "up_proj", "down_proj"), repr=False)
     second_norms: tuple[str, str] = field(default=("post_self_attn_layernorm", "post_mlp_layernorm"), repr=False)
+    network_layers: frozenset[int] | None = _later(None)
 
     @property
     def qk_head_dim(self) -> int:
@@ -172,21 +238,50 @@ class ModelSpec:
         return self.mla.v_head_dim if self.mla else self.head_dim
 
     @property
+    def expert_hidden(self) -> int:
+        """Width of what routed experts read and write."""
+        return (self.moe.latent_size if self.moe else 0) or self.hidden_size
+
+    @property
     def architecture(self) -> str:
         """The model's entry in data/architectures.toml; empty for a usual transformer."""
+        if isinstance(self.linear_attention, Mamba2):
+            return "state-space"
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""
 
     def is_moe(self, layer: int) -> bool:
-        """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack."""
+        """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack that has an FFN."""
+        if self.network_layers is not None and layer >= self.num_hidden_layers:
+            layer = max(self.network_layers, default=layer)
         return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers
 
     def kind(self, layer: int) -> LayerKind:
-        """The kind of a layer; an MTP layer has plain attention."""
+        """The kind of a layer; an MTP layer has plain attention, and an FFN."""
+        alone = self.network_layers is not None and layer < self.num_hidden_layers
+        network = not alone or layer in (self.network_layers or ())
         return LayerKind(
-            moe=self.is_moe(layer),
+            moe=network and self.is_moe(layer),
             indexer=self.indexer is not None and layer in self.indexer.layers,
             linear=self.linear_attention is not None and layer in self.linear_attention.layers,
+            mixer=not alone or not network,
+            network=network,
         )
+
+    @cached_property
+    def kinds(self) -> frozenset[LayerKind]:
+        """The kinds of layers in the stack, without MTP."""
+        return frozenset(map(self.kind, range(self.num_hidden_layers)))
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether any layer has attention with heads of its own."""
+        beside = isinstance(self.linear_attention, Mamba2) and self.linear_attention.beside_attention
+        return beside or any(kind.mixer and not kind.linear for kind in self.kinds)
+
+    @property
+    def has_dense_layers(self) -> bool:
+        """Whether any layer has one FFN instead of experts."""
+        return any(kind.network and not kind.moe for kind in self.kinds)
 
     @cached_property
     def first_alike(self) -> tuple[int, ...]:
@@ -203,4 +298,5 @@ class ModelSpec:
     @property
     def norms_per_layer(self) -> int:
         """Norms over the hidden dimension in one layer, without those of heads."""
-        return (1 if self.shared_norm else 2) + (2 if self.sandwich_norms else 0)
+        own = 1 if self.shared_norm or self.network_layers is not None else 2
+        return own + (2 if self.sandwich_norms else 0)

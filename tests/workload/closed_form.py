@@ -1,5 +1,9 @@
 """Parameter counts in closed form, apart from the table of parameters that the simulator counts with."""
 
+from dataclasses import replace
+
+from runcast.simulator.models.model import Mamba2
+
 
 def norm(spec):
     return spec.hidden_size * (2 if spec.norm_bias else 1)
@@ -35,10 +39,29 @@ def linear_attention(spec):
     return hidden * (of.qkv_width + 2 * of.value_width + 2 * heads) + inner
 
 
+def mamba2(spec):
+    of, hidden, inner = (
+        spec.linear_attention,
+        spec.hidden_size,
+        spec.linear_attention.num_heads * spec.linear_attention.head_dim,
+    )
+    mixed = inner + 2 * of.num_groups * of.state_size
+    projected = inner + mixed + of.num_heads
+    biases = of.proj_bias * (projected + hidden)
+    small = mixed * (of.conv_kernel + of.conv_bias) + 3 * of.num_heads + of.gated_norm * inner
+    return hidden * projected + inner * hidden + biases + small
+
+
+def replaced(spec):
+    return mamba2(spec) if isinstance(spec.linear_attention, Mamba2) else linear_attention(spec)
+
+
 def attention(spec, number):
     kind = spec.kind(number)
+    if not kind.mixer:
+        return 0
     if kind.linear:
-        return linear_attention(spec)
+        return replaced(spec)
     heads = spec.num_attention_heads
     out = (heads * spec.v_head_dim + spec.attention_out_bias) * spec.hidden_size + spec.attention_sinks * heads
     return out + (mla(spec) if spec.mla else qkv(spec)) + (indexer(spec) if kind.indexer else 0)
@@ -48,13 +71,19 @@ def moe(spec):
     of = spec.moe
     router = of.n_routed_experts * (spec.hidden_size + of.correction_bias + of.router_bias)
     shared = ffn(spec, of.shared_intermediate_size) if of.shared_intermediate_size else 0
-    gate = of.shared_gate * spec.hidden_size
-    return of.n_routed_experts * ffn(spec, of.moe_intermediate_size) + router + shared + gate
+    gate, latent = of.shared_gate * spec.hidden_size, of.latent_size
+    projections = 2 * latent * spec.hidden_size + spec.mlp_bias * (latent + spec.hidden_size) if latent else 0
+    expert = ffn(replace(spec, hidden_size=latent or spec.hidden_size), of.moe_intermediate_size)
+    return of.n_routed_experts * expert + router + shared + gate + projections
 
 
 def layer(spec, number):
+    kind, own = spec.kind(number), 2 * spec.sandwich_norms
+    if not kind.network:
+        return attention(spec, number) + (1 + own) * norm(spec)
     network = moe(spec) if spec.is_moe(number) else ffn(spec, spec.intermediate_size)
-    return attention(spec, number) + spec.norms_per_layer * norm(spec) + network
+    norms = 2 if kind.mixer and not spec.shared_norm else 1
+    return attention(spec, number) + (norms + own) * norm(spec) + network
 
 
 def embeddings(spec):

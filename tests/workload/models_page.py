@@ -43,8 +43,7 @@ Llama's names; q, k and v are one tensor where the family stores one.
 """
 MIDDLE = """
 A `model_type` that is neither known nor refused is read as llama-like, which the report says among the assumptions, and
-without model_type it is Llama. A config that is refused is told in one line. Layers of state-space models are not
-modelled, which leaves out Nemotron-H, Nemotron 3 and Qwen3-Next.
+without model_type it is Llama. A config that is refused is told in one line.
 
 ## What is in a layer, and how to add an attention
 

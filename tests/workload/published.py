@@ -69,6 +69,7 @@ _GPT3 = "arXiv:2005.14165, table D.1"
 _MEGATRON = "arXiv:2104.04473, table 1"
 _FILES = "safetensors of "
 _FOUNDRY = "mosaicml/llm-foundry, benchmarking/README.md at 2,048 tokens"
+_META = "transformers 5.24, as it builds the config on the meta device"
 _LAYERS, _NO_EMBEDDING = "without embedding and head", "without embedding"
 _MTP, _AGAIN = "checkpoint with MTP", "tied head stored again"
 
@@ -123,6 +124,11 @@ PUBLISHED = (
     Published("llama3-405b", "405,853,388,800", _FILES + "meta-llama/Llama-3.1-405B"),
     Published("llama3.2-1b", "1,235,814,400", _FILES + "meta-llama/Llama-3.2-1B"),
     Published("llama3.2-3b", "3,212,749,824", _FILES + "meta-llama/Llama-3.2-3B"),
+    Published("mamba2-130m", "128,989,632", _META),
+    Published("mamba2-370m", "368,346,624", _META),
+    Published("mamba2-780m", "780,161,280", _META),
+    Published("mamba2-1.3b", "1,343,757,312", _META),
+    Published("mamba2-2.7b", "2,702,599,680", _META),
     Published("megatron-gpt-1.7b", "1.7 B", _MEGATRON),
     Published("megatron-gpt-3.6b", "3.6 B", _MEGATRON),
     Published("megatron-gpt-7.5b", "7.5 B", _MEGATRON),
@@ -148,6 +154,13 @@ PUBLISHED = (
     Published("mpt-70b", "64,862,437,376", _FOUNDRY),
     Published("nemotron-4-15b", "12.5 B", "arXiv:2402.16819, section 2", _LAYERS),
     Published("nemotron-4-340b", "331.6 B", "arXiv:2406.11704, section 2.2", _LAYERS),
+    Published("nemotron-3-nano", "31,577,940,288", _META + "; report", "all", "3.2 B", _NO_EMBEDDING),
+    Published("nemotron-3-super", "120,668,707,840", _META + "; report", active="12 B"),
+    Published("nemotron-h-8b", "8,100,852,736", _META),
+    Published("nemotron-h-47b", "46,791,554,816", _META),
+    Published("nemotron-h-56b", "56,324,350,464", _META),
+    Published("nemotron-nano-9b-v2", "8,888,227,328", _META),
+    Published("nemotron-nano-12b-v2", "12,310,001,152", _META),
     Published("qwen2.5-0.5b", "494,032,768", _FILES + "Qwen/Qwen2.5-0.5B"),
     Published("qwen2.5-1.5b", "1,543,714,304", _FILES + "Qwen/Qwen2.5-1.5B"),
     Published("qwen2.5-3b", "3,085,938,688", _FILES + "Qwen/Qwen2.5-3B"),

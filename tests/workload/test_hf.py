@@ -178,18 +178,13 @@ def test_a_key_may_go_by_llamas_name_or_the_familys_own():
         preset("gpt2", overrides={"n_layers": 4})
 
 
-KNOWN = r"not modelled: {}; known are bloom, .* and others that are built like Llama$"
+KNOWN = r"not modelled: {}; known are bamba, .* and others that are built like Llama$"
 
 
 @pytest.mark.parametrize(
     ("config", "sign", "why"),
     [
-        (
-            {"model_type": "mamba2", "state_size": 128, "ssm_cfg": {}},
-            "model_type = 'mamba2'",
-            "state-space or recurrent",
-        ),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-"}, "model_type = 'nemotron_h'", "state-space"),
+        ({"model_type": "xlstm", "num_blocks": 32}, "model_type = 'xlstm'", "state-space or recurrent"),
         (LLAMA | {"model_type": "new", "hybrid_override_pattern": "M-M*"}, "hybrid_override_pattern", "state-space"),
         (LLAMA | {"model_type": "new", "mamba_d_conv": 4}, "mamba_d_conv = 4", "state-space"),
         ({"model_type": "rwkv6"}, "model_type = 'rwkv6'", "state-space or recurrent"),

@@ -27,7 +27,7 @@ from . import closed_form
 
 EVERYWHERE = (  # what no tensor-parallel rank splits
     *("norm", "mlp.gate.", "mlp.router.", "block_sparse_moe.gate.", "shared_expert_gate", "q_a_proj", "kv_a_proj"),
-    *("indexer", "o_proj.bias", "down_proj.bias", "embed_positions"),
+    *("latent_proj", "indexer", "o_proj.bias", "down_proj.bias", "embed_positions"),
 )
 
 
@@ -37,7 +37,7 @@ def layers(spec):
 
 def replicated(spec, number, etp):
     """Dense parameters of a layer that all tensor-parallel ranks hold, and those of experts that all of etp hold."""
-    tensors = layer_parameters(spec, spec.kind(number))
+    tensors = [t for t in layer_parameters(spec, spec.kind(number)) if not t.name.startswith("mamba.norm")]
     dense = n_elements(t for t in tensors if not t.experts and any(part in t.name for part in EVERYWHERE))
     down = n_elements(t for t in tensors if t.experts and t.name.endswith(("down_proj.bias", "down_proj_bias")))
     mtp = number >= spec.num_hidden_layers and (number == spec.num_hidden_layers or not spec.mtp_apart)
@@ -46,8 +46,8 @@ def replicated(spec, number, etp):
 
 def splits(spec):
     """Sizes that divide all that tensor-parallel ranks split."""
-    linear = spec.linear_attention
-    sizes = [spec.num_attention_heads, spec.vocab_size, spec.intermediate_size, *([16] if linear else [])]
+    linear = [count for count, _ in spec.linear_attention.split_units] if spec.linear_attention else []
+    sizes = [spec.num_attention_heads, spec.vocab_size, spec.intermediate_size, *linear]
     sizes += [] if spec.mla else [spec.num_key_value_heads]
     return [tp for tp in (1, 2, 4, 8) if all(size % tp == 0 for size in sizes)]
 

@@ -189,6 +189,25 @@ OWN_KEYS = {  # refused by other families
         *("linear_conv_kernel_dim", "full_attention_interval"),
     ),
 }
+
+
+def mixer_keys(draw, model_type):
+    """The keys of what replaces attention, by their canonical names."""
+    if not FAMILIES.get(model_type, Family()).mixer:
+        return {}
+    groups = draw(st.integers(1, 3))
+    sizes = {
+        key: draw(st.integers(1, 9)) for key in ("mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_chunk_size")
+    }
+    flags = {key: draw(st.booleans()) for key in ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm")}
+    letters = draw(st.lists(st.sampled_from("M*-E"), min_size=5, max_size=9))
+    pattern = {"hybrid_override_pattern": "".join(letters)} if model_type == "nemotron_h" else {}
+    latent = {"moe_latent_size": draw(st.integers(0, 9))}
+    return (
+        sizes | flags | pattern | latent | {"mamba_n_groups": groups, "mamba_n_heads": groups * draw(st.integers(1, 3))}
+    )
+
+
 MLA = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
 
 
@@ -223,6 +242,7 @@ def configs(draw):
         **{key: draw(st.booleans()) for key in FLAGS if draw(st.booleans())},
         **MLA,
         **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
+        **mixer_keys(draw, model_type),
     )
 
 

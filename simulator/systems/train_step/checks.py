@@ -70,19 +70,13 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
     keys = spec.num_key_value_heads
     if not spec.mla and keys % tp and tp % keys:
         yield f"must divide, or be divided by, the {keys} key heads"
-    if spec.linear_attention is not None:
-        for heads in (spec.linear_attention.num_key_heads, spec.linear_attention.num_value_heads):
-            if heads % tp:
-                yield f"must divide the {heads} heads of linear attention"
-    if has_dense_layers(spec) and spec.intermediate_size % tp:
+    for count, what in spec.linear_attention.split_units if spec.linear_attention else ():
+        if count % tp:
+            yield f"must divide the {count} {what}"
+    if spec.has_dense_layers and spec.intermediate_size % tp:
         yield f"must divide the width of the feed-forward network, {spec.intermediate_size}"
     if spec.moe is not None and spec.moe.shared_intermediate_size % tp:
         yield f"must divide the width of shared experts, {spec.moe.shared_intermediate_size}"
-
-
-def has_dense_layers(spec: ModelSpec) -> bool:
-    """Whether any layer has a feed-forward network instead of experts."""
-    return not all(spec.is_moe(layer) for layer in range(spec.num_hidden_layers))
 
 
 def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str) -> Iterator[str]:
@@ -204,7 +198,7 @@ def no_such_part(spec: ModelSpec, module: str) -> str:
         "mla_up_proj": spec.mla is None and "latent attention",
         "moe": moe is None and "experts",
         "shared_experts": (moe is None or not moe.shared_intermediate_size) and "shared experts",
-        "mlp": not has_dense_layers(spec) and "layers without experts",
+        "mlp": not spec.has_dense_layers and "layers without experts",
     }
     return f"{spec.name} has no {what}" if (what := missing.get(module)) else ""
 
@@ -215,5 +209,5 @@ def _kept_inputs(scenario: TrainScenario, spec: ModelSpec) -> Iterator[Misfit]:
         key = f"precision.activations.{module}"
         if module in ("expert_fc1", "moe_act") and spec.moe is None:
             yield Misfit(key, stored, f"{spec.name} has no experts")
-        if module == "mlp_act" and not has_dense_layers(spec):
+        if module == "mlp_act" and not spec.has_dense_layers:
             yield Misfit(key, stored, f"{spec.name} has no layers without experts")

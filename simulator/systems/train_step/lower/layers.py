@@ -21,7 +21,7 @@ from .plan import TrainPlan
 After = list[int]
 Core = Callable[[Kernels, Sequence[int]], After]
 Input = tuple[str, int]  # (part, layer): an input that weight gradients read
-_OWN = ("proj", "down")  # GEMMs whose input is not gathered over tensor-parallel ranks
+_OWN = ("proj", "out_proj", "down")  # GEMMs whose input is not gathered over tensor-parallel ranks
 
 
 class LayerWriter:
@@ -124,6 +124,7 @@ class LayerWriter:
     def mlp_weights(self, number: int) -> None:
         """Write the weight gradients of experts and dense network."""
         layer = self.layer(number)
+        self._weights(layer.after)
         self._weights(layer.mlp, "mlp", number, self._hidden)
         self._weights(layer.experts)
 
@@ -153,11 +154,14 @@ class LayerWriter:
         layer = self.layer(number)
         if not self.plan.again.early_stop or any(kernel.kind != "residual_add" for kernel in layer.after):
             return self.forward(number, after)
-        last = [kernel.name for kernel in layer.mlp if kernel.kind == "gemm"][-1]
-        read = tuple(takewhile(lambda kernel: kernel.name != last, layer.mlp))
-        done = self.attention(number, after)
+        kernels, core, inward = layer.mlp, self._plain, self._hidden
+        if not kernels:
+            kernels, core, inward = layer.attention, self._core, self._inward(layer)
+        last = [kernel.name for kernel in kernels if kernel.kind == "gemm"][-1]
+        read = tuple(takewhile(lambda kernel: kernel.name != last, kernels))
+        done = self.attention(number, after) if layer.mlp else self.w.compute(layer.before, after)
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel
-        return self._plain(read, self._tp("all_gather", self._hidden, done) if gathers else done)
+        return core(read, self._tp("all_gather", inward, done) if gathers else done)
 
     def _experts_again(self, layer: Layer, after: Sequence[int]) -> After:
         """Recompute routing, experts and their exchanges."""
@@ -261,7 +265,7 @@ class LayerWriter:
         """
         outward = self._hidden
         before, behind = (inward, outward) if way == "forward" else (outward, inward)
-        if not self._line:
+        if not self._line or not kernels:
             return list(core(kernels, after))
         if not self.shard.sequence_parallel:
             return self._tp("all_reduce", behind, core(kernels, after))
@@ -382,7 +386,7 @@ class LayerWriter:
         """Elements of the copies of one rank's tokens, one copy per chosen expert."""
         moe = self.plan.spec.moe
         assert moe is not None
-        return self.shard.own_tokens * moe.num_experts_per_tok * self.plan.spec.hidden_size * self.shard.load
+        return self.shard.own_tokens * moe.num_experts_per_tok * self.plan.spec.expert_hidden * self.shard.load
 
     def _over_etp(self, layer: Layer, kind: str, after: Sequence[int]) -> After:
         """Write an exchange between ranks that shard the same experts: gather of tokens, or reduction of outputs."""

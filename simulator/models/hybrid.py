@@ -1,0 +1,91 @@
+"""Hybrid models: which layers have attention, which have what replaces it, and the sizes of that, from a config.
+
+A config says it by a pattern of letters, a list of names, the numbers of the layers with attention, or a period.
+Here a layer is a letter of Megatron's and Nemotron-H's patterns: `*` attention, `M` what replaces it, `-` an FFN, `E`
+experts. Layers of Nemotron-H are one of these; in other models each layer of letter `*` or `M` also has an FFN.
+"""
+
+from collections.abc import Callable, Mapping
+
+from .keys import Keys
+from .model import Mamba2
+
+ATTENTION, REPLACED, DENSE, EXPERTS = "*M-E"
+
+_LETTERS = {
+    "attention": ATTENTION, "full_attention": ATTENTION, "linear_attention": REPLACED, "mamba": REPLACED,
+    "mamba2": REPLACED, "mlp": DENSE, "moe": EXPERTS,
+}  # fmt: skip
+_PATTERN = "hybrid_override_pattern"
+_LISTS = ("layers_block_type", "layer_types")
+_NUMBERS = ("attn_layer_indices",)
+
+LAYER_KEYS = (_PATTERN, *_LISTS, *_NUMBERS, "attn_layer_period")
+"""The keys that say which layers have attention."""
+
+
+def count_layers(keys: Keys) -> int | None:
+    """The number of layers that a pattern or a list states; None without one."""
+    stated = next((keys.get(key) for key in (_PATTERN, *_LISTS) if keys.has(key)), None)
+    return len(stated) if isinstance(stated, str | list) else None
+
+
+def read_layers(keys: Keys, layers: int, alone: bool) -> str:
+    """A letter for each layer; without a key that says more, no layer has attention.
+
+    `alone`: a layer holds one part, so it may be an FFN or experts. A pattern or list may be longer than the model.
+    """
+    if keys.has(_PATTERN):
+        return _checked(keys, _PATTERN, keys.text(_PATTERN, ""), layers, alone)
+    for key in filter(keys.has, _LISTS):
+        return _checked(keys, key, "".join(_LETTERS.get(str(name), "?") for name in keys.sequence(key)), layers, alone)
+    for key in filter(keys.has, _NUMBERS):
+        numbers = keys.sequence(key)
+        return "".join(ATTENTION if number in numbers else REPLACED for number in range(layers))
+    if keys.has("attn_layer_period"):
+        period, offset = keys.whole("attn_layer_period"), keys.whole("attn_layer_offset", default=0, minimum=0)
+        return "".join(ATTENTION if number % period == offset else REPLACED for number in range(layers))
+    return REPLACED * layers
+
+
+def _checked(keys: Keys, key: str, letters: str, layers: int, alone: bool) -> str:
+    known = ATTENTION + REPLACED + (DENSE + EXPERTS) * alone
+    if len(letters) < layers or set(letters) - set(known):
+        allowed = ", ".join(known) if key == _PATTERN else ", ".join(n for n, of in _LETTERS.items() if of in known)
+        keys.fault(key, f"one of {allowed} for each of {layers} layers")
+        return REPLACED * layers
+    return letters[:layers]
+
+
+def _mamba2(keys: Keys, layers: frozenset[int]) -> Mamba2:
+    """Keys have Bamba's names, or those that a family's `own` maps to them."""
+    heads, groups = keys.whole("mamba_n_heads"), keys.whole("mamba_n_groups", default=1)
+    keys.expect(heads % groups == 0, "mamba_n_groups", f"a divisor of the {heads} heads of Mamba-2")
+    return Mamba2(
+        num_heads=heads,
+        head_dim=_head_dim(keys, heads),
+        state_size=keys.whole("mamba_d_state"),
+        num_groups=groups,
+        conv_kernel=keys.whole("mamba_d_conv", default=4),
+        chunk_size=keys.whole("mamba_chunk_size", default=256),
+        layers=layers,
+        conv_bias=keys.flag("mamba_conv_bias", True),
+        proj_bias=keys.flag("mamba_proj_bias", False),
+        gated_norm=keys.flag("mamba_rms_norm", True),
+    )
+
+
+def _head_dim(keys: Keys, heads: int) -> int:
+    """A head's width, by default all heads together are `mamba_expand` times as wide as the model."""
+    if keys.has("mamba_d_head") and keys.get("mamba_d_head") != "auto":
+        return keys.whole("mamba_d_head")
+    return max(keys.whole("mamba_expand", default=2) * keys.whole("hidden_size") // heads, 1)
+
+
+MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mamba2]] = {"mamba2": _mamba2}
+"""Readers of the sizes of what replaces attention."""
+
+
+def layers_of(letters: str, *wanted: str) -> frozenset[int]:
+    """The layers that have one of these letters."""
+    return frozenset(number for number, letter in enumerate(letters) if letter in wanted)

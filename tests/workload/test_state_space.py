@@ -1,0 +1,181 @@
+"""State-space layers: their parameters, FLOP, and what ranks share of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.models import from_hf_config
+from runcast.simulator.models.blocks import embedding, head, layer
+from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
+from runcast.simulator.models.model import Mamba2, ModelSpec
+from runcast.simulator.models.shard import Shard
+from runcast.simulator.models.states import activations, layer_count
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+BATCH, SEQ, CHUNK = 2, 32, 8
+LAYERS = frozenset(range(3))
+MAMBA = Mamba2(8, 4, 16, 2, 4, CHUNK, layers=LAYERS)
+SPEC = ModelSpec("mamba", 24, 3, 0, 0, 0, 0, 64, linear_attention=MAMBA, network_layers=frozenset(), positions="none")
+HYBRID = {
+    "model_type": "nemotron_h", "hidden_size": 64, "hybrid_override_pattern": "M-M*E", "num_attention_heads": 8,
+    "num_key_value_heads": 4, "head_dim": 8, "intermediate_size": 96, "vocab_size": 128, "mamba_num_heads": 8,
+    "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 4, "conv_kernel": 4, "chunk_size": 8, "n_routed_experts": 8,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 48,
+}  # fmt: skip
+
+
+def scan(x, a, b, c, chunk):
+    """The scan of one sequence in chunks: x (seq, heads, dim), ln of decays a (seq, heads), b, c (seq, groups, state).
+
+    Source of the four steps: arXiv 2405.21060, section 6.
+    """
+    (seq, heads, dim), (_, groups, state) = x.shape, b.shape
+    each, count = heads // groups, seq // chunk
+    x, a = x.view(count, chunk, heads, dim).transpose(1, 2), a.view(count, chunk, heads).transpose(1, 2)
+    b, c = (t.view(count, chunk, groups, state).transpose(1, 2) for t in (b, c))
+    total = a.cumsum(-1)
+    mask = torch.ones(chunk, chunk).tril().log()
+    decay = (total.unsqueeze(-1) - total.unsqueeze(-2) + mask).exp()
+    scores = torch.matmul(c, b.transpose(-1, -2)).repeat_interleave(each, 1) * decay
+    b, c = b.repeat_interleave(each, 1), c.repeat_interleave(each, 1)
+    to_end = (total[..., -1:] - total).exp().unsqueeze(-1)
+    made = torch.matmul((b * to_end).transpose(-1, -2), x)
+    states = [torch.zeros_like(made[0])]
+    for number in range(count - 1):
+        states.append(states[-1] * total[number, :, -1, None, None].exp() + made[number])
+    before = torch.matmul(c * total.exp().unsqueeze(-1), torch.stack(states))
+    return (torch.matmul(scores, x) + before).transpose(1, 2).reshape(seq, heads, dim)
+
+
+def recur(x, a, b, c):
+    """The same scan token by token."""
+    each = x.shape[1] // b.shape[1]
+    b, c = b.repeat_interleave(each, 1), c.repeat_interleave(each, 1)
+    state, out = torch.zeros(x.shape[1], x.shape[2], b.shape[2]), []
+    for t in range(len(x)):
+        state = state * a[t, :, None, None].exp() + x[t].unsqueeze(-1) * b[t].unsqueeze(-2)
+        out.append((state * c[t].unsqueeze(-2)).sum(-1))
+    return torch.stack(out)
+
+
+def test_the_scan_in_chunks_is_the_recurrence():
+    x, b, c = torch.randn(SEQ, 8, 4), torch.randn(SEQ, 2, 16), torch.randn(SEQ, 2, 16)
+    a = -torch.rand(SEQ, 8)
+    torch.testing.assert_close(scan(x, a, b, c, CHUNK), recur(x, a, b, c), rtol=1e-4, atol=1e-4)
+
+
+def mixer(x, spec, linear):
+    """Mamba-2 on (batch, seq, hidden); the convolution is written as shifts, which count no products."""
+    of, inner, state = spec.linear_attention, spec.linear_attention.inner_width, spec.linear_attention.group_width
+    gate, mixed, step = linear(x, 2 * inner + 2 * state + of.num_heads).split(
+        [inner, inner + 2 * state, of.num_heads], -1
+    )
+    shifts = [functional.pad(mixed, (0, 0, n, 0))[:, : mixed.shape[1]] for n in range(of.conv_kernel)]
+    values, b, c = functional.silu(sum(shifts)).split([inner, state, state], -1)
+    step = functional.softplus(step)
+    heads = values.unflatten(-1, (of.num_heads, of.head_dim)) * step.unsqueeze(-1)
+    b, c = (t.unflatten(-1, (of.num_groups, of.state_size)) for t in (b, c))
+    out = torch.stack([scan(*parts, of.chunk_size) for parts in zip(heads, -step, b, c, strict=True)])
+    return linear(out.flatten(2) * functional.silu(gate), spec.hidden_size)
+
+
+def counted(spec):
+    """What torch counts of a model of Mamba-2 layers, forward and backward."""
+
+    def linear(x, out):
+        return functional.linear(x, torch.nn.Parameter(torch.randn(out, x.shape[-1]) / 8))
+
+    x = torch.randn(BATCH, SEQ, spec.hidden_size, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(spec.num_hidden_layers):
+            x = x + mixer(x, spec, linear)
+        linear(x, spec.vocab_size).sum().backward()
+    return counter.get_total_flops()
+
+
+def kernels(spec, shard):
+    layers = [kernel for number in range(spec.num_hidden_layers) for kernel in layer(spec, number, shard).all]
+    return [*embedding(spec, shard), *layers, *head(spec, shard)]
+
+
+def flops(spec, shard):
+    """Ours, forward and both gradients."""
+    every = [(k, input_gradient(k), weight_gradient(k)) for k in kernels(spec, shard)]
+    return sum(flop(one) for three in every for one in three if one)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("chunk", [4, 16])
+def test_mamba_2_takes_the_operations_that_torch_counts(groups, chunk):
+    spec = replace(SPEC, linear_attention=replace(MAMBA, num_groups=groups, chunk_size=chunk))
+    assert flops(spec, Shard(BATCH, SEQ)) == counted(spec)
+
+
+def test_a_scan_takes_as_many_operations_per_token_as_the_paper_says():
+    """2 Q (G N + H P) inside a chunk and 4 H P N for the state."""
+    inside = [k for k in layer(SPEC, 0, Shard(BATCH, SEQ)).all if k.part == "core_attn"]
+    each = 2 * CHUNK * (2 * 16 + 8 * 4) + 4 * 8 * 4 * 16
+    assert sum(map(flop, inside)) == BATCH * SEQ * each
+
+
+@given(st.sampled_from([1, 2, 4]))
+def test_ranks_of_tensor_parallelism_share_the_work_of_a_hybrid(tp):
+    spec, whole, part = from_hf_config(HYBRID), Shard(BATCH, SEQ), Shard(BATCH, SEQ, tp=tp, etp=tp)
+    router = sum(flop(k) for k in kernels(spec, part) if k.name == "router")  # of own tokens
+    assert tp * (flops(spec, part) - router) == flops(spec, whole) - tp * router
+
+
+def test_each_layer_of_a_pattern_holds_one_part():
+    spec = from_hf_config(HYBRID)
+    names = [
+        [k.name for k in layer(spec, n, Shard(1, 8)).all if k.kind in ("gemm", "attention", "experts")]
+        for n in range(5)
+    ]
+    mamba = ["in_proj", "chunk_scores", "chunk_states", "chunk_output", "state_output", "out_proj"]
+    assert names == [mamba, ["up", "down"], mamba, ["qkv", "attention", "proj"], ["router", "up", "down", "experts"]]
+
+
+def test_a_mamba_layer_keeps_what_its_fused_kernel_keeps():
+    """The input of the convolution with gate and steps, what the scan gives, and what the norm gives."""
+    tokens, inner = BATCH * SEQ, 8 * 16
+    kept = activations(layer(from_hf_config(HYBRID), 0, Shard(BATCH, SEQ)))
+    projected = 2 * inner + 2 * 4 * 16 + 8
+    expected = {"qkv": projected, "core_attn": inner, "activation": inner, "layernorm": 64, "residual": 64}
+    assert kept == {part: 2 * tokens * width for part, width in expected.items()}
+
+
+def test_a_rank_holds_its_heads_and_groups():
+    """The input projection gives gate, x, B, C and steps; the norm before the layer is on every rank."""
+    whole, half = (layer_count(from_hf_config(HYBRID), 0, tp=tp, ep=1, etp=1).dense for tp in (1, 2))
+    mixed = 8 * 16 + 2 * 4 * 16
+    assert whole == 64 + 64 * (8 * 16 + mixed + 8) + 5 * mixed + 3 * 8 + 8 * 16 + 8 * 16 * 64
+    assert half == 64 + (whole - 64) // 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hybrid_override_pattern": "M-X"}, "hybrid_override_pattern = 'M-X': one of \\*, M, -, E"),
+        ({"num_hidden_layers": 6}, "hybrid_override_pattern = 'M-M\\*E': one of .* for each of 6 layers"),
+        ({"mamba_num_heads": 6}, "n_groups = 4: a divisor of the 6 heads"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(changes, message):
+    with pytest.raises(UserError, match=message):
+        from_hf_config(HYBRID | changes)
+
+
+def test_a_pattern_is_cut_down_to_the_layers():
+    spec = from_hf_config(HYBRID | {"num_hidden_layers": 2})
+    assert [spec.kind(n).mixer for n in range(2)] == [True, False]
+    assert spec.moe is None
+
+
+def test_a_list_of_names_means_the_same_as_a_pattern():
+    names = ["mamba", "mlp", "linear_attention", "full_attention", "moe"]
+    given = {key: value for key, value in HYBRID.items() if key != "hybrid_override_pattern"}
+    assert from_hf_config(given | {"layers_block_type": names}) == from_hf_config(HYBRID)
