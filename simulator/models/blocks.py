@@ -1,18 +1,29 @@
 """What a layer consists of: its parameters, and its kernels on one rank in forward order; also embedding, head and MTP.
 
-A layer is put together from `attention`, `mla`, `linear_attention` or `mamba2`, then `mlp`; in Nemotron-H it is one of
-these alone. It is cut where ranks exchange data: around what tensor-parallel ranks compute together, and around the
-experts. Lowering adds the exchanges, `costs` the
-seconds. Every kernel says what the backward keeps of its output (`keeps`). No dropout, except of scores if asked for.
+A layer is put together from `attention`, `mla` or one of `_MIXERS`, then `mlp`; in Nemotron-H it is one of these alone.
+It is cut where ranks exchange data: around what tensor-parallel ranks compute together, and around the experts.
+Lowering adds the exchanges, `costs` the seconds. Every kernel says what the backward keeps of its output (`keeps`). No
+dropout, except of scores if asked for.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from . import attention, linear_attention, mamba2, mla, mlp
+from . import attention, linear_attention, mamba, mamba2, mla, mlp, short_convolution
 from .kernels import Kept, Kernel, Kernels
-from .model import LayerKind, LinearAttention, Mamba2, ModelSpec
+from .mixers import LinearAttention, Mamba, Mamba2, ShortConvolution
+from .model import LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, matrix, norm
 from .shard import Shard, gemm, memory_bound, rank_view
+
+_MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[ModelSpec, Any, Shard], Kernels]]] = {
+    LinearAttention: (linear_attention.parameters, linear_attention.kernels),
+    Mamba2: (mamba2.parameters, mamba2.kernels),
+    Mamba: (mamba.parameters, mamba.kernels),
+    ShortConvolution: (short_convolution.parameters, short_convolution.kernels),
+}
+"""The parameters and kernels of what replaces attention, by the record of its sizes."""
 
 # Parameters
 
@@ -27,14 +38,12 @@ def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
 
 
 def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
-    """Attention of any kind; a new one is a line here and a line in `_mixer`."""
+    """Attention of any kind, or what replaces it."""
     if not kind.mixer:
         return []
-    match spec.linear_attention if kind.linear else None:
-        case LinearAttention() as of:
-            return linear_attention.parameters(spec, of)
-        case Mamba2() as of:
-            return (attention.parameters(spec) if of.beside_attention else []) + mamba2.parameters(spec, of)
+    if kind.linear and (of := spec.linear_attention):
+        parameters, _ = _MIXERS[type(of)]
+        return (attention.parameters(spec) if of.beside_attention else []) + parameters(spec, of)
     if spec.mla:
         return mla.parameters(spec, spec.mla, spec.indexer if kind.indexer else None)
     return attention.parameters(spec)
@@ -143,12 +152,10 @@ def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels
     kind = spec.kind(number)
     if not kind.mixer:
         return (), ()
-    match spec.linear_attention if kind.linear else None:
-        case LinearAttention() as of:
-            return (), linear_attention.kernels(spec, of, shard)
-        case Mamba2() as of:
-            beside = attention.kernels(spec, number, shard) if of.beside_attention else ()
-            return (), (*beside, *mamba2.kernels(spec, of, shard))
+    if kind.linear and (of := spec.linear_attention):
+        _, kernels = _MIXERS[type(of)]
+        beside = attention.kernels(spec, number, shard) if of.beside_attention else ()
+        return (), (*beside, *kernels(spec, of, shard))
     if spec.mla:
         return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, number, shard)
     return (), attention.kernels(spec, number, shard)

@@ -21,12 +21,13 @@ class Family:
 
     `design` is a model without sizes: what its code fixes, and the defaults of keys. `own` maps Llama's keys to those
     of its configs; with a value outside of `only` the model is not the one we know. `out_bias`: `attention_bias` also
-    covers the output projection. `ffn_ratio`: a missing FFN width means 4 times the hidden size. `mla`, `indexer` and
-    `linear_attention`: its configs have those keys. `experts` is the key of the number of experts (None: dense) and
-    `expert_width` of their width; see `Moe` for the rest. `mixer` replaces attention in some layers, a key of
-    `hybrid.MIXERS`; `alone`: each layer holds one part. `window_needs_flag`: Qwen's `use_sliding_window`;
-    `alternating_window`: every other layer has a window. `position_offset`: OPT learns two positions more than it uses.
-    `multi_query`: Falcon's key for one head of k and v. `no_bias`: MPT's key against all biases.
+    covers the output projection. `ffn_ratio`: a missing FFN width means 4 times the hidden size. `ffn_width` is the key
+    of an FFN's width. `mla` and `indexer`: its configs have those keys. `experts` is the key of the number of experts
+    (None: dense) and `expert_width` of their width; see `Moe` for the rest. `mixer` replaces attention in some layers,
+    a key of `hybrid.MIXERS`; `alone`: each layer holds one part. `narrow_ffn`: LFM2's FFN is narrower than its config
+    says. `window_needs_flag`: Qwen's `use_sliding_window`; `alternating_window`: every other layer has a window.
+    `position_offset`: OPT learns two positions more than it uses. `multi_query`: Falcon's key for one head of k and v.
+    `no_bias`: MPT's key against all biases.
     """
 
     design: ModelSpec = _built()  # noqa: RUF009
@@ -34,11 +35,12 @@ class Family:
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     out_bias: bool = True
     ffn_ratio: bool = False
+    ffn_width: str = "intermediate_size"
     mla: bool = False
     indexer: bool = False
-    linear_attention: bool = False
     mixer: str = ""
     alone: bool = False
+    narrow_ffn: bool = False
     experts: str | None = None
     expert_width: str = "moe_intermediate_size"
     shared_gate: bool = False
@@ -118,6 +120,19 @@ _MAMBA2_KEYS = {
     "mamba_conv_bias": "use_conv_bias",
     "mamba_proj_bias": "use_bias",
 }
+_MAMBA = Family(
+    _built(positions="none", tie_word_embeddings=True),
+    _MAMBA2_KEYS | {"mamba_d_inner": "intermediate_size", "mamba_dt_rank": "time_step_rank"},
+    mixer="mamba",
+    alone=True,
+)
+_LFM2_MOE_KEYS = {"first_k_dense_replace": "num_dense_layers"}
+_LFM2 = Family(
+    _built(qk_norm=True, tie_word_embeddings=True, matrix_names=("w1", "w3", "w2")),
+    {"intermediate_size": "block_ff_dim", "tie_word_embeddings": "tie_embedding"},
+    mixer="short convolution",
+    narrow_ffn=True,
+)
 _NEMOTRON_H_KEYS = _MAMBA2_KEYS | {
     "mamba_n_heads": "mamba_num_heads",
     "mamba_d_head": "mamba_head_dim",
@@ -144,7 +159,7 @@ FAMILIES = {
     "glm_moe_dsa": replace(_DEEPSEEK_V3, design=_built(mtp_copies=False), indexer=True),
     "qwen3_5_text": Family(
         _built(qk_norm=True, output_gate=True, mtp_copies=False, mtp_apart=True, trunk="model.language_model"),
-        linear_attention=True,
+        mixer="gated_delta",
     ),
     "gpt_oss": replace(
         _ALL_MOE,
@@ -187,6 +202,29 @@ FAMILIES = {
         correction_bias=True,
     ),
     "bamba": Family(mixer="mamba2"),
+    "granitemoehybrid": Family(
+        _built(positions="none"),
+        {"shared_expert_intermediate_size": "shared_intermediate_size"},
+        {"position_embedding_type": ("nope", "rope")},
+        ffn_width="shared_intermediate_size",
+        mixer="mamba2",
+        experts="num_local_experts",
+        expert_width="intermediate_size",
+    ),
+    "falcon_h1": Family(only={"projectors_bias": (False,)}, mixer="mamba2 beside attention"),
+    "mamba": _MAMBA,
+    "falcon_mamba": _MAMBA,
+    "jamba": Family(
+        _built(positions="none"), mixer="mamba with norms", experts="num_experts", expert_width="intermediate_size"
+    ),
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(_LFM2, own=_LFM2_MOE_KEYS, narrow_ffn=False, experts="num_experts", correction_bias=True),
+    "qwen3_next": Family(
+        _built(qk_norm=True, output_gate=True, mtp_copies=False),
+        mixer="gated_delta",
+        experts="num_experts",
+        shared_gate=True,
+    ),
     "grok-1": replace(
         _ALL_MOE,
         design=_built(hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True),
@@ -230,9 +268,8 @@ REFUSED_TYPES = {
     ),
     _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
     _STATE_SPACE: (
-        *("mamba", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
-        *("recurrent_gemma", "jamba", "zamba", "zamba2", "granitemoehybrid", "falcon_h1"),
-        *("plamo2", "lfm2", "minimax", "qwen3_next", "kimi_linear"),
+        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
+        *("recurrent_gemma", "zamba", "zamba2", "plamo2", "minimax", "kimi_linear"),
     ),
     _OTHER_DECODERS: (
         *("phi", "phimoe", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "openai-gpt", "xlnet", "ctrl", "xglm"),
@@ -269,5 +306,5 @@ def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, s
     signs_of = {why: signs for why, signs in REFUSED_KEYS.items() if why != _STATE_SPACE or not family.mixer}
     yield from ((key, why) for why, signs in signs_of.items() for key in signs if keys.get(key))
     foreign = [] if family.indexer else [KEY_OF_INDEXER]
-    foreign += [] if family.linear_attention else [KEY_OF_LINEAR_ATTENTION]
+    foreign += [] if family.mixer else [KEY_OF_LINEAR_ATTENTION]
     yield from ((key, _OTHER_ATTENTION) for key in foreign if keys.get(key))

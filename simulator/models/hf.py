@@ -15,10 +15,10 @@ from typing import Any
 
 from ..base.errors import UserError, fault, unknown
 from ..base.files import read_json
-from .families import FAMILIES, KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION, Family, family_of, refuse
+from .families import FAMILIES, KEY_OF_INDEXER, Family, family_of, refuse
 from .hybrid import ATTENTION, DENSE, EXPERTS, MIXERS, REPLACED, count_layers, layers_of, read_layers
 from .keys import Keys
-from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, LinearAttention, Mamba2, Mla, ModelSpec, Moe
+from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, Mla, ModelSpec, Moe
 from .tensors import total_params
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -100,13 +100,13 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     hidden = keys.whole("hidden_size")
     layers = keys.whole("num_hidden_layers", count_layers(keys) if family.mixer else None, maximum=_MAX_LAYERS)
     letters = read_layers(keys, layers, family.alone) if family.mixer else ""
-    heads = keys.whole("num_attention_heads") if not family.mixer or ATTENTION in letters else 0
-    width = keys.whole("expansion_ratio", default=4) * hidden if family.ffn_ratio else None
-    width = 0 if family.alone and DENSE not in letters else width
+    mixer = MIXERS[family.mixer](keys, layers_of(letters, REPLACED)) if REPLACED in letters else None
+    attends = mixer is None or mixer.beside_attention or ATTENTION in letters
+    heads = keys.whole("num_attention_heads") if attends else 0
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
     flags = _flags(keys, family)
-    kinds = [] if family.mixer else _layer_types(keys, family, layers)
+    kinds = [] if family.mixer else _layer_types(keys, layers)
     sliding = _sliding_layers(keys, family, layers, kinds)
     mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
     mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
@@ -119,7 +119,7 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         num_attention_heads=heads,
         head_dim=mla.v_head_dim if mla else _head_dim(keys, hidden, heads),
         num_key_value_heads=heads if mla else _kv_heads(keys, family, heads),
-        intermediate_size=keys.whole("intermediate_size", default=width),
+        intermediate_size=_ffn_width(keys, family, hidden) if not family.alone or DENSE in letters else 0,
         vocab_size=keys.whole("vocab_size"),
         dtype=_dtype(keys),
         attention_out_bias=keys.flag("attention_out_bias", flags["attention_bias"] and family.out_bias),
@@ -130,7 +130,7 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         position_embeddings=learned,
         mla=mla,
         indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
-        linear_attention=_linear_attention(keys, family, layers, kinds, letters),
+        linear_attention=mixer,
         network_layers=layers_of(letters, DENSE, EXPERTS) if family.alone else None,
         moe=_moe(keys, family, layers, letters),
         num_nextn_predict_layers=mtp_layers,
@@ -138,6 +138,16 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         assumptions=_assumptions(keys, model_type),
         **flags,
     )
+
+
+def _ffn_width(keys: Keys, family: Family, hidden: int) -> int:
+    """The width of an FFN; LFM2's is two thirds of what its config says, rounded up, unless that is turned off."""
+    default = keys.whole("expansion_ratio", default=4) * hidden if family.ffn_ratio else None
+    width = keys.whole(family.ffn_width, default)
+    if not family.narrow_ffn or not keys.flag("block_auto_adjust_ff_dim", True):
+        return width
+    step, factor = keys.whole("block_multiple_of", default=256), keys.get("block_ffn_dim_multiplier") or 1
+    return -(-int(factor * (2 * width // 3)) // step) * step
 
 
 def _flags(keys: Keys, family: Family) -> dict[str, Any]:
@@ -157,6 +167,7 @@ def _flags(keys: Keys, family: Family) -> dict[str, Any]:
 def _positions(keys: Keys, family: Family) -> tuple[str, int]:
     """The kind of positions and how many are learned, by the keys `positions`, `alibi` and `rope`."""
     bias_or_rotary = "alibi" * keys.flag("alibi", False) or "rotary" * keys.flag("rope", False)
+    bias_or_rotary = bias_or_rotary or "rotary" * (keys.get("position_embedding_type") == "rope")
     kind = keys.one_of("positions", POSITIONS, bias_or_rotary or family.design.positions)
     if kind == "learned":
         return kind, keys.whole("position_embeddings") + family.position_offset
@@ -222,29 +233,9 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
     )
 
 
-def _linear_attention(
-    keys: Keys, family: Family, layers: int, kinds: list[str], letters: str
-) -> LinearAttention | Mamba2 | None:
-    """What replaces attention; without `layer_types`, all but every n-th layer of Gated DeltaNet are linear."""
-    if family.mixer:
-        return MIXERS[family.mixer](keys, layers_of(letters, REPLACED))
-    if not family.linear_attention:
-        return None
-    step = keys.whole("full_attention_interval", default=4)
-    linear = [kind == "linear_attention" for kind in kinds] or [(number + 1) % step != 0 for number in range(layers)]
-    return LinearAttention(
-        num_key_heads=keys.whole("linear_num_key_heads"),
-        num_value_heads=keys.whole(KEY_OF_LINEAR_ATTENTION),
-        key_head_dim=keys.whole("linear_key_head_dim"),
-        value_head_dim=keys.whole("linear_value_head_dim"),
-        conv_kernel=keys.whole("linear_conv_kernel_dim"),
-        layers=frozenset(number for number, is_linear in enumerate(linear) if is_linear),
-    )
-
-
 def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:
     count_key, alone = family.experts, layers_of(letters, EXPERTS)
-    if count_key is None or (family.alone and not alone):
+    if count_key is None or (family.alone and not alone) or (family.mixer and keys.get(count_key) == 0):
         return None
     experts = keys.whole(count_key, maximum=_MAX_EXPERTS)
     width, top_k = keys.whole(family.expert_width), keys.whole("num_experts_per_tok")
@@ -271,6 +262,9 @@ def _shared_width(keys: Keys, width: int) -> int:
 
 def _moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
     """DeepSeek gives the first MoE layer and a step, Qwen a step and the dense exceptions."""
+    if keys.has("expert_layer_period"):
+        period, offset = keys.whole("expert_layer_period"), keys.whole("expert_layer_offset", default=0, minimum=0)
+        return tuple(number for number in range(layers) if number % period == offset)
     first = keys.whole("first_k_dense_replace", default=0, minimum=0)
     frequency, step = keys.whole("moe_layer_freq", default=1), keys.whole("decoder_sparse_step", default=1)
     dense = keys.sequence("mlp_only_layers")
@@ -286,11 +280,11 @@ def _sliding_layers(keys: Keys, family: Family, layers: int, kinds: list[str]) -
     return tuple(range(first, layers, 2 if family.alternating_window else 1)) if on else ()
 
 
-def _layer_types(keys: Keys, family: Family, layers: int) -> list[str]:
+def _layer_types(keys: Keys, layers: int) -> list[str]:
     """The kind of attention of each layer, empty where the config does not list them."""
     if not keys.has("layer_types"):
         return []
-    known = ["linear_attention" if family.linear_attention else "sliding_attention", "full_attention"]
+    known = ["sliding_attention", "full_attention"]
     types = [str(kind) for kind in keys.sequence("layer_types")]
     if len(types) >= layers and set(types) <= set(known):
         return types[:layers]

@@ -6,19 +6,20 @@ experts. Layers of Nemotron-H are one of these; in other models each layer of le
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from .keys import Keys
-from .model import Mamba2
+from .mixers import LinearAttention, Mamba, Mamba2, Mixer, ShortConvolution
 
 ATTENTION, REPLACED, DENSE, EXPERTS = "*M-E"
 
 _LETTERS = {
     "attention": ATTENTION, "full_attention": ATTENTION, "linear_attention": REPLACED, "mamba": REPLACED,
-    "mamba2": REPLACED, "mlp": DENSE, "moe": EXPERTS,
+    "mamba2": REPLACED, "conv": REPLACED, "mlp": DENSE, "moe": EXPERTS,
 }  # fmt: skip
 _PATTERN = "hybrid_override_pattern"
 _LISTS = ("layers_block_type", "layer_types")
-_NUMBERS = ("attn_layer_indices",)
+_NUMBERS = ("attn_layer_indices", "full_attn_idxs")
 
 LAYER_KEYS = (_PATTERN, *_LISTS, *_NUMBERS, "attn_layer_period")
 """The keys that say which layers have attention."""
@@ -45,6 +46,9 @@ def read_layers(keys: Keys, layers: int, alone: bool) -> str:
     if keys.has("attn_layer_period"):
         period, offset = keys.whole("attn_layer_period"), keys.whole("attn_layer_offset", default=0, minimum=0)
         return "".join(ATTENTION if number % period == offset else REPLACED for number in range(layers))
+    if keys.has("linear_num_value_heads"):
+        interval = keys.whole("full_attention_interval", default=4)
+        return "".join(REPLACED if (number + 1) % interval else ATTENTION for number in range(layers))
     return REPLACED * layers
 
 
@@ -55,6 +59,17 @@ def _checked(keys: Keys, key: str, letters: str, layers: int, alone: bool) -> st
         keys.fault(key, f"one of {allowed} for each of {layers} layers")
         return REPLACED * layers
     return letters[:layers]
+
+
+def _gated_delta(keys: Keys, layers: frozenset[int]) -> LinearAttention:
+    return LinearAttention(
+        num_key_heads=keys.whole("linear_num_key_heads"),
+        num_value_heads=keys.whole("linear_num_value_heads"),
+        key_head_dim=keys.whole("linear_key_head_dim"),
+        value_head_dim=keys.whole("linear_value_head_dim"),
+        conv_kernel=keys.whole("linear_conv_kernel_dim"),
+        layers=layers,
+    )
 
 
 def _mamba2(keys: Keys, layers: frozenset[int]) -> Mamba2:
@@ -79,10 +94,52 @@ def _head_dim(keys: Keys, heads: int) -> int:
     """A head's width, by default all heads together are `mamba_expand` times as wide as the model."""
     if keys.has("mamba_d_head") and keys.get("mamba_d_head") != "auto":
         return keys.whole("mamba_d_head")
-    return max(keys.whole("mamba_expand", default=2) * keys.whole("hidden_size") // heads, 1)
+    inner = keys.whole("mamba_expand", default=2) * keys.whole("hidden_size")
+    return max(keys.whole("mamba_d_ssm", default=inner) // heads, 1)
 
 
-MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mamba2]] = {"mamba2": _mamba2}
+def _mamba2_beside(keys: Keys, layers: frozenset[int]) -> Mamba2:
+    """Falcon-H1's, whose gated norm is an option."""
+    return replace(_mamba2(keys, layers), beside_attention=True, gated_norm=keys.flag("mamba_rms_norm", False))
+
+
+def _mamba(keys: Keys, layers: frozenset[int]) -> Mamba:
+    hidden = keys.whole("hidden_size")
+    rank = -(-hidden // 16)
+    inner = keys.whole("mamba_expand", default=2) * hidden
+    return Mamba(
+        inner_width=keys.whole("mamba_d_inner", default=inner),
+        state_size=keys.whole("mamba_d_state", default=16),
+        step_rank=rank if keys.get("mamba_dt_rank") == "auto" else keys.whole("mamba_dt_rank", default=rank),
+        conv_kernel=keys.whole("mamba_d_conv", default=4),
+        layers=layers,
+        conv_bias=keys.flag("mamba_conv_bias", True),
+        proj_bias=keys.flag("mamba_proj_bias", False),
+    )
+
+
+def _mamba_with_norms(keys: Keys, layers: frozenset[int]) -> Mamba:
+    """Jamba's."""
+    return replace(_mamba(keys, layers), inner_norms=True)
+
+
+def _short_convolution(keys: Keys, layers: frozenset[int]) -> ShortConvolution:
+    return ShortConvolution(
+        width=keys.whole("hidden_size"),
+        conv_kernel=keys.whole("conv_L_cache", default=3),
+        layers=layers,
+        bias=keys.flag("conv_bias", False),
+    )
+
+
+MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mixer]] = {
+    "gated_delta": _gated_delta,
+    "mamba2": _mamba2,
+    "mamba2 beside attention": _mamba2_beside,
+    "mamba": _mamba,
+    "mamba with norms": _mamba_with_norms,
+    "short convolution": _short_convolution,
+}
 """Readers of the sizes of what replaces attention."""
 
 

@@ -1,7 +1,8 @@
 """Gated DeltaNet, a linear attention (arXiv 2412.06464): its parameters, and its kernels on one rank."""
 
 from .kernels import Kept, Kernel, Kernels
-from .model import LinearAttention, ModelSpec
+from .mixers import LinearAttention
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, split
 from .shard import Shard, gemm, memory_bound
 

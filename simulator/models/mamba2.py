@@ -6,7 +6,8 @@ Tensor parallelism splits heads and groups, so a rank scans its own heads and on
 """
 
 from .kernels import Kept, Kernel, Kernels
-from .model import Mamba2, ModelSpec
+from .mixers import Mamba2
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, split
 from .shard import Shard, gemm, memory_bound
 

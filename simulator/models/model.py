@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from .mixers import Mixer
+
 ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
     *("silu", "swish", "relu", "relu2"),
     *("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
@@ -50,70 +52,6 @@ class Indexer:
     num_heads: int
     head_dim: int
     layers: frozenset[int]
-
-
-@dataclass(frozen=True)
-class LinearAttention:
-    """Gated DeltaNet, which replaces attention in `layers`."""
-
-    num_key_heads: int
-    num_value_heads: int
-    key_head_dim: int
-    value_head_dim: int
-    conv_kernel: int
-    layers: frozenset[int]
-
-    @property
-    def split_units(self) -> tuple[tuple[int, str], ...]:
-        """How many units of what tensor parallelism splits."""
-        return tuple((heads, "heads of linear attention") for heads in (self.num_key_heads, self.num_value_heads))
-
-    @property
-    def value_width(self) -> int:
-        """Width of all heads of v, which the output projection reads."""
-        return self.num_value_heads * self.value_head_dim
-
-    @property
-    def qkv_width(self) -> int:
-        """Width of all heads of q, k and v, over which the convolution runs."""
-        return 2 * self.num_key_heads * self.key_head_dim + self.value_width
-
-
-@dataclass(frozen=True)
-class Mamba2:
-    """Mamba-2, a state-space layer (arXiv 2405.21060), in `layers` in place of attention, or `beside_attention`.
-
-    The state of a head is `head_dim` x `state_size`. Heads of a group share B and C, as query heads share keys in GQA.
-    The scan treats `chunk_size` tokens together. `gated_norm`: the output has a norm of each group, and is not only
-    multiplied by its gate.
-    """
-
-    num_heads: int
-    head_dim: int
-    state_size: int
-    num_groups: int
-    conv_kernel: int
-    chunk_size: int
-    layers: frozenset[int]
-    conv_bias: bool = True
-    proj_bias: bool = False
-    gated_norm: bool = True
-    beside_attention: bool = False
-
-    @property
-    def split_units(self) -> tuple[tuple[int, str], ...]:
-        """How many units of what tensor parallelism splits."""
-        return (self.num_heads, "heads of Mamba-2"), (self.num_groups, "groups of heads of Mamba-2")
-
-    @property
-    def inner_width(self) -> int:
-        """Width of all heads, which the output projection reads."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def group_width(self) -> int:
-        """Width of B, and of C, over all groups."""
-        return self.num_groups * self.state_size
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,7 +152,7 @@ class ModelSpec(_Text):
     position_embeddings: int = 0
     mla: Mla | None = None
     indexer: Indexer | None = None
-    linear_attention: LinearAttention | Mamba2 | None = None
+    linear_attention: Mixer | None = None
     moe: Moe | None = None
     num_nextn_predict_layers: int = 0
     mtp_copies: bool = True
@@ -245,8 +183,8 @@ class ModelSpec(_Text):
     @property
     def architecture(self) -> str:
         """The model's entry in data/architectures.toml; empty for a usual transformer."""
-        if isinstance(self.linear_attention, Mamba2):
-            return "state-space"
+        if self.linear_attention and self.linear_attention.architecture:
+            return self.linear_attention.architecture
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""
 
     def is_moe(self, layer: int) -> bool:
@@ -275,7 +213,7 @@ class ModelSpec(_Text):
     @property
     def has_attention(self) -> bool:
         """Whether any layer has attention with heads of its own."""
-        beside = isinstance(self.linear_attention, Mamba2) and self.linear_attention.beside_attention
+        beside = self.linear_attention is not None and self.linear_attention.beside_attention
         return beside or any(kind.mixer and not kind.linear for kind in self.kinds)
 
     @property

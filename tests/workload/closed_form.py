@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from runcast.simulator.models.model import Mamba2
+from runcast.simulator.models.mixers import LinearAttention, Mamba, Mamba2, ShortConvolution
 
 
 def norm(spec):
@@ -52,8 +52,21 @@ def mamba2(spec):
     return hidden * projected + inner * hidden + biases + small
 
 
+def mamba(spec):
+    of, hidden = spec.linear_attention, spec.hidden_size
+    inner, state, rank = of.inner_width, of.state_size, of.step_rank
+    projections = 3 * hidden * inner + of.proj_bias * (2 * inner + hidden) + inner * (2 * rank + 2 * state)
+    return projections + inner * (of.conv_kernel + of.conv_bias + state + 2) + of.inner_norms * (rank + 2 * state)
+
+
+def short_convolution(spec):
+    of, hidden = spec.linear_attention, spec.hidden_size
+    return 4 * hidden**2 + hidden * of.conv_kernel + of.bias * 5 * hidden
+
+
 def replaced(spec):
-    return mamba2(spec) if isinstance(spec.linear_attention, Mamba2) else linear_attention(spec)
+    beside = spec.linear_attention.beside_attention and plain_attention(spec)
+    return REPLACED[type(spec.linear_attention)](spec) + beside
 
 
 def attention(spec, number):
@@ -62,9 +75,16 @@ def attention(spec, number):
         return 0
     if kind.linear:
         return replaced(spec)
+    return plain_attention(spec) + (indexer(spec) if kind.indexer else 0)
+
+
+def plain_attention(spec):
     heads = spec.num_attention_heads
     out = (heads * spec.v_head_dim + spec.attention_out_bias) * spec.hidden_size + spec.attention_sinks * heads
-    return out + (mla(spec) if spec.mla else qkv(spec)) + (indexer(spec) if kind.indexer else 0)
+    return out + (mla(spec) if spec.mla else qkv(spec))
+
+
+REPLACED = {LinearAttention: linear_attention, Mamba2: mamba2, Mamba: mamba, ShortConvolution: short_convolution}
 
 
 def moe(spec):

@@ -74,6 +74,7 @@ _LAYERS, _NO_EMBEDDING = "without embedding and head", "without embedding"
 _MTP, _AGAIN = "checkpoint with MTP", "tied head stored again"
 
 PUBLISHED = (
+    Published("bamba-9b", "9,780,235,392", _META),
     Published("bloom-176b", "176,247,271,424", "bigscience/bloom, model card"),
     Published("deepseek-v2", "235,741,434,880", _FILES + "deepseek-ai/DeepSeek-V2; report", active="21 B"),
     Published(
@@ -86,6 +87,9 @@ PUBLISHED = (
     Published("falcon-7b", "7,217,189,760", _FILES + "tiiuae/falcon-7b", _AGAIN),
     Published("falcon-40b", "41,303,293,952", "tiiuae/falcon-40b, as transformers loads it"),
     Published("falcon-180b", "179,522,565,120", _FILES + "tiiuae/falcon-180B", _AGAIN),
+    Published("falcon-h1-0.5b", "521,466,400", _META),
+    Published("falcon-h1-34b", "33,642,221,312", _META),
+    Published("falcon-mamba-7b", "7,272,665,088", _META),
     Published("gemma2-2b", "2,614,341,888", _FILES + "google/gemma-2-2b"),
     Published("gemma2-9b", "9,241,705,984", _FILES + "google/gemma-2-9b"),
     Published("gemma2-27b", "27,227,128,320", _FILES + "google/gemma-2-27b"),
@@ -110,8 +114,16 @@ PUBLISHED = (
     Published("gpt3-6.7b", "6.66 B", _GPT3),
     Published("gpt3-13b", "12.85 B", _GPT3),
     Published("gpt3-175b", "174.6 B", _GPT3),
+    Published("granite-4.0-h-micro", "3,191,396,096", _META),
+    Published("granite-4.0-h-tiny", "6,939,037,248", _META + "; card", active="1 B"),
+    Published("granite-4.0-h-small", "32,207,337,984", _META + "; card", active="9 B"),
     Published("grok-1", "314 B", "xai-org/grok-1, README.md", _LAYERS),
+    Published("jamba-v0.1", "51,570,323,328", _META + "; arXiv:2403.19887", active="12 B"),
+    Published("jamba-1.5-large", "398,555,145,696", _META + "; arXiv:2408.12570", active="94 B"),
     Published("kimi-k2", "1,026,408,232,448", _FILES + "moonshotai/Kimi-K2-Base; card", active="32 B"),
+    Published("lfm2-350m", "354,483,968", _META),
+    Published("lfm2-1.2b", "1,170,340,608", _META),
+    Published("lfm2-8b-a1b", "8,339,930,560", _META + "; card", active="1.5 B"),
     Published("llama-7b", "6,738,415,616", _FILES + "huggyllama/llama-7b"),
     Published("llama-13b", "13,015,864,320", _FILES + "huggyllama/llama-13b"),
     Published("llama-30b", "32,528,943,616", _FILES + "huggyllama/llama-30b"),
@@ -124,6 +136,7 @@ PUBLISHED = (
     Published("llama3-405b", "405,853,388,800", _FILES + "meta-llama/Llama-3.1-405B"),
     Published("llama3.2-1b", "1,235,814,400", _FILES + "meta-llama/Llama-3.2-1B"),
     Published("llama3.2-3b", "3,212,749,824", _FILES + "meta-llama/Llama-3.2-3B"),
+    Published("mamba-2.8b", "2,768,345,600", _META),
     Published("mamba2-130m", "128,989,632", _META),
     Published("mamba2-370m", "368,346,624", _META),
     Published("mamba2-780m", "780,161,280", _META),
@@ -176,6 +189,7 @@ PUBLISHED = (
     Published("qwen3-32b", "32,762,123,264", _FILES + "Qwen/Qwen3-32B"),
     Published("qwen3-30b-a3b", "30,532,122,624", _FILES + "Qwen/Qwen3-30B-A3B; card", active="3.3 B"),
     Published("qwen3-235b-a22b", "235,093,634,560", _FILES + "Qwen/Qwen3-235B-A22B; card", active="22 B"),
+    Published("qwen3-next-80b-a3b", "79,674,391,296", _META + "; card", active="3 B"),
     # 27,781,427,952 less the vision tower's 460,730,096, which the preset leaves out
     Published("qwen3.5-27b", "27,320,697,856", _FILES + "Qwen/Qwen3.5-27B, without its vision tower", _MTP),
 )

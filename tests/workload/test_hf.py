@@ -252,7 +252,7 @@ def test_signs_that_say_no_are_none():
         (
             QWEN_LINEAR,
             {"layer_types": ["sliding_attention"] * 64},
-            "layer_types = .*linear_attention or full_attention",
+            "layer_types = .*one of attention, full_attention, linear_attention",
         ),
     ],
 )

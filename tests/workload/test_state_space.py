@@ -10,7 +10,8 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.models import from_hf_config
 from runcast.simulator.models.blocks import embedding, head, layer
 from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
-from runcast.simulator.models.model import Mamba2, ModelSpec
+from runcast.simulator.models.mixers import Mamba2
+from runcast.simulator.models.model import ModelSpec
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.states import activations, layer_count
 from torch.nn import functional

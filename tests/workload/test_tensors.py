@@ -182,30 +182,39 @@ FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_no
 FLAGS += ["embedding_norm", "no_bias", "alibi", "new_decoder_architecture"]
 RESIDUALS = [{}, {"parallel_residual": False}, {"parallel_residual": True}]
 RESIDUALS += [{"parallel_residual": True, "shared_norm": shared} for shared in (True, False)]
+GATED_DELTA = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim")
+GATED_DELTA += ("linear_conv_kernel_dim", "full_attention_interval")
 OWN_KEYS = {  # refused by other families
     "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
-    "qwen3_5_text": (
-        *("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"),
-        *("linear_conv_kernel_dim", "full_attention_interval"),
-    ),
+    **dict.fromkeys(("qwen3_5_text", "qwen3_next"), GATED_DELTA),
 }
 
 
+SIZES = ("mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_chunk_size", "mamba_dt_rank", "mamba_d_inner")
+SIZES += ("conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier")
+PERIODS = ("attn_layer_period", "expert_layer_period")
+OPTIONS = ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm", "conv_bias", "block_auto_adjust_ff_dim")
+
+
+@st.composite
 def mixer_keys(draw, model_type):
-    """The keys of what replaces attention, by their canonical names."""
-    if not FAMILIES.get(model_type, Family()).mixer:
+    """The keys of what replaces attention and of layers, most by their canonical names."""
+    family = FAMILIES.get(model_type, Family())
+    if not family.mixer or model_type in OWN_KEYS:
         return {}
     groups = draw(st.integers(1, 3))
-    sizes = {
-        key: draw(st.integers(1, 9)) for key in ("mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_chunk_size")
-    }
-    flags = {key: draw(st.booleans()) for key in ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm")}
     letters = draw(st.lists(st.sampled_from("M*-E"), min_size=5, max_size=9))
-    pattern = {"hybrid_override_pattern": "".join(letters)} if model_type == "nemotron_h" else {}
-    latent = {"moe_latent_size": draw(st.integers(0, 9))}
-    return (
-        sizes | flags | pattern | latent | {"mamba_n_groups": groups, "mamba_n_heads": groups * draw(st.integers(1, 3))}
-    )
+    return {
+        **{key: draw(st.integers(1, 9)) for key in SIZES},
+        **{key: draw(st.integers(1, 4)) for key in PERIODS if model_type == "jamba"},
+        **{key: draw(st.booleans()) for key in OPTIONS},
+        **({"hybrid_override_pattern": "".join(letters)} if family.alone and family.experts else {}),
+        **({"shared_intermediate_size": draw(st.integers(1, 90))} if model_type == "granitemoehybrid" else {}),
+        "full_attn_idxs": draw(st.lists(st.integers(0, 4))),
+        "moe_latent_size": draw(st.integers(0, 9)),
+        "mamba_n_groups": groups,
+        "mamba_n_heads": groups * draw(st.integers(1, 3)),
+    }
 
 
 MLA = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
@@ -242,7 +251,7 @@ def configs(draw):
         **{key: draw(st.booleans()) for key in FLAGS if draw(st.booleans())},
         **MLA,
         **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
-        **mixer_keys(draw, model_type),
+        **draw(mixer_keys(model_type)),
     )
 
 

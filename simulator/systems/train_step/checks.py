@@ -70,6 +70,8 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
     keys = spec.num_key_value_heads
     if not spec.mla and keys % tp and tp % keys:
         yield f"must divide, or be divided by, the {keys} key heads"
+    if spec.linear_attention and spec.linear_attention.whole and tp > 1:
+        yield f"1 for {spec.name}: {spec.linear_attention.whole}"
     for count, what in spec.linear_attention.split_units if spec.linear_attention else ():
         if count % tp:
             yield f"must divide the {count} {what}"

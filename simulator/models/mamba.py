@@ -1,0 +1,57 @@
+"""Mamba-1, the selective scan (arXiv 2312.00752): its parameters, and its kernels on one rank."""
+
+from .kernels import Kernel, Kernels
+from .mixers import Mamba
+from .model import ModelSpec
+from .parameters import Parameter, Parameters, linear
+from .shard import Shard, gemm, memory_bound
+
+
+def parameters(spec: ModelSpec, of: Mamba) -> Parameters:
+    """One GEMM gives x and its gate; x gives the low-rank step, B and C; every channel has a state of its own."""
+    inner, state, rank = of.inner_width, of.state_size, of.step_rank
+    convolution = [Parameter("mamba.conv1d.weight", (inner, 1, of.conv_kernel))]
+    convolution += [Parameter("mamba.conv1d.bias", (inner,))] * of.conv_bias
+    widths = {"dt": rank, "b": state, "c": state}
+    norms = [Parameter(f"mamba.{name}_layernorm.weight", (width,)) for name, width in widths.items()]
+    return [
+        *linear("mamba.in_proj", 2 * inner, spec.hidden_size, "in_proj", bias=of.proj_bias),
+        *convolution,
+        *linear("mamba.x_proj", rank + 2 * state, inner, "x_proj"),
+        *linear("mamba.dt_proj", inner, rank, "dt_proj", bias=True),
+        *norms * of.inner_norms,
+        Parameter("mamba.A_log", (inner, state)),
+        Parameter("mamba.D", (inner,)),
+        *linear("mamba.out_proj", spec.hidden_size, inner, "out_proj", bias=of.proj_bias),
+    ]
+
+
+def kernels(spec: ModelSpec, of: Mamba, shard: Shard) -> Kernels:
+    """The kernels from the input projection to the output projection.
+
+    The backward keeps x and its gate, x behind the convolution, the step, and what the output projection reads; states
+    are computed again (arXiv 2312.00752, section 3.3.2).
+    """
+    table, tokens, wide = parameters(spec, of), shard.tokens, shard.wide
+    elements = tokens * of.inner_width
+    return (
+        *gemm(shard, table, "in_proj", "qkv", tokens, "qkv", keeps=wide),
+        memory_bound("scan", "convolution", "core_attn", of.inner_width, elements, 2, shard, elements * wide),
+        *gemm(shard, table, "x_proj", "qkv", tokens, keeps=wide),
+        *gemm(shard, table, "dt_proj", "qkv", tokens, keeps=wide),
+        selective_scan(of, shard, elements * shard.stored_bytes("attn_proj", shard.narrow)),
+        *gemm(shard, table, "out_proj", "proj", tokens, "proj"),
+    )
+
+
+def selective_scan(of: Mamba, shard: Shard, keeps: float) -> Kernel:
+    """The scan with its gate: it reads x, gate and step and writes its output, once per channel and token.
+
+    It takes an exponential for each element of a state, so its time is that of memory, or of exponentials. A GPU
+    computes about as many of these per second as its memory moves bytes: 16 per clock and SM (CUDA programming guide,
+    throughput of native arithmetic instructions) are 2.4e12/s on an A100 of 2.0e12 B/s, and 3.7e12/s on an H100 of
+    3.35e12 B/s. So an exponential counts as a byte, and the scan as a kernel that moves the larger of the two.
+    """
+    moved = max(4.0, of.state_size / shard.wide)
+    elements = shard.tokens * of.inner_width
+    return memory_bound("scan", "selective_scan", "core_attn", of.inner_width, elements, moved, shard, keeps)

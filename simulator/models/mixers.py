@@ -1,0 +1,122 @@
+"""Mixers: the sizes of what replaces attention in some layers, one record per kind.
+
+A mixer's parameters and kernels are in a file of its own; `blocks` joins the two. Configs are read by `hybrid`.
+"""
+
+from dataclasses import dataclass
+
+
+class _Mixer:
+    """What a mixer has unless it says otherwise.
+
+    `architecture` is its entry in data/architectures.toml. With `beside_attention` its layers have attention as well.
+    `whole` says why tensor parallelism cannot split it (empty: it can).
+    """
+
+    architecture = ""
+    beside_attention = False
+    whole = ""
+
+
+@dataclass(frozen=True)
+class LinearAttention(_Mixer):
+    """Gated DeltaNet, which replaces attention in `layers`."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    layers: frozenset[int]
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return tuple((heads, "heads of linear attention") for heads in (self.num_key_heads, self.num_value_heads))
+
+    @property
+    def value_width(self) -> int:
+        """Width of all heads of v, which the output projection reads."""
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def qkv_width(self) -> int:
+        """Width of all heads of q, k and v, over which the convolution runs."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.value_width
+
+
+@dataclass(frozen=True)
+class Mamba2(_Mixer):
+    """Mamba-2, a state-space layer (arXiv 2405.21060), in `layers` in place of attention, or `beside_attention`.
+
+    The state of a head is `head_dim` x `state_size`. Heads of a group share B and C, as query heads share keys in GQA.
+    The scan treats `chunk_size` tokens together. `gated_norm`: the output has a norm of each group, and is not only
+    multiplied by its gate.
+    """
+
+    num_heads: int
+    head_dim: int
+    state_size: int
+    num_groups: int
+    conv_kernel: int
+    chunk_size: int
+    layers: frozenset[int]
+    conv_bias: bool = True
+    proj_bias: bool = False
+    gated_norm: bool = True
+    beside_attention: bool = False
+    architecture = "state-space"
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return (self.num_heads, "heads of Mamba-2"), (self.num_groups, "groups of heads of Mamba-2")
+
+    @property
+    def inner_width(self) -> int:
+        """Width of all heads, which the output projection reads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def group_width(self) -> int:
+        """Width of B, and of C, over all groups."""
+        return self.num_groups * self.state_size
+
+
+@dataclass(frozen=True)
+class Mamba(_Mixer):
+    """Mamba-1, a state-space layer (arXiv 2312.00752), in `layers` in place of attention.
+
+    Each of `inner_width` channels has a state of `state_size`. `step_rank` is the rank of the step's projection.
+    `inner_norms` (Jamba): norms of the step, of B and of C.
+    """
+
+    inner_width: int
+    state_size: int
+    step_rank: int
+    conv_kernel: int
+    layers: frozenset[int]
+    conv_bias: bool = True
+    proj_bias: bool = False
+    inner_norms: bool = False
+    architecture = "state-space"
+    split_units = ()
+    whole = "every channel of Mamba-1 needs steps, B and C of all channels"
+
+
+@dataclass(frozen=True)
+class ShortConvolution(_Mixer):
+    """The gated short convolution of LFM2 (arXiv 2511.23404), in `layers` in place of attention; `width` channels."""
+
+    width: int
+    conv_kernel: int
+    layers: frozenset[int]
+    bias: bool = False
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return ((self.width, "channels of the short convolution"),)
+
+
+Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution
