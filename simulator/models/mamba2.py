@@ -11,6 +11,9 @@ from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, split
 from .shard import Shard, gemm, memory_bound
 
+SCAN = ("convolution", "chunk_scores", "chunk_states", "pass_states", "chunk_output", "state_output")
+"""The kernels that need all tokens of a sequence."""
+
 _STATE_TRAFFIC = 4 + 2  # bytes per element of a chunk's state: read in fp32, written in 16 bits (mamba_ssm 2)
 
 

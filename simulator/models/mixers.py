@@ -10,12 +10,15 @@ class _Mixer:
     """What a mixer has unless it says otherwise.
 
     `architecture` is its entry in data/architectures.toml. With `beside_attention` its layers have attention as well.
-    `whole` says why tensor parallelism cannot split it (empty: it can).
+    `whole` says why neither
+    tensor nor context parallelism can split it (empty: they can). `swaps_heads`: context-parallel ranks exchange their
+    tokens of all heads for all tokens of some heads.
     """
 
     architecture = ""
     beside_attention = False
     whole = ""
+    swaps_heads = False
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,17 @@ class Mamba2(_Mixer):
     gated_norm: bool = True
     beside_attention: bool = False
     architecture = "state-space"
+    swaps_heads = True
 
     @property
     def split_units(self) -> tuple[tuple[int, str], ...]:
         """How many units of what tensor parallelism splits."""
         return (self.num_heads, "heads of Mamba-2"), (self.num_groups, "groups of heads of Mamba-2")
+
+    @property
+    def projected_width(self) -> int:
+        """Width of the input projection: gate, x, B, C and the step of each head."""
+        return 2 * (self.inner_width + self.group_width) + self.num_heads
 
     @property
     def inner_width(self) -> int:

@@ -206,7 +206,7 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
 
 _OF_ALL = attrgetter(
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "mla", "indexer"),
-    *("linear_attention", "sliding_layers", "attention_sinks", "qk_norm", "output_gate", "sandwich_norms"),
+    *("linear_attention", "network_layers", "sliding_layers", "attention_sinks", "qk_norm", "output_gate", "sandwich_norms"),
     *("gated_ffn", "tie_word_embeddings", "attention_bias", "attention_out_bias", "mlp_bias", "norm", "norm_bias"),
     *("positions", "position_embeddings", "parallel_residual", "shared_norm", "embedding_norm"),
 )
@@ -256,7 +256,8 @@ def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str
 def _not_said(spec: ModelSpec) -> list[str]:
     features = {
         "an attention that picks tokens": spec.indexer is not None,
-        "linear attention": spec.linear_attention is not None,
+        "linear attention or state-space layers": spec.linear_attention is not None,
+        "layers of one part": spec.network_layers is not None,
         "sliding windows": bool(spec.sliding_layers),
         "attention sinks": spec.attention_sinks,
         "gated attention": spec.output_gate,

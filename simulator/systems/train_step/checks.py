@@ -52,6 +52,8 @@ def indivisible(
     elif ulysses and (spec.num_attention_heads // dims.tp) % dims.cp:
         heads = spec.num_attention_heads // dims.tp
         yield Misfit("parallel.cp", dims.cp, f"ulysses must divide the {heads} heads of a rank")
+    if dims.cp > 1 and (reason := _unsplit_context(spec, dims)):
+        yield Misfit("parallel.cp", dims.cp, reason)
     if (moe := spec.moe) is None and dims.ep > 1:
         yield Misfit("parallel.ep", dims.ep, f"{spec.name} has no experts: 1")
     if moe is not None and moe.n_routed_experts % dims.ep:
@@ -79,6 +81,16 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
         yield f"must divide the width of the feed-forward network, {spec.intermediate_size}"
     if spec.moe is not None and spec.moe.shared_intermediate_size % tp:
         yield f"must divide the width of shared experts, {spec.moe.shared_intermediate_size}"
+
+
+def _unsplit_context(spec: ModelSpec, dims: ParallelDims) -> str:
+    """Why context parallelism cannot split the layers that replace attention; empty if it can."""
+    mixer = spec.linear_attention
+    if mixer is not None and mixer.whole:
+        return f"1 for {spec.name}: {mixer.whole}"
+    if mixer is not None and mixer.swaps_heads and (heads := mixer.split_units[0][0] // dims.tp) % dims.cp:
+        return f"must divide the {heads} heads of Mamba-2 on a rank"
+    return ""
 
 
 def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: str) -> Iterator[str]:

@@ -330,7 +330,7 @@ class ResolvedTrain(OnMachines):
             notes.append(
                 f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
             )
-        if self.spec.linear_attention and self.dims.cp > 1:
+        if (mixer := self.spec.linear_attention) and not mixer.swaps_heads and self.dims.cp > 1:
             notes.append("what linear attention passes between context-parallel ranks is not counted")
         if self.scenario.offload.activations:
             slots = self.scenario.offload.slots

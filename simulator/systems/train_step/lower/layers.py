@@ -8,13 +8,13 @@ they also write the gather of an input that they need again.
 Bytes are those of nccl-tests: everything that is gathered or reduced; what one rank sends in an all-to-all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
-from ....base.op_kinds import ATTENTION, op_kind
 from ....models.blocks import Layer
 from ....models.kernels import Kernel, Kernels, input_gradient, weight_gradient
 from ....models.states import recomputation
+from .context import ContextWriter
 from .piece import PieceWriter
 from .plan import TrainPlan
 
@@ -35,6 +35,7 @@ class LayerWriter:
         self.plan, self.shard, self.w, self._with_weights = plan, plan.shard, writer, with_weights
         self._inputs: dict[Input, After] = {}
         self._groups = plan.groups
+        self._context = ContextWriter(plan, writer)
         self._line = self.shard.tp > 1 and self.shard.side == 1  # a grid exchanges inside GEMMs: see `summa`
 
     def layer(self, number: int) -> Layer:
@@ -315,60 +316,14 @@ class LayerWriter:
         self.w.compute([weights for kernel, weights in learned if not _reads_gathered(kernel)])
         self.w.compute([weights for kernel, weights in learned if _reads_gathered(kernel)], inputs)
 
-    # Context parallelism
-
     def _plain(self, kernels: Kernels, after: Sequence[int]) -> After:
         return self.w.compute(kernels, after)
 
     def _core(self, kernels: Kernels, after: Sequence[int]) -> After:
-        return self._with_context(kernels, after, 1.0)
+        return self._context.write(kernels, after, 1.0)
 
     def _core_back(self, kernels: Kernels, after: Sequence[int]) -> After:
-        return self._with_context(kernels, after, 2.0)
-
-    def _with_context(self, kernels: Kernels, after: Sequence[int], times: float) -> After:
-        """Write attention with its context-parallel exchanges; `times` scales their bytes (more in the backward)."""
-        steps = [i for i, kernel in enumerate(kernels) if op_kind(kernel.kind).form == ATTENTION]
-        if self.shard.cp == 1 or not steps:
-            return self.w.compute(kernels, after)
-        first, last = steps[0], steps[-1]
-        done, scores = self.w.compute(kernels[:first], after), kernels[first : last + 1]
-        ways = {"ring": self._ring, "all_gather": self._gathered, "ulysses": self._ulysses}
-        windowed = self.shard.cp_type == "ring" and len(scores) == 1  # a ring has no windows: see blocks
-        done = ways["all_gather" if windowed else self.shard.cp_type](scores, done, times)
-        return self.w.compute(kernels[last + 1 :], done)
-
-    def _keys(self, kernel: Kernel) -> float:
-        """Bytes of the keys and values of one rank's tokens."""
-        _, _, _, kv_heads, qk_dim, v_dim, *_ = kernel.shape
-        shared = self.shard.cp if self.shard.cp_type == "ulysses" else 1
-        return float(self.shard.tokens * kv_heads * shared * (qk_dim + v_dim) * self.shard.wide)
-
-    def _ring(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """Write ring attention: blocks of keys and values travel beside the attention to the blocks already there."""
-        done, arrived = list(after), list(after)
-        for kernel in scores:
-            done = self.w.compute([kernel], [*done, *arrived])
-            if kernel is not scores[-1] or len(scores) == 1:
-                arrived = self._cp("send_recv", times * self._keys(kernel), arrived)
-        return done
-
-    def _gathered(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """Write attention after an all-gather of keys and values; the backward ends with a reduce-scatter."""
-        everywhere = self.shard.cp * self._keys(scores[0])
-        done = self.w.compute(scores, self._cp("all_gather", everywhere, after))
-        return self._cp("reduce_scatter", everywhere, done) if times > 1 else done
-
-    def _ulysses(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """Write Ulysses attention: all-to-alls from some tokens of all heads to all tokens of some heads, and back."""
-        _, _, heads, _, qk_dim, v_dim, *_ = scores[0].shape
-        queries = self.shard.tokens * heads * self.shard.cp * self.shard.wide
-        into, out = queries * qk_dim + self._keys(scores[0]), float(queries * v_dim)
-        before, behind = (into, out) if times == 1 else (out, into)
-        return self._cp("all_to_all", behind, self.w.compute(scores, self._cp("all_to_all", before, after)))
-
-    def _cp(self, kind: str, size_bytes: float, after: Iterable[int]) -> After:
-        return [self.w.op(kind, "cp", after, name=f"cp {kind}", size_bytes=size_bytes, group=self._groups["cp"])]
+        return self._context.write(kernels, after, 2.0)
 
     # Experts
 
