@@ -66,6 +66,11 @@ compares the FLOP with those that torch counts of a scan in chunks. On an H100 t
 runs a part of the forward again: that is not priced. So these models have an error of their own (`state-space` in
 `data/architectures.toml`). Pipeline stages hold their own layers, each with its own time and memory.
 
+Two steps of such models are published with all that a scenario needs (NVIDIA-NeMo/Automodel,
+docs/performance-summary.mdx, H100 SXM). They are not in the ledger of training steps, so nothing was fitted to them:
+Nemotron 3 Nano on 8 GPUs takes 15.6 s, predicted 17.0 s (13.0 to 22.3); Nemotron 3 Super on 64 GPUs 7.3 s, predicted
+9.0 s (6.8 to 11.9).
+
 ## What is in a layer, and how to add an attention
 
 `simulator/models/blocks.py` says what is in a layer. Each part lists its parameters beside its kernels, in a file of

@@ -206,9 +206,9 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
 
 _OF_ALL = attrgetter(
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "mla", "indexer"),
-    *("linear_attention", "network_layers", "sliding_layers", "attention_sinks", "qk_norm", "output_gate", "sandwich_norms"),
+    *("linear_attention", "sliding_layers", "attention_sinks", "qk_norm", "output_gate", "sandwich_norms"),
     *("gated_ffn", "tie_word_embeddings", "attention_bias", "attention_out_bias", "mlp_bias", "norm", "norm_bias"),
-    *("positions", "position_embeddings", "parallel_residual", "shared_norm", "embedding_norm"),
+    *("positions", "position_embeddings", "parallel_residual", "shared_norm", "embedding_norm", "network_layers"),
 )
 _OF_EXPERTS = attrgetter(
     *("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "layers", "shared_intermediate_size"),
