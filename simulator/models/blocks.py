@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import attention, linear_attention, mamba, mamba2, mla, mlp, short_convolution
+from . import attention, kimi_delta, linear_attention, mamba, mamba2, mla, mlp, short_convolution
 from .kernels import Kept, Kernel, Kernels
-from .mixers import LinearAttention, Mamba, Mamba2, ShortConvolution
+from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, ShortConvolution
 from .model import LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, matrix, norm
 from .shard import Shard, gemm, memory_bound, rank_view
@@ -21,6 +21,7 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
     LinearAttention: (linear_attention.parameters, linear_attention.kernels),
     Mamba2: (mamba2.parameters, mamba2.kernels),
     Mamba: (mamba.parameters, mamba.kernels),
+    KimiDelta: (kimi_delta.parameters, kimi_delta.kernels),
     ShortConvolution: (short_convolution.parameters, short_convolution.kernels),
 }
 """The parameters and kernels of what replaces attention, by the record of its sizes."""

@@ -133,6 +133,15 @@ _LFM2 = Family(
     mixer="short convolution",
     narrow_ffn=True,
 )
+_KIMI_LINEAR_KEYS = {
+    "full_attn_layers": "linear_attn_config.full_attn_layers",
+    "linear_num_heads": "linear_attn_config.num_heads",
+    "linear_head_dim": "linear_attn_config.head_dim",
+    "linear_conv_kernel_dim": "linear_attn_config.short_conv_kernel_size",
+    "num_experts_per_tok": "num_experts_per_token",
+    "n_shared_experts": "num_shared_experts",
+    "max_position_embeddings": "model_max_length",
+}
 _NEMOTRON_H_KEYS = _MAMBA2_KEYS | {
     "mamba_n_heads": "mamba_num_heads",
     "mamba_d_head": "mamba_head_dim",
@@ -225,6 +234,14 @@ FAMILIES = {
         experts="num_experts",
         shared_gate=True,
     ),
+    "kimi_linear": Family(
+        _built(positions="none"),
+        _KIMI_LINEAR_KEYS,
+        mla=True,
+        mixer="kimi_delta",
+        experts="num_experts",
+        correction_bias=True,
+    ),
     "grok-1": replace(
         _ALL_MOE,
         design=_built(hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True),
@@ -269,7 +286,7 @@ REFUSED_TYPES = {
     _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
     _STATE_SPACE: (
         *("rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
-        *("recurrent_gemma", "zamba", "zamba2", "plamo2", "minimax", "kimi_linear"),
+        *("recurrent_gemma", "zamba", "zamba2", "plamo2", "minimax"),
     ),
     _OTHER_DECODERS: (
         *("phi", "phimoe", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "openai-gpt", "xlnet", "ctrl", "xglm"),
@@ -304,7 +321,8 @@ def refuse(keys: Keys, family: Family, model_type: str) -> None:
 def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, str]]:
     yield from (("model_type", why) for why, types in REFUSED_TYPES.items() if model_type in types)
     signs_of = {why: signs for why, signs in REFUSED_KEYS.items() if why != _STATE_SPACE or not family.mixer}
-    yield from ((key, why) for why, signs in signs_of.items() for key in signs if keys.get(key))
+    known = {name.partition(".")[0] for name in family.own.values()}
+    yield from ((key, why) for why, signs in signs_of.items() for key in signs if key not in known and keys.get(key))
     foreign = [] if family.indexer else [KEY_OF_INDEXER]
     foreign += [] if family.mixer else [KEY_OF_LINEAR_ATTENTION]
     yield from ((key, _OTHER_ATTENTION) for key in foreign if keys.get(key))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .keys import Keys
-from .mixers import LinearAttention, Mamba, Mamba2, Mixer, ShortConvolution
+from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Mixer, ShortConvolution
 
 ATTENTION, REPLACED, DENSE, EXPERTS = "*M-E"
 
@@ -43,6 +43,9 @@ def read_layers(keys: Keys, layers: int, alone: bool) -> str:
     for key in filter(keys.has, _NUMBERS):
         numbers = keys.sequence(key)
         return "".join(ATTENTION if number in numbers else REPLACED for number in range(layers))
+    if keys.has("full_attn_layers"):  # counted from 1
+        numbers = keys.sequence("full_attn_layers")
+        return "".join(ATTENTION if number + 1 in numbers else REPLACED for number in range(layers))
     if keys.has("attn_layer_period"):
         period, offset = keys.whole("attn_layer_period"), keys.whole("attn_layer_offset", default=0, minimum=0)
         return "".join(ATTENTION if number % period == offset else REPLACED for number in range(layers))
@@ -70,6 +73,11 @@ def _gated_delta(keys: Keys, layers: frozenset[int]) -> LinearAttention:
         conv_kernel=keys.whole("linear_conv_kernel_dim"),
         layers=layers,
     )
+
+
+def _kimi_delta(keys: Keys, layers: frozenset[int]) -> KimiDelta:
+    heads, dim, kernel = map(keys.whole, ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"))
+    return KimiDelta(heads, dim, kernel, layers)
 
 
 def _mamba2(keys: Keys, layers: frozenset[int]) -> Mamba2:
@@ -134,6 +142,7 @@ def _short_convolution(keys: Keys, layers: frozenset[int]) -> ShortConvolution:
 
 MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mixer]] = {
     "gated_delta": _gated_delta,
+    "kimi_delta": _kimi_delta,
     "mamba2": _mamba2,
     "mamba2 beside attention": _mamba2_beside,
     "mamba": _mamba,

@@ -29,19 +29,26 @@ def kernels(spec: ModelSpec, of: LinearAttention, shard: Shard) -> Kernels:
     """The kernels of chunked linear attention: projections, convolution, GEMMs in chunks and with the state, output."""
     table, tokens = parameters(spec, of), shard.tokens
     qkv, (_, value) = split(of.qkv_width, shard.tp), matrix(table, "proj", shard.tp)
-    key_dim, value_dim = of.key_head_dim, of.value_head_dim
-    rows, wide = tokens * split(of.num_value_heads, shard.tp), shard.wide
-    chunk_kept, state_kept = Kept("core_attn", rows * _SCAN_CHUNK * wide), Kept("proj", tokens * value * wide)
+    heads, wide = split(of.num_value_heads, shard.tp), shard.wide
     read = tokens * value * shard.stored_bytes("attn_proj", shard.narrow)
+    return (
+        *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=wide),
+        memory_bound("scan", "convolution", "core_attn", qkv, tokens * qkv, 2, shard, tokens * qkv * wide),
+        *chunked(shard, heads, of.key_head_dim, of.value_head_dim),
+        memory_bound("gate", "output_gate", "activation", value, tokens * value, 3, shard, read),
+        *gemm(shard, table, "proj", "proj", tokens, "proj"),
+    )
+
+
+def chunked(shard: Shard, heads: int, key_dim: int, value_dim: int) -> Kernels:
+    """The GEMMs of a rank's heads in chunks and with the state; the backward keeps what both give."""
+    rows, wide = shard.tokens * heads, shard.wide
+    chunk_kept, state_kept = Kept("core_attn", rows * _SCAN_CHUNK * wide), Kept("proj", rows * value_dim * wide)
 
     def product(name: str, n: int, k: int, kept: Kept) -> Kernel:
         return Kernel("gemm", name, "core_attn", (rows, n, k), shard.plain, keeps=(kept,), trained=False)
 
     return (
-        *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=wide),
-        memory_bound("scan", "convolution", "core_attn", qkv, tokens * qkv, 2, shard, tokens * qkv * wide),
         product("chunks", _SCAN_CHUNK, 2 * key_dim + value_dim, chunk_kept),
         product("state", value_dim, 2 * key_dim, state_kept),
-        memory_bound("gate", "output_gate", "activation", value, tokens * value, 3, shard, read),
-        *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )

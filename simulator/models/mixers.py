@@ -128,4 +128,24 @@ class ShortConvolution(_Mixer):
         return ((self.width, "channels of the short convolution"),)
 
 
-Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution
+@dataclass(frozen=True)
+class KimiDelta(_Mixer):
+    """Kimi Delta Attention (arXiv 2510.26692), in `layers` in place of attention; q, k and v have the same heads."""
+
+    num_heads: int
+    head_dim: int
+    conv_kernel: int
+    layers: frozenset[int]
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return ((self.num_heads, "heads of linear attention"),)
+
+    @property
+    def width(self) -> int:
+        """Width of all heads of q, of k and of v."""
+        return self.num_heads * self.head_dim
+
+
+Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution | KimiDelta

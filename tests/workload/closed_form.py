@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from runcast.simulator.models.mixers import LinearAttention, Mamba, Mamba2, ShortConvolution
+from runcast.simulator.models.mixers import KimiDelta, LinearAttention, Mamba, Mamba2, ShortConvolution
 
 
 def norm(spec):
@@ -37,6 +37,13 @@ def linear_attention(spec):
     of, hidden, heads = spec.linear_attention, spec.hidden_size, spec.linear_attention.num_value_heads
     inner = of.qkv_width * of.conv_kernel + 2 * heads + of.value_head_dim
     return hidden * (of.qkv_width + 2 * of.value_width + 2 * heads) + inner
+
+
+def kimi_delta(spec):
+    of, hidden = spec.linear_attention, spec.hidden_size
+    width = of.num_heads * of.head_dim
+    gates = 2 * of.head_dim * (hidden + width)
+    return 4 * hidden * width + gates + of.num_heads * (hidden + 1) + width * (3 * of.conv_kernel + 1) + of.head_dim
 
 
 def mamba2(spec):
@@ -84,7 +91,13 @@ def plain_attention(spec):
     return out + (mla(spec) if spec.mla else qkv(spec))
 
 
-REPLACED = {LinearAttention: linear_attention, Mamba2: mamba2, Mamba: mamba, ShortConvolution: short_convolution}
+REPLACED = {
+    KimiDelta: kimi_delta,
+    LinearAttention: linear_attention,
+    Mamba: mamba,
+    Mamba2: mamba2,
+    ShortConvolution: short_convolution,
+}
 
 
 def moe(spec):

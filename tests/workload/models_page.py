@@ -17,7 +17,7 @@ published. `python -m tests.workload.models_page` writes it; a test compares it.
 |---|---|
 | attention | heads of q and of k, v; MLA; biases on q, k, v and on the output; norms of heads; sinks |
 | attention by layer | sliding windows; indexers of sparse attention; what replaces attention |
-| in place of attention | Gated DeltaNet, Mamba-2 (also beside attention), Mamba-1, short convolutions |
+| in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba-1, Mamba-2 (or beside it), short convolutions |
 | layers of one part | by a pattern such as `M-M*E`: `M` Mamba-2, `-` an FFN, `*` attention, `E` experts |
 | positions | `rotary`, `learned` (as many as `position_embeddings`), `alibi`, `none` |
 | FFN | width, biases, `gated_ffn`, and `hidden_act`: silu, the GELUs, relu, relu2 (squared) |

@@ -121,6 +121,7 @@ PUBLISHED = (
     Published("jamba-v0.1", "51,570,323,328", _META + "; arXiv:2403.19887", active="12 B"),
     Published("jamba-1.5-large", "398,555,145,696", _META + "; arXiv:2408.12570", active="94 B"),
     Published("kimi-k2", "1,026,408,232,448", _FILES + "moonshotai/Kimi-K2-Base; card", active="32 B"),
+    Published("kimi-linear-48b-a3b", "49,122,681,728", _META + "; card", active="3 B"),
     Published("lfm2-350m", "354,483,968", _META),
     Published("lfm2-1.2b", "1,170,340,608", _META),
     Published("lfm2-8b-a1b", "8,339,930,560", _META + "; card", active="1.5 B"),

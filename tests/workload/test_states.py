@@ -27,7 +27,7 @@ from . import closed_form
 
 EVERYWHERE = (  # what no tensor-parallel rank splits
     *("norm", "mlp.gate.", "mlp.router.", "block_sparse_moe.gate.", "shared_expert_gate", "q_a_proj", "kv_a_proj"),
-    *("latent_proj", "indexer", "o_proj.bias", "down_proj.bias", "embed_positions"),
+    *("latent_proj", "f_a_proj", "g_a_proj", "indexer", "o_proj.bias", "down_proj.bias", "embed_positions"),
 )
 
 

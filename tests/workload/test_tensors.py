@@ -187,6 +187,7 @@ GATED_DELTA += ("linear_conv_kernel_dim", "full_attention_interval")
 OWN_KEYS = {  # refused by other families
     "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
     **dict.fromkeys(("qwen3_5_text", "qwen3_next"), GATED_DELTA),
+    "kimi_linear": ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
 }
 
 
@@ -210,7 +211,7 @@ def mixer_keys(draw, model_type):
         **{key: draw(st.booleans()) for key in OPTIONS},
         **({"hybrid_override_pattern": "".join(letters)} if family.alone and family.experts else {}),
         **({"shared_intermediate_size": draw(st.integers(1, 90))} if model_type == "granitemoehybrid" else {}),
-        "full_attn_idxs": draw(st.lists(st.integers(0, 4))),
+        **({} if family.alone else {"full_attn_idxs": draw(st.lists(st.integers(0, 4)))}),
         "moe_latent_size": draw(st.integers(0, 9)),
         "mamba_n_groups": groups,
         "mamba_n_heads": groups * draw(st.integers(1, 3)),
