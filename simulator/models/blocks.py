@@ -155,8 +155,11 @@ def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels
         return (), ()
     if kind.linear and (of := spec.linear_attention):
         _, kernels = _MIXERS[type(of)]
-        beside = attention.kernels(spec, number, shard) if of.beside_attention else ()
-        return (), (*beside, *kernels(spec, of, shard))
+        if not of.beside_attention:
+            return (), kernels(spec, of, shard)
+        size = shard.tokens * spec.hidden_size
+        both = memory_bound("residual_add", "add_mixers", "residual", spec.hidden_size, size, 3, shard)
+        return (), (*attention.kernels(spec, number, shard), *kernels(spec, of, shard), both)
     if spec.mla:
         return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, number, shard)
     return (), attention.kernels(spec, number, shard)

@@ -26,7 +26,8 @@ class Kernel:
     `kind` says what `shape` means: (m, n, k) of a GEMM that sums over k; (batch, seq, heads, kv_heads, qk_dim, v_dim,
     causal, window, parts) of attention, of which this rank does one of `parts` (window 0: none); (rows, hidden, inter,
     topk, experts, etp, ep, matrices) of all GEMMs of one rank's experts; and (width,) of a memory-bound kernel, which
-    moves `bytes`. `part` is the part of the layer that it belongs to.
+    moves `bytes`. `part` is the part of the layer that it belongs to. `again`: the backward runs it once more before
+    its gradient, as its output is not kept.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Kernel:
     bytes: int = 0
     keeps: tuple[Kept, ...] = ()
     trained: bool = True
+    again: bool = False
 
 
 Kernels = tuple[Kernel, ...]
@@ -75,7 +77,8 @@ def input_gradient(kernel: Kernel) -> Kernel:
     of = op_kind(kernel.kind)
     if not of.input_gradient:
         raise KeyError(f"{kernel.kind} has no gradient; name one by `back` in simulator/base/op_kinds.py")
-    gradient: dict[str, Any] = {"kind": of.input_gradient, "keeps": (), "name": f"{kernel.name}_dgrad"}
+    name = f"{kernel.name}_dgrad"
+    gradient: dict[str, Any] = {"kind": of.input_gradient, "keeps": (), "name": name, "again": False}
     if of.form == PRODUCT:
         m, n, k = kernel.shape
         operands = 2 if kernel.part == "core_attn" else 1  # no weight there: both operands have gradients
@@ -88,7 +91,8 @@ def weight_gradient(kernel: Kernel) -> Kernel | None:
     of = op_kind(kernel.kind)
     if not kernel.trained or not of.weight_gradient:
         return None
-    gradient: dict[str, Any] = {"kind": of.weight_gradient, "keeps": (), "name": f"{kernel.name}_wgrad"}
+    name = f"{kernel.name}_wgrad"
+    gradient: dict[str, Any] = {"kind": of.weight_gradient, "keeps": (), "name": name, "again": False}
     if of.form == PRODUCT:
         m, n, k = kernel.shape
         gradient["shape"] = n, k, m

@@ -1,6 +1,8 @@
 """Mamba-1, the selective scan (arXiv 2312.00752): its parameters, and its kernels on one rank."""
 
-from .kernels import Kernel, Kernels
+from dataclasses import replace
+
+from .kernels import Kept, Kernel, Kernels
 from .mixers import Mamba
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear
@@ -29,22 +31,23 @@ def parameters(spec: ModelSpec, of: Mamba) -> Parameters:
 def kernels(spec: ModelSpec, of: Mamba, shard: Shard) -> Kernels:
     """The kernels from the input projection to the output projection.
 
-    The backward keeps x and its gate, x behind the convolution, the step, and what the output projection reads; states
-    are computed again (arXiv 2312.00752, section 3.3.2).
+    The backward keeps x and its gate, the low-rank step with B and C, the scan's output, and what the output projection
+    reads. It runs the convolution and the step's projection again, and states inside its kernel (arXiv 2312.00752,
+    section 3.3.2; state-spaces/mamba, ops/selective_scan_interface.py).
     """
     table, tokens, wide = parameters(spec, of), shard.tokens, shard.wide
     elements = tokens * of.inner_width
     return (
         *gemm(shard, table, "in_proj", "qkv", tokens, "qkv", keeps=wide),
-        memory_bound("scan", "convolution", "core_attn", of.inner_width, elements, 2, shard, elements * wide),
+        replace(memory_bound("scan", "convolution", "core_attn", of.inner_width, elements, 2, shard), again=True),
         *gemm(shard, table, "x_proj", "qkv", tokens, keeps=wide),
-        *gemm(shard, table, "dt_proj", "qkv", tokens, keeps=wide),
-        selective_scan(of, shard, elements * shard.stored_bytes("attn_proj", shard.narrow)),
+        *(replace(kernel, again=True) for kernel in gemm(shard, table, "dt_proj", "qkv", tokens)),
+        selective_scan(of, shard),
         *gemm(shard, table, "out_proj", "proj", tokens, "proj"),
     )
 
 
-def selective_scan(of: Mamba, shard: Shard, keeps: float) -> Kernel:
+def selective_scan(of: Mamba, shard: Shard) -> Kernel:
     """The scan with its gate: it reads x, gate and step and writes its output, once per channel and token.
 
     It takes an exponential for each element of a state, so its time is that of memory, or of exponentials. A GPU
@@ -54,4 +57,10 @@ def selective_scan(of: Mamba, shard: Shard, keeps: float) -> Kernel:
     """
     moved = max(4.0, of.state_size / shard.wide)
     elements = shard.tokens * of.inner_width
-    return memory_bound("scan", "selective_scan", "core_attn", of.inner_width, elements, moved, shard, keeps)
+    kept = (
+        Kept("core_attn", elements * shard.wide),
+        Kept("proj", round(elements * shard.stored_bytes("attn_proj", shard.narrow))),
+    )
+    return replace(
+        memory_bound("scan", "selective_scan", "core_attn", of.inner_width, elements, moved, shard), keeps=kept
+    )

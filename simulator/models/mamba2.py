@@ -5,6 +5,8 @@ Tensor parallelism splits heads and groups, so a rank scans its own heads and on
 (Megatron-LM, core/ssm/mamba_mixer.py).
 """
 
+from dataclasses import replace
+
 from .kernels import Kept, Kernel, Kernels
 from .mixers import Mamba2
 from .model import ModelSpec
@@ -36,8 +38,8 @@ def parameters(spec: ModelSpec, of: Mamba2) -> Parameters:
 def kernels(spec: ModelSpec, of: Mamba2, shard: Shard) -> Kernels:
     """The kernels from the input projection to the output projection, on the tokens of a tensor-parallel group.
 
-    The backward keeps what goes into the convolution, what the scan gives, and what the output projection reads. It
-    runs the convolution and the chunks' states again (mamba_ssm 2, ops/triton/ssd_combined.py).
+    The backward keeps what goes into the convolution, what the scan gives, and what the output projection reads; it
+    runs all between them again but for the outputs of the scan (state-spaces/mamba, ops/triton/ssd_combined.py).
     """
     table, tokens = parameters(spec, of), shard.tokens
     _, inner = matrix(table, "out_proj", shard.tp)
@@ -45,7 +47,7 @@ def kernels(spec: ModelSpec, of: Mamba2, shard: Shard) -> Kernels:
     read = tokens * inner * shard.stored_bytes("attn_proj", shard.narrow)
     return (
         *gemm(shard, table, "in_proj", "qkv", tokens, "qkv", keeps=shard.wide),
-        memory_bound("scan", "convolution", "core_attn", mixed, tokens * mixed, 2, shard),
+        replace(memory_bound("scan", "convolution", "core_attn", mixed, tokens * mixed, 2, shard), again=True),
         *scan(of, shard),
         memory_bound("gate", "gated_norm", "activation", inner, tokens * inner, 3, shard, read),
         *gemm(shard, table, "out_proj", "proj", tokens, "proj"),
@@ -66,14 +68,14 @@ def scan(of: Mamba2, shard: Shard) -> Kernels:
     chunks = -(-tokens // chunk)
     states = chunks * heads * state
 
-    def product(name: str, m: int, n: int, k: int, *kept: Kept) -> Kernel:
-        return Kernel("gemm", name, "core_attn", (m, n, k), shard.plain, keeps=kept, trained=False)
+    def product(name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
+        return Kernel("gemm", name, "core_attn", (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
 
     passed = states * dim * _STATE_TRAFFIC / shard.wide
     return (
-        product("chunk_scores", tokens * groups, chunk, state),
-        product("chunk_states", states, dim, chunk),
-        memory_bound("scan", "pass_states", "core_attn", dim, passed, 1, shard),
+        product("chunk_scores", tokens * groups, chunk, state, again=True),
+        product("chunk_states", states, dim, chunk, again=True),
+        replace(memory_bound("scan", "pass_states", "core_attn", dim, passed, 1, shard), again=True),
         product("chunk_output", tokens * heads, dim, chunk),
         product("state_output", tokens * heads, dim, state, Kept("core_attn", tokens * heads * dim * shard.wide)),
     )

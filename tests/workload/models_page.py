@@ -56,20 +56,20 @@ without model_type it is Llama. A config that is refused is told in one line.
 | convolution, gates, norms | over memory | over memory | over memory |
 | FLOP of the scan per token | `2 Q (G N + H P) + 4 H P N` | 0: none are GEMMs | 0 |
 | backward | twice the forward: both operands of each GEMM | the same | the same |
-| kept | projections; outputs of scan and norm | projections, convolution, steps, output | what each kernel reads |
+| runs again | convolution, C B^T, states | convolution, step | nothing |
+| kept | projections; outputs of scan and norm | projections; outputs of scan and gate | what each kernel reads |
 | tensor parallelism | heads and groups | refused | channels |
 | context parallelism | two all-to-alls, as in Megatron-LM | refused | divided; tokens that pass are not counted |
 
 Q is the chunk's length, H heads of width P, G groups, N the state of a channel (arXiv 2405.21060, section 6). A test
 compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan takes 5 to
-22 % less than was measured (vllm-project/vllm, pull request 27299); nobody published times of its backward, which also
-runs a part of the forward again: that is not priced. So these models have an error of their own (`state-space` in
-`data/architectures.toml`). Pipeline stages hold their own layers, each with its own time and memory.
+22 % less than was measured (vllm-project/vllm, pull request 27299); nobody published times of its backward. So these
+models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers, each with its own time and memory.
 
 Two steps of such models are published with all that a scenario needs (NVIDIA-NeMo/Automodel,
 docs/performance-summary.mdx, H100 SXM). They are not in the ledger of training steps, so nothing was fitted to them:
-Nemotron 3 Nano on 8 GPUs takes 15.6 s, predicted 17.0 s (13.0 to 22.3); Nemotron 3 Super on 64 GPUs 7.3 s, predicted
-9.0 s (6.8 to 11.9).
+Nemotron 3 Nano on 8 GPUs takes 15.6 s, predicted 17.2 s (13.1 to 22.5); Nemotron 3 Super on 64 GPUs 7.3 s, predicted
+9.1 s (6.9 to 12.0).
 
 ## What is in a layer, and how to add an attention
 

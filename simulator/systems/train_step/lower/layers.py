@@ -9,6 +9,7 @@ Bytes are those of nccl-tests: everything that is gathered or reduced; what one 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from ....models.blocks import Layer
@@ -352,8 +353,11 @@ class LayerWriter:
 
 
 def gradients(kernels: Kernels) -> Kernels:
-    """The input gradients of kernels, in reverse order."""
-    return tuple(input_gradient(kernel) for kernel in reversed(kernels))
+    """The input gradients of kernels, in reverse order, each behind its kernel if the backward runs that again."""
+    found: list[Kernel] = []
+    for kernel in reversed(kernels):
+        found += [replace(kernel, keeps=())] * kernel.again + [input_gradient(kernel)]
+    return tuple(found)
 
 
 def _reads_gathered(kernel: Kernel) -> bool:
