@@ -64,7 +64,8 @@ without model_type it is Llama. A config that is refused is told in one line.
 Q is the chunk's length, H heads of width P, G groups, N the state of a channel (arXiv 2405.21060, section 6). A test
 compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan takes 5 to
 22 % less than was measured (vllm-project/vllm, pull request 27299); nobody published times of its backward. So these
-models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers, each with its own time and memory.
+models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers,
+each with its own time and memory.
 
 Two steps of such models are published with all that a scenario needs (NVIDIA-NeMo/Automodel,
 docs/performance-summary.mdx, H100 SXM). They are not in the ledger of training steps, so nothing was fitted to them:
