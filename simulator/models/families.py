@@ -55,6 +55,10 @@ class Family:
 
 _QWEN2 = Family(_built(attention_bias=True), out_bias=False, window_needs_flag=True)
 _QWEN3 = Family(_built(qk_norm=True), window_needs_flag=True)
+_QWEN3_5 = Family(
+    _built(qk_norm=True, output_gate=True, mtp_copies=False, mtp_apart=True, trunk="model.language_model"),
+    mixer="gated_delta",
+)
 _DEEPSEEK_V3 = Family(mla=True, experts="n_routed_experts", correction_bias=True)
 _ALL_MOE = Family(experts="num_local_experts", expert_width="intermediate_size")
 _LAYER_NORM = _built(norm="layer", norm_bias=True, gated_ffn=False)
@@ -166,10 +170,8 @@ FAMILIES = {
     "glm4_moe": Family(out_bias=False, experts="n_routed_experts", correction_bias=True),
     "glm4_moe_lite": _DEEPSEEK_V3,
     "glm_moe_dsa": replace(_DEEPSEEK_V3, design=_built(mtp_copies=False), indexer=True),
-    "qwen3_5_text": Family(
-        _built(qk_norm=True, output_gate=True, mtp_copies=False, mtp_apart=True, trunk="model.language_model"),
-        mixer="gated_delta",
-    ),
+    "qwen3_5_text": _QWEN3_5,
+    "qwen3_5_moe_text": replace(_QWEN3_5, experts="num_experts", shared_gate=True),
     "gpt_oss": replace(
         _ALL_MOE,
         design=_built(attention_bias=True, attention_sinks=True, mlp_bias=True),
@@ -274,6 +276,7 @@ def _llama_like(config: Mapping[str, Any]) -> Family:
 _ENCODERS = "an encoder"
 _ENCODER_DECODERS = "encoder and decoder"
 _STATE_SPACE = "state-space or recurrent layers"
+_SHARED = "layers that share weights"
 _SEVERAL_MEDIA = "towers for other media than text"
 _OTHER_ATTENTION = "another kind of attention"
 _OTHER_DECODERS = "a decoder whose norms, biases or layers differ from Llama's"
@@ -286,8 +289,9 @@ REFUSED_TYPES = {
     _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
     _STATE_SPACE: (
         *("rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
-        *("recurrent_gemma", "zamba", "zamba2", "plamo2", "minimax"),
+        *("recurrent_gemma", "plamo2", "minimax"),
     ),
+    _SHARED: ("zamba", "zamba2"),
     _OTHER_DECODERS: (
         *("phi", "phimoe", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "openai-gpt", "xlnet", "ctrl", "xglm"),
         *("stablelm", "persimmon", "cohere", "cohere2", "olmo", "olmo2", "olmo3", "olmoe", "dbrx", "arctic"),
@@ -295,6 +299,7 @@ REFUSED_TYPES = {
     ),
 }
 REFUSED_KEYS = {
+    _SHARED: ("num_mem_blocks",),
     _SEVERAL_MEDIA: ("text_config", "vision_config"),
     _ENCODER_DECODERS: ("is_encoder_decoder", "encoder_layers", "num_decoder_layers", "relative_attention_num_buckets"),
     _ENCODERS: ("type_vocab_size",),

@@ -185,6 +185,7 @@ KNOWN = r"not modelled: {}; known are bamba, .* and others that are built like L
     ("config", "sign", "why"),
     [
         ({"model_type": "xlstm", "num_blocks": 32}, "model_type = 'xlstm'", "state-space or recurrent"),
+        ({"model_type": "zamba2", "num_mem_blocks": 2}, "model_type = 'zamba2'", "layers that share weights"),
         (LLAMA | {"model_type": "new", "hybrid_override_pattern": "M-M*"}, "hybrid_override_pattern", "state-space"),
         (LLAMA | {"model_type": "new", "mamba_d_conv": 4}, "mamba_d_conv = 4", "state-space"),
         ({"model_type": "rwkv6"}, "model_type = 'rwkv6'", "state-space or recurrent"),

@@ -186,7 +186,7 @@ GATED_DELTA = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_hea
 GATED_DELTA += ("linear_conv_kernel_dim", "full_attention_interval")
 OWN_KEYS = {  # refused by other families
     "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
-    **dict.fromkeys(("qwen3_5_text", "qwen3_next"), GATED_DELTA),
+    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"), GATED_DELTA),
     "kimi_linear": ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
 }
 
