@@ -117,17 +117,32 @@ def _plan() -> None:
 
 @plan.command("import")
 def import_recipe_file(
-    file: Annotated[Path, typer.Argument(help="Megatron-LM arguments (script, YAML, JSON) or a torchtitan TOML.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="What starts a run: Megatron-LM arguments, a torchtitan TOML, a YAML of Axolotl or LLaMA-Factory, "
+            "or a DeepSpeed JSON."
+        ),
+    ],
     cluster: Annotated[str, typer.Option(help="The machines: dgx-h100, or a Cluster file.")],
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 1,
     out: Annotated[Path, typer.Option("--out", "-o", help="Scenario file to write.")] = Path("scenario.toml"),
-    form: Annotated[str, typer.Option("--format", help="What FILE is: auto, megatron or torchtitan.")] = "auto",
+    form: Annotated[
+        str,
+        typer.Option("--format", help="What FILE is: auto, megatron, torchtitan, axolotl, llamafactory, deepspeed."),
+    ] = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="Model that FILE leaves open: its config.json, or a name; in place of FILE's.")
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a sequence that FILE leaves open; in place of FILE's.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the scenario that another tool's recipe says; nothing of the file is run."""
-    from ..formats.recipes import import_recipe
+    from ..formats.recipes import Given, import_recipe
 
-    recipe, written = import_recipe(file, out, cluster, nodes, form, force)
+    recipe, written = import_recipe(file, out, cluster, nodes, form, force, Given(model, seq_len))
     typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
     for what in ("assumed", "not_modelled", "unknown"):
         for line in getattr(recipe, what):

@@ -85,7 +85,7 @@ class Names:
 
 @cache
 def names_of(tool: str) -> Names:
-    """The names of `megatron` or of `torchtitan`."""
+    """The names of a form of recipes, such as `megatron`."""
     table = read_toml(files("runcast.data") / "recipes" / f"{tool}.toml")
     reasons = {name: reason for reason, names in table.pop("not_modelled").items() for name in names}
     sets: dict[str, Any] = {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
@@ -200,7 +200,7 @@ class Arguments:
         return tuple(part for value in values for part in re.split(r"[,\s]+", str(value).strip("[]")) if part)
 
     def account(self) -> dict[str, tuple[str, ...]]:
-        """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time),
+        """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time, or off),
         `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
         """
         names, given = self.names, self._arguments
@@ -208,11 +208,12 @@ class Arguments:
         without = [name for name in given if name in reasons and not self._is_off(name)]
         without = [name for name in without if given[name].first not in assumed.get(name, ())]
         known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
-        near = {name: did_you_mean(name, known, most=2).replace("_", "-") for name in given if name not in names}
+        untimed = {name for name in given if names.is_untimed(name) or (name in reasons and name not in without)}
+        near = {name: self._near(name, known) for name in given if name not in names}
         return {
             "read": tuple(self._line(name) for name in given if name in names.switches | names.valued),
             "assumed": tuple(self.assumed),
-            "untimed": tuple(argument.spelled for name, argument in given.items() if names.is_untimed(name)),
+            "untimed": tuple(argument.spelled for name, argument in given.items() if name in untimed),
             "not_modelled": (*(f"{self._line(name)}: {reasons[name]}" for name in without), *self.not_modelled),
             "unknown": tuple(": ".join(filter(None, (self._line(name), hint))) for name, hint in near.items()),
         }
@@ -231,6 +232,11 @@ class Arguments:
         else:
             return argument.first
         return None
+
+    def _near(self, name: str, known: Sequence[str]) -> str:
+        """The known names that an unknown one may mean, as the file would write them."""
+        hint = did_you_mean(name, known, most=2)
+        return hint.replace("_", "-") if self._arguments[name].is_flag else hint
 
     def _is_off(self, name: str) -> bool:
         return self._arguments[name].first.lower() in (*_OFF, "none", "null", "-1")

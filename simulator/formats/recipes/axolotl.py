@@ -1,0 +1,107 @@
+"""From Axolotl's YAML to what it says of a step, with Axolotl's own defaults."""
+
+from typing import Any
+
+from .arguments import Arguments
+from .finetuning import read_adapters, read_attention, read_moments
+from .training import Training, has_fsdp
+
+_OTHER_TRAINING = ("rl", "reward_model", "process_reward_model")
+_RINGS = {"varlen_llama3": "all_gather", "batch_ring": "ring", "batch_zigzag": "ring", "batch_stripe": "ring"}
+_FLAGS = {  # older switches by the attn_implementation that they mean
+    "xformers_attention": "xformers",
+    "flex_attention": "flex_attention",
+    "flash_attention": "flash_attention_2",
+    "sdp_attention": "sdpa",
+    "eager_attention": "eager",
+}
+_PLUGINS = ("liger", "cut_cross_entropy", "kernels", "spectrum", "expert_parallel")
+
+
+def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
+    """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
+    for name in _OTHER_TRAINING:
+        if args.text(name).lower() not in ("", "false"):
+            args.fault(name, "not modelled: only steps that train one model on texts, without a reference or reward")
+    compute = _compute(args)
+    micro = args.whole("micro_batch_size")
+    accumulation = args.whole("gradient_accumulation_steps", max(args.whole("batch_size", micro) // micro, 1))
+    length = seq_len or args.require("sequence_len", "tokens of a sequence")
+    if not args.switch("sample_packing"):
+        args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as sequence_len allows")
+    # weights are loaded in 16 bits and trained so (utils/config), but accelerate makes FP32 of them for FSDP 1
+    first = has_fsdp(args) and args.whole("fsdp_version", 1) == 1
+    more: dict[str, Any] = {"recompute": _recompute(args), "offload": _offload(args), "loss": _loss(args)}
+    adapter = args.choice("adapter", "none", ("none", "lora", "qlora"))
+    if adapter != "none":
+        more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", args.switch("lora_target_linear"))
+    axes = _axes(args)
+    if axes.get("ep", 1) > 1:
+        more["experts"] = {"dispatcher": "deepep"}
+    moments = read_moments(args, "optimizer")
+    lean = compute == "bf16" and not first and adapter == "none"
+    return Training(length, micro, accumulation, compute, lean, moments, axes, more | _attention(args))
+
+
+def _compute(args: Arguments) -> str:
+    bf16 = args.text("bf16", args.text("bfloat16", "false")).lower()
+    if args.switch("fp8"):
+        return "fp8"
+    if bf16 in ("auto", "full"):
+        args.assumed.append(f"precision.compute = bf16: bf16 is {bf16}, and all GPUs since A100 have it")
+        return "bf16"
+    if bf16 == "true":
+        return "bf16"
+    if args.switch("fp16") or args.switch("float16"):
+        return "fp16"
+    return "tf32" if args.switch("tf32") else "fp32"
+
+
+def _axes(args: Arguments) -> dict[str, Any]:
+    sizes = {
+        "tp": args.whole("tensor_parallel_size"),
+        "cp": args.whole("context_parallel_size"),
+        "ep": args.whole("expert_parallel_size"),
+    }
+    if sizes["cp"] == 1:
+        return sizes
+    default = "varlen_llama3" if args.switch("sample_packing") else "batch_ring"
+    return sizes | {"cp_type": _RINGS[args.choice("ring_attn_func", default, _RINGS)]}
+
+
+def _recompute(args: Arguments) -> dict[str, Any]:
+    """Layers' inputs are kept; `offload` keeps them in host memory. Reentrant where nothing is said (utils/config)."""
+    if args.text("gradient_checkpointing", "false").lower() == "false":
+        return {}
+    reentrant = args.switch("gradient_checkpointing_kwargs.use_reentrant", True)
+    return {"mode": "full"} | ({} if reentrant else {"early_stop": True})
+
+
+def _offload(args: Arguments) -> dict[str, Any]:
+    words = [args.text(name, "false").lower() for name in ("gradient_checkpointing", "activation_offloading")]
+    away = words[0] in ("offload", "offload_disk") or words[1] != "false"
+    return {"activations": 1.0} if away else {}
+
+
+def _loss(args: Arguments) -> str:
+    """One kernel by Liger's or Apple's loss, else torch's ops one after another."""
+    plugins = args.texts("plugins")
+    for plugin in plugins:
+        if not any(known in plugin for known in _PLUGINS):
+            args.not_modelled.append(f"plugins {plugin}: what this plugin changes of a step")
+    apart = any("cut_cross_entropy" in plugin for plugin in plugins) and args.switch("cut_cross_entropy", True)
+    liger = any(map(args.switch, ("liger_fused_linear_cross_entropy", "liger_cross_entropy", "chunked_cross_entropy")))
+    return "fused" if apart or liger else "passes"
+
+
+def _attention(args: Arguments) -> dict[str, Any]:
+    flags = [name for name in _FLAGS if args.switch(name)]
+    if args.has("attn_implementation") or not flags:
+        return read_attention(args, "attn_implementation")
+    if flags[0] == "flex_attention":
+        args.not_modelled.append("flex_attention: FlashAttention-2's kernels are assumed")
+    return (
+        {"attention": "unfused", "attention_dropout": False}
+        if flags[0] == "eager_attention"
+        else {"attention": "flash-2"}
+    )

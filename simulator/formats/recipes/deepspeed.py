@@ -1,0 +1,185 @@
+"""From DeepSpeed's JSON to a scenario: how ZeRO shares a step over GPUs, with DeepSpeed's own defaults.
+
+"auto" is what the trainer says, as transformers' integrations/deepspeed.py fills it in. Defaults are those of
+DeepSpeed's runtime/config.py and runtime/zero/config.py.
+"""
+
+from typing import Any
+
+from .arguments import Arguments
+from .training import HALF, WEIGHTS_STAY, Tables, Training
+
+_STAGE = "zero_optimization.stage"
+_MICRO, _ACCUMULATION, _TOTAL = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size"
+_BUCKET = "zero_optimization.reduce_bucket_size"
+_BUCKET_SIZE = 500_000_000  # elements
+_ADAM = ("adam", "adamw", "fusedadam", "auto")
+_TRAINER_MICRO = 8  # per_device_train_batch_size of transformers' TrainingArguments
+
+
+def read_axes(args: Arguments) -> dict[str, int]:
+    """The axes that the file sets: AutoTP, Ulysses, and stages of a pipeline."""
+    stages = "pipeline.stages"
+    sizes = {
+        "tp": args.optional("tensor_parallel.autotp_size", minimum=0) or None,
+        "cp": args.optional("sequence_parallel_size"),
+        "pp": None if args.text(stages) == "auto" else args.optional(stages),
+    }
+    found: dict[str, Any] = {axis: size for axis, size in sizes.items() if size and size > 1}
+    return found | ({"cp_type": "ulysses"} if "cp" in found else {})
+
+
+def read_alone(args: Arguments, seq_len: int) -> Training:
+    """The step of a file that no trainer's file names; its loss is made of torch's ops, as in transformers."""
+    return Training(seq_len, None, None, None, more={"loss": "passes", "recompute": _recompute(args)})
+
+
+def _recompute(args: Arguments) -> dict[str, Any]:
+    """DeepSpeed's own activation checkpointing, where the file sets it up; that the model uses it is assumed."""
+    parts = ("partition_activations", "cpu_checkpointing", "number_checkpoints", "contiguous_memory_optimization")
+    given = [part for part in parts if args.text(f"activation_checkpointing.{part}", "false").lower() != "false"]
+    if not given:
+        return {}
+    args.assumed.append("recompute.mode = full: activation_checkpointing says how, not whether")
+    return {"mode": "full"}
+
+
+def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int) -> tuple[Tables, dict[str, Any]]:
+    """What ZeRO makes of a step: tables of the scenario, and the batch and other keys; faults are noted.
+
+    `hidden` is the model's width, of which transformers makes the bucket where that is "auto".
+    """
+    stage = _stage(args)
+    compute = _compute(args, training)
+    tables: Tables = {
+        "parallel": {"zero": stage},
+        "precision": {"compute": compute, **_kept(args, training, compute, stage)},
+        "offload": _offload(args),
+        "overlap": {"dp": args.switch("zero_optimization.overlap_comm", stage == 3)},
+    }
+    if stage in (1, 2):  # new weights are gathered behind the optimizer's step
+        tables["overlap"]["params"] = False
+    if stage == 3:
+        tables["parallel"] |= _groups(args, dp)
+    if args.switch("activation_checkpointing.cpu_checkpointing"):
+        tables["offload"]["activations"] = 1.0
+    _check_optimizer(args)
+    micro, total = _batch(args, training, dp)
+    batch = {"global": total, "micro": micro, "seq_len": training.seq_len}
+    return tables | {"batch": batch}, ({"bucket": _bucket(args, hidden)} if stage in (1, 2) else {})
+
+
+def _stage(args: Arguments) -> int:
+    stage = args.whole(_STAGE, 0, minimum=0)
+    if stage > 3:
+        args.fault(_STAGE, "expected 0 to 3")
+        return 3
+    if stage > 1 and args.has("pipeline.stages") and read_axes(args).get("pp"):
+        args.fault(_STAGE, "expected 0 or 1 with stages of a pipeline")
+    return stage
+
+
+def _is_auto(args: Arguments, name: str) -> bool:
+    return not args.has(name) or args.text(name).lower() == "auto"
+
+
+def _compute(args: Arguments, training: Training) -> str:
+    """The type of computation: the trainer's own one where it computes in FP8, or where nothing else says it."""
+    on = [name for name in HALF if not _is_auto(args, f"{name}.enabled") and args.switch(f"{name}.enabled")]
+    if len(on) > 1:
+        args.fault("fp16.enabled", "goes not with bf16.enabled")
+    if training.compute and (training.compute not in HALF or not on):
+        return training.compute
+    if on:
+        return on[0]
+    if any(args.text(f"{name}.enabled").lower() == "auto" for name in HALF):
+        args.assumed.append("precision.compute = bf16: bf16 is auto, and no trainer's file says it")
+        return "bf16"
+    return "fp32"
+
+
+def _kept(args: Arguments, training: Training, compute: str, stage: int) -> dict[str, Any]:
+    """Types of gradients and moments: DeepSpeed keeps weights in FP32 beside those in 16 bits.
+
+    Gradients are kept in the type of the model, but for BF16 without ZeRO in FP32, and travel in the type of the model
+    (runtime/engine.py: get_data_types, communication_data_type).
+    """
+    if compute in ("fp32", "tf32"):
+        return {"gradients": "fp32", "reduce": "fp32", "moments": training.moments}
+    kept = args.choice("data_types.grad_accum_dtype", "", ("", "fp32", "fp16", "bf16"))
+    kept = kept or ("fp32" if compute == "bf16" and stage == 0 else "bf16")
+    sent = args.choice("communication_data_type", "", ("", "fp32", "fp16", "bf16", "fp16_e5m2"))
+    if compute == "fp16" and kept != "fp32":
+        args.assumed.append("precision.gradients = bf16: fp16 gradients, which take as many bytes")
+    types = {"gradients": kept, "reduce": sent or "bf16"}
+    return {key: "fp32" if name == "fp32" else "bf16" for key, name in types.items()} | {"moments": training.moments}
+
+
+def _offload(args: Arguments) -> dict[str, Any]:
+    """The optimizer in host memory; its states on a disk, and weights in host memory, are named as not modelled."""
+    where = "zero_optimization.offload_{}.device"
+    known = ("none", "cpu", "nvme")
+    optimizer, weights = (args.choice(where.format(name), "none", known) for name in ("optimizer", "param"))
+    old = args.switch("zero_optimization.cpu_offload")
+    if optimizer == "nvme":
+        args.not_modelled.append(f"{where.format('optimizer')} = nvme: states are in host memory; a disk takes longer")
+    if weights != "none" or args.switch("zero_optimization.cpu_offload_params"):
+        args.not_modelled.append(f"{where.format('param')} = {weights}: {WEIGHTS_STAY}")
+    return {"optimizer": old or optimizer != "none"}
+
+
+def _groups(args: Arguments, dp: int) -> dict[str, Any]:
+    """MiCS: weights are sharded over a part of the ranks, and these groups hold replicas."""
+    name = "zero_optimization.mics_shard_size"
+    size = args.whole(name, -1, minimum=-1)
+    if size <= 0 or size == dp:
+        return {}
+    if dp % size:
+        args.fault(name, f"must divide the {dp} data-parallel ranks")
+    return {"shard": size}
+
+
+def _bucket(args: Arguments, hidden: int) -> int:
+    """Elements of a gradient bucket."""
+    if not args.has(_BUCKET):
+        return _BUCKET_SIZE
+    if _is_auto(args, _BUCKET):
+        return hidden * hidden
+    size = args.number(_BUCKET)
+    if size is not None and size < 1:
+        args.fault(_BUCKET, "expected a number of elements from 1 on")
+    return max(int(size or 0), 1)
+
+
+def _check_optimizer(args: Arguments) -> None:
+    name = args.text("optimizer.type", "auto")
+    if name.lower() not in _ADAM:
+        args.not_modelled.append(f"optimizer.type = {name}: AdamW's states and step are assumed")
+
+
+def _batch(args: Arguments, training: Training, dp: int) -> tuple[int, int]:
+    """Sequences of a micro-batch and of a step: two of the three keys say the third one, as in DeepSpeed."""
+    micro, accumulation = _agreed(args, _MICRO, training.micro), _agreed(args, _ACCUMULATION, training.accumulation)
+    total = None if _is_auto(args, _TOTAL) else args.whole(_TOTAL)
+    if total is None:
+        if micro is None:
+            args.assumed.append(f"batch.micro = {_TRAINER_MICRO}: the default of Hugging Face's Trainer")
+        micro, accumulation = micro or _TRAINER_MICRO, accumulation or 1
+        return micro, micro * accumulation * dp
+    share = (micro or 1) * (accumulation or 1) * dp
+    known = f"micro {micro or '?'} x accumulation {accumulation or '?'} x dp {dp}"
+    if total % share:
+        args.fault(_TOTAL, f"{known}: {share} must divide it")
+    elif micro and accumulation and total != share:
+        args.fault(_TOTAL, f"{known} = {share} is expected")
+    return micro or max(total // ((accumulation or 1) * dp), 1), total
+
+
+def _agreed(args: Arguments, name: str, own: int | None) -> int | None:
+    """A size that the file or the trainer says, None where neither does."""
+    if _is_auto(args, name):
+        return own
+    size = args.whole(name)
+    if own is not None and own != size:
+        args.fault(name, f"the trainer's own file says {own}; expected the same, or auto")
+    return size

@@ -1,0 +1,81 @@
+"""What trainers on Hugging Face models say in the same words: adapters, optimizers and attention."""
+
+import re
+from typing import Any
+
+from .arguments import Arguments
+
+_TARGETS = {
+    "qkv": r"(q|k|v|qkv|query_key_value|wqkv|c_attn|in_proj_qkvz?)(_proj)?|(q_a|q_b|kv_a|kv_b)_proj(_with_mqa)?",
+    "proj": r"(o|out)_proj|dense|wo|attn_out",
+    "up": r"(gate|up|gate_up)_proj|dense_h_to_4h|w1|w3|fc1|c_fc",
+    "down": r"down_proj|dense_4h_to_h|w2|fc2|c_proj",
+}
+"""Modules that adapters name, by the products of a layer that a scenario has."""
+_WHOLE = {"qkv": (("q_proj", "k_proj", "v_proj"),), "up": (("gate_proj", "up_proj"),)}
+_STATES = re.compile(
+    r"(paged_)?(adamw_(torch|hf|apex)\w*|adamw|adam|adamw_(8bit|bnb_8bit)|ao_adamw_\w+|flash_adamw?|optimi_adamw)"
+)
+_KERNELS = {
+    "flash_attention_2": "flash-2", "fa2": "flash-2", "sdpa": "flash-2", "auto": "flash-2", "xformers": "flash-2",
+    "flash_attention_3": "flash", "fa3": "flash", "flash_attention_4": "flash",
+    "eager": "unfused", "disabled": "unfused",
+}  # fmt: skip
+
+
+def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool) -> dict[str, Any]:
+    """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every product of a layer."""
+    found: dict[str, Any] = {"rank": args.whole(rank, 8)}
+    named = [name.rpartition(".")[2].lower() for name in args.texts(targets)]
+    if not named and not all_linear:
+        args.assumed.append("lora.targets = qkv: PEFT's default for Llama, q_proj and v_proj")
+        return found | {"targets": ("qkv",)}
+    if all_linear or "all" in named or "all-linear" in named:
+        return found
+    if any(re.search(r"[\\()|*\[\]]", name) for name in args.texts(targets)):
+        args.assumed.append(f"lora.targets = all products of a layer: {args.spelling(targets)} is a pattern")
+        return found
+    products = {name: _product(name) for name in named}
+    for name in (name for name, product in products.items() if product is None):
+        args.not_modelled.append(
+            f"{args.spelling(targets)} {name}: no adapter; they go with qkv, proj, up and down of a layer"
+        )
+    adapted = [product for product in _TARGETS if product in products.values()]
+    if not adapted:
+        args.fault(
+            targets, f"expected some of q_proj, o_proj, up_proj, down_proj, or {args.spelling(targets)} left out"
+        )
+    for product, (parts,) in _WHOLE.items():
+        if given := [part for part in parts if part in named]:
+            missing = [part for part in parts if part not in named]
+            if missing:
+                line = f"lora.targets: {', '.join(given)} without {', '.join(missing)} is taken as all of {product}"
+                args.assumed.append(line)
+    return found | {"targets": tuple(adapted)}
+
+
+def _product(name: str) -> str | None:
+    return next((product for product, names in _TARGETS.items() if re.fullmatch(names, name)), None)
+
+
+def read_moments(args: Arguments, key: str) -> str:
+    """The type of the optimizer's moments by the optimizer's name; one that is no AdamW is named as not modelled."""
+    name = args.text(key, "adamw_torch").lower()
+    if not _STATES.fullmatch(name):
+        args.not_modelled.append(f"{args.spelling(key)} = {name}: AdamW's states and step are assumed")
+        return "fp32"
+    if "4bit" in name:
+        args.not_modelled.append(f"{args.spelling(key)} = {name}: moments take 8 bits here, where 4 take half of it")
+    if name.startswith("paged"):
+        args.not_modelled.append(f"{args.spelling(key)} = {name}: states stay on the GPU, and are never paged out")
+    return "fp8" if re.search(r"4bit|8bit|fp8", name) else "fp32"
+
+
+def read_attention(args: Arguments, key: str) -> dict[str, Any]:
+    """The kernels of attention by their name in transformers; PyTorch's own ones (sdpa) are FlashAttention-2's."""
+    name = args.text(key, "sdpa").lower().replace("-", "_")
+    kernels = _KERNELS.get(name) or ("flash" if re.search(r"flash.?attn?3|flash.?attention3", name) else None)
+    if kernels is None:
+        args.not_modelled.append(f"{args.spelling(key)} = {name}: FlashAttention-2's kernels are assumed")
+        kernels = "flash-2"
+    return {"attention": kernels} | ({"attention_dropout": False} if kernels == "unfused" else {})

@@ -1,0 +1,93 @@
+"""From LLaMA-Factory's YAML to what it says of a step, with LLaMA-Factory's own defaults and those of transformers."""
+
+from typing import Any
+
+from .arguments import Arguments
+from .finetuning import read_adapters, read_attention, read_moments
+from .training import Training
+
+_STAGES = ("pt", "sft")
+_TUNING = ("lora", "full", "freeze")
+_OTHER_STAGES = ("rm", "ppo", "dpo", "kto")
+_OTHER_TUNING = ("oft",)
+_OTHER_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
+
+
+def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
+    """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
+    _check_kind(args)
+    tuning = args.choice("finetuning_type", "lora", (*_TUNING, *_OTHER_TUNING))
+    compute = _compute(args)
+    length = seq_len or args.whole("cutoff_len", 2048)
+    packed = args.switch("packing", args.text("stage", "sft") == "pt") or args.switch("neat_packing")
+    if not packed:
+        args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as cutoff_len allows")
+    more: dict[str, Any] = {
+        "recompute": _recompute(args),
+        "loss": "fused" if args.switch("enable_liger_kernel") else "passes",
+        **read_attention(args, "flash_attn"),
+    }
+    if tuning == "lora":
+        targets = "lora_target"
+        more["lora"] = read_adapters(args, "lora_rank", targets, not args.has(targets))
+    elif tuning == "freeze":
+        args.not_modelled.append(
+            "finetuning_type = freeze: all layers are trained here; frozen ones take less time and memory"
+        )
+    return Training(
+        length,
+        args.whole("per_device_train_batch_size", 8),
+        args.whole("gradient_accumulation_steps"),
+        compute,
+        lean=args.switch("pure_bf16") and tuning != "lora",
+        moments=_moments(args),
+        axes=_axes(args),
+        more=more,
+    )
+
+
+def _check_kind(args: Arguments) -> None:
+    if not args.switch("do_train"):
+        args.fault("do_train", "expected true: the file does not train", args.switch("do_train"))
+    stage = args.choice("stage", "sft", (*_STAGES, *_OTHER_STAGES))
+    if stage in _OTHER_STAGES:
+        args.fault("stage", "not modelled: expected pt or sft, which train one model without a reference or reward")
+    if args.choice("finetuning_type", "lora", (*_TUNING, *_OTHER_TUNING)) in _OTHER_TUNING:
+        args.fault("finetuning_type", f"not modelled: expected one of {', '.join(_TUNING)}")
+    if args.switch("use_kt"):
+        args.fault("use_kt", "not modelled: experts would run on the host's CPUs")
+    if args.has("tensor_model_parallel_size") or args.has("pipeline_model_parallel_size"):
+        name = (
+            "tensor_model_parallel_size" if args.has("tensor_model_parallel_size") else "pipeline_model_parallel_size"
+        )
+        args.fault(name, "not read: of Megatron-LM in LLaMA-Factory; give its arguments as a file of their own")
+
+
+def _compute(args: Arguments) -> str:
+    if args.switch("fp8"):
+        return "fp8"
+    if args.switch("bf16") or args.switch("pure_bf16"):
+        return "bf16"
+    return "fp16" if args.switch("fp16") else "tf32" if args.switch("tf32") else "fp32"
+
+
+def _axes(args: Arguments) -> dict[str, Any]:
+    cp = args.whole("sequence_parallel_size")
+    if cp == 1:
+        return {}
+    kinds = {"ulysses": "ulysses", "deepspeed-alst": "ulysses", "zigzag-ring": "ring", "llama3": "all_gather"}
+    return {"cp": cp, "cp_type": kinds[args.choice("sequence_parallel_mode", "zigzag-ring", kinds)]}
+
+
+def _recompute(args: Arguments) -> dict[str, Any]:
+    """Layers' inputs are kept unless that is switched off (model/model_utils/checkpointing.py)."""
+    if args.switch("disable_gradient_checkpointing"):
+        return {}
+    return {"mode": "full"} | ({} if args.switch("use_reentrant_gc", True) else {"early_stop": True})
+
+
+def _moments(args: Arguments) -> str:
+    for name in _OTHER_OPTIMIZERS:
+        if args.switch(name):
+            args.not_modelled.append(f"{name}: AdamW's states and step are assumed")
+    return read_moments(args, "optim")

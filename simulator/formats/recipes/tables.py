@@ -1,0 +1,96 @@
+"""Files of trainers on Hugging Face models, YAML or JSON: read as plain tables, and their keys as arguments.
+
+A key goes by its whole name, with dots: `zero_optimization.stage`. YAML is read by PyYAML's safe loader, which makes
+plain values only.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import UserError
+from .arguments import Argument, Arguments, names_of
+
+_MARKS = {
+    "axolotl": r"^base_model\s*:",
+    "llamafactory": r"^model_name_or_path\s*:",
+    "deepspeed": r"""["'](zero_optimization|train_micro_batch_size_per_gpu|train_batch_size)["']\s*:""",
+}
+_MOST_VALUES = 100_000
+FORMS = tuple(_MARKS)
+"""Forms of recipes that are read here."""
+
+
+def recognize(text: str) -> str | None:
+    """The form of a trainer's file by a key that it cannot do without; None if it is of no trainer known here."""
+    is_json = text.lstrip().startswith("{")
+    forms = [form for form in FORMS if (form == "deepspeed") == is_json]
+    return next((form for form in forms if re.search(_MARKS[form], text, re.MULTILINE)), None)
+
+
+def read_table(text: str, where: str) -> dict[str, Any]:
+    """The table that a YAML or JSON file holds.
+
+    A UserError of one line if it is neither, holds no table, or too many values.
+    """
+    import yaml
+
+    try:
+        table = yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise UserError(f"{where}: is not YAML: {' '.join(str(error).split())[:100]}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:100]}") from None
+    if not isinstance(table, Mapping):
+        raise UserError(f"{where}: holds no keys; expected a table of them")
+    _check_size(table, where)
+    return {str(key): value for key, value in table.items()}
+
+
+def _loader() -> type:
+    """PyYAML's safe loader, which also reads 1e-5 and 5e8 as numbers, as JSON does."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+    return Loader
+
+
+def _check_size(table: Mapping[str, Any], where: str) -> None:
+    """Refuse what a few lines with anchors can blow up."""
+    left: list[Any] = [table]
+    for _ in range(_MOST_VALUES):
+        if not left:
+            return
+        value = left.pop()
+        left += value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    raise UserError(f"{where}: holds more than {_MOST_VALUES:,} values; expected a recipe")
+
+
+def to_arguments(table: Mapping[str, Any], form: str, where: str) -> Arguments:
+    """The keys of a table as arguments, by the names that this form knows."""
+    return Arguments(_leaves(table, ""), names_of(form), where)
+
+
+def _leaves(table: Mapping[str, Any], section: str) -> Iterator[Argument]:
+    """Values by their whole name; null and nothing are what is not given."""
+    for key, value in table.items():
+        name = f"{section}{key}"
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{name}.")
+        elif value not in (None, "", []):
+            yield Argument(name.lower(), tuple(value) if isinstance(value, list) else (value,), name)
+
+
+def find_file(name: str, where: str) -> Path | None:
+    """A file that a recipe names: in the working folder, or beside the recipe, or in a folder above it.
+
+    Trainers are started in the folder to which their recipes' paths are relative, and recipes lie below it.
+    """
+    folders = [Path(), *Path(where).resolve().parents] if Path(where).is_file() else [Path()]
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)

@@ -1,0 +1,195 @@
+"""Recipes of trainers on Hugging Face models as scenarios: Axolotl, LLaMA-Factory, and DeepSpeed's JSON.
+
+A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataParallel say how GPUs share it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.errors import UserError
+from ...base.files import read_text
+from ...program.parallel import ParallelDims
+from ...systems.train_step.checks import indivisible
+from . import deepspeed
+from .arguments import Arguments, Machine
+from .axolotl import read_axolotl
+from .hugging_face import Named, find_model
+from .llamafactory import read_llamafactory
+from .tables import find_file, read_table, to_arguments
+from .training import Tables, Training, has_fsdp, share_by_ddp, share_by_fsdp
+
+_READERS = {"axolotl": read_axolotl, "llamafactory": read_llamafactory}
+_MODEL_KEYS = {"axolotl": "base_model", "llamafactory": "model_name_or_path", "deepspeed": "--model"}
+_SIZES = {
+    "parallel.tp": ("tensor_parallel_size", "tensor_parallel.autotp_size"),
+    "parallel.cp": ("context_parallel_size", "sequence_parallel_size"),
+    "parallel.pp": ("pipeline.stages",),
+    "parallel.ep": ("expert_parallel_size",),
+    "parallel.etp": ("tensor_parallel_size", "tensor_parallel.autotp_size"),
+    "batch.seq_len": ("sequence_len", "cutoff_len"),
+}
+STACK = "pytorch-fsdp"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the command line says beside the file: a model, by its config.json or name, and tokens of a sequence."""
+
+    model: str | None = None
+    seq_len: int | None = None
+
+    def flags(self) -> list[str]:
+        """The flags that were given."""
+        values = {"--model": self.model, "--seq-len": self.seq_len}
+        return [flag for flag, value in values.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class TrainerRecipe:
+    """The table of a scenario, the model's config where it is no preset, and the account of all arguments."""
+
+    table: dict[str, Any]
+    config: Mapping[str, Any] | None
+    account: dict[str, tuple[str, ...]]
+
+
+def read_trainer(form: str, text: str, where: str, machine: Machine, given: Given) -> TrainerRecipe:
+    """A trainer's file, and the DeepSpeed file that it names, as a scenario; a UserError with a line for each fault."""
+    keys = read_table(text, where)
+    args = to_arguments(keys, form, where)
+    zero = args if form == "deepspeed" else _open_deepspeed(args, keys.get("deepspeed"), where)
+    if form == "deepspeed":
+        _require(given, where)
+    named = find_model(args, _MODEL_KEYS[form], given.model)
+    if form == "deepspeed":
+        training = deepspeed.read_alone(args, given.seq_len or 1)
+    else:
+        training = _READERS[form](args, given.seq_len)
+    sources = list(dict.fromkeys(filter(None, (args, zero))))
+    _check(sources)
+    table = _Step(sources, machine, named, training).table(zero)
+    _check(sources)
+    parts = [source.account() for source in sources]
+    account = {kind: tuple(line for part in parts for line in part[kind]) for kind in parts[0]}
+    return TrainerRecipe(table, named.config, account)
+
+
+def _require(given: Given, where: str) -> None:
+    missing = [flag for flag in ("--model", "--seq-len") if flag not in given.flags()]
+    if missing:
+        raise UserError(f"{where}: says neither model nor length of sequences; give {' and '.join(missing)}")
+
+
+def _open_deepspeed(args: Arguments, named: Any, where: str) -> Arguments | None:
+    """The arguments of DeepSpeed's file, or of its keys where the recipe holds them itself."""
+    if isinstance(named, Mapping):
+        return to_arguments(named, "deepspeed", where)
+    if not args.has("deepspeed"):
+        return None
+    file = find_file(args.text("deepspeed"), where)
+    if file is None:
+        args.fault("deepspeed", "no such file here, beside the recipe, or in a folder above it")
+        args.check()
+    assert file is not None
+    return to_arguments(read_table(read_text(file), str(file)), "deepspeed", str(file))
+
+
+def _check(sources: Sequence[Arguments]) -> None:
+    if faults := [line for source in sources for line in source.faults]:
+        raise UserError(*dict.fromkeys(faults))
+
+
+class _Step:
+    """A step on a machine; faults are noted on the file that has the key."""
+
+    def __init__(self, sources: Sequence[Arguments], machine: Machine, named: Named, training: Training):
+        self.sources, self.machine, self.named, self.training = sources, machine, named, training
+        self.axes: dict[str, Any] = {}
+
+    def table(self, zero: Arguments | None) -> dict[str, Any]:
+        """The table of the scenario; `zero` are DeepSpeed's arguments."""
+        training, args = self.training, self.sources[0]
+        self.axes = dict(training.axes) | (deepspeed.read_axes(zero) if zero else {})
+        dp = self._replicas()
+        tables, keys = self._share(zero, dp)
+        self._check_model(tables)
+        found: dict[str, Any] = {"stack": STACK, "model": dict(self.named.model), **training.more, **keys}
+        for name, table in tables.items():
+            found[name] = dict(found.get(name, {})) | table
+        found["parallel"] = self._parallel() | found["parallel"]
+        if self.named.spec.moe:
+            args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
+            if "up" in training.more.get("lora", {}).get("targets", ("up",)) and "lora" in training.more:
+                args.not_modelled.append(
+                    "lora.targets: routed experts have no adapters here; theirs take time and memory"
+                )
+        args.assumed.append(f"stack = {STACK}: eager PyTorch; how this trainer issues its kernels was not measured")
+        return found
+
+    def _share(self, zero: Arguments | None, dp: int) -> tuple[Tables, dict[str, Any]]:
+        """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""
+        training, args = self.training, self.sources[0]
+        if zero is not None:
+            return deepspeed.share_by_deepspeed(zero, training, self.named.spec.hidden_size, dp)
+        sharded = has_fsdp(args)
+        ranks, replicas = dp * self.axes.get("cp", 1), self._copies(dp)
+        tables = share_by_fsdp(args, training, self.machine, ranks, replicas) if sharded else share_by_ddp(training)
+        if not sharded and self.machine.gpus > 1:
+            args.assumed.append(
+                "parallel.zero = 0: the file names neither DeepSpeed nor FSDP; accelerate's own config may"
+            )
+        micro, accumulation = training.micro or 1, training.accumulation or 1
+        tables["batch"] = {"global": micro * accumulation * dp, "micro": micro, "seq_len": training.seq_len}
+        tables["precision"]["compute"] = training.compute
+        return tables, {}
+
+    def _copies(self, dp: int) -> int:
+        """Groups of ranks that hold a whole model each, by Axolotl's sizes, which must fit the machine."""
+        args, cp = self.sources[0], self.axes.get("cp", 1)
+        copies, shard = args.whole("dp_replicate_size"), args.optional("dp_shard_size")
+        if dp % copies or (shard is not None and shard * copies != dp):
+            name = "dp_shard_size" if shard is not None else "dp_replicate_size"
+            product = f"dp_replicate_size {copies} x dp_shard_size {shard or '?'}"
+            args.fault(
+                name, f"{product} must be the {dp} replicas of {self.machine} with tp {self._size('tp')} x cp {cp}"
+            )
+            return 1
+        return copies
+
+    def _size(self, axis: str) -> int:
+        return int(self.axes.get(axis, 1))
+
+    def _replicas(self) -> int:
+        """dp, if the axes fit the machine; else a fault is raised."""
+        tp, cp, pp = map(self._size, ("tp", "cp", "pp"))
+        model = tp * cp * pp
+        if self.machine.gpus % model:
+            largest = max(("tp", "cp", "pp"), key=self._size)
+            allowed = f"tp {tp} x cp {cp} x pp {pp} = {model} must divide {self.machine}"
+            self._fault(f"parallel.{largest}", allowed, self._size(largest))
+            _check(self.sources)
+        return self.machine.gpus // model
+
+    def _parallel(self) -> dict[str, Any]:
+        tp, cp = self._size("tp"), self._size("cp")
+        found: dict[str, Any] = {axis: self._size(axis) for axis in ("tp", "cp", "pp", "ep")}
+        if tp > 1:
+            found["sequence_parallel"] = False
+        return found | ({"cp_type": self.axes["cp_type"]} if cp > 1 else {})
+
+    def _check_model(self, tables: Tables) -> None:
+        """Note what a scenario would refuse: sizes of the model that the axes do not divide."""
+        spec, tp, cp, ep = self.named.spec, self._size("tp"), self._size("cp"), self._size("ep")
+        ulysses = self.axes.get("cp_type") == "ulysses"
+        dims = ParallelDims(tp=tp, cp=cp, ep=ep, etp=tp)
+        for one in indivisible(spec, dims, tables["batch"]["seq_len"], sequence_parallel=False, ulysses=ulysses):
+            self._fault(one.key, one.allowed, one.value)
+        if spec.moe and tp > 1:
+            self._fault("parallel.tp", "not modelled for experts without sequence parallelism", tp)
+
+    def _fault(self, key: str, allowed: str, value: object) -> None:
+        """Note a fault with the key of the file that says it."""
+        names = [(source, name) for source in self.sources for name in _SIZES[key] if source.has(name)]
+        source, name = names[0] if names else (self.sources[0], key)
+        source.fault(name, allowed, value)

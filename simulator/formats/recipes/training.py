@@ -1,0 +1,110 @@
+"""What a trainer on Hugging Face models says of a step, and how it shares the model over GPUs without DeepSpeed.
+
+Without FSDP too it is DistributedDataParallel, which holds the whole model on each GPU.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .arguments import Arguments, Machine
+
+Tables = dict[str, dict[str, Any]]
+"""Tables of a scenario by their names."""
+
+HALF = ("bf16", "fp16")
+WEIGHTS_STAY = "weights stay on the GPUs: in host memory they leave room, and gathers take longer"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A step by a trainer's own keys, whoever shares the model over the GPUs.
+
+    `micro` sequences of `seq_len` tokens go through a replica at once, `accumulation` times per step; None is what the
+    file leaves open. `lean`: weights, gradients and moments are in the type of the model, in 16 bits. `axes` are those
+    of `[parallel]`, with `cp_type`; `more` is what goes into a scenario as it is: tables and keys.
+    """
+
+    seq_len: int
+    micro: int | None
+    accumulation: int | None
+    compute: str | None
+    lean: bool = False
+    moments: str = "fp32"
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether weights are gathered, and gradients made, in 16 bits."""
+        return self.compute not in ("fp32", "tf32")
+
+
+def share_by_ddp(training: Training) -> Tables:
+    """DistributedDataParallel: gradients are reduced in the type in which they are kept, beside the last backward."""
+    return {"parallel": {"zero": 0}, "precision": _kept(training)}
+
+
+def has_fsdp(args: Arguments) -> bool:
+    """Whether the file asks for FSDP."""
+    return args.has("fsdp") or args.has("dp_shard_size") or any(map(args.has, _FSDP_KEYS))
+
+
+def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: int, replicas: int) -> Tables:
+    """FSDP as accelerate sets it up, over `ranks` of dp and cp, of which `replicas` groups hold the model each.
+
+    Gradients of a step's micro-batches are added up before they are reduced, unless `sync_each_batch` (transformers'
+    trainer.py: no_sync). They travel in the type of computation (accelerate's utils/dataclasses.py: reduce_dtype).
+    """
+    zero, reshard, per_node = _strategy(args)
+    parallel: dict[str, Any] = {"zero": zero}
+    if zero == 3:
+        parallel["reshard"] = reshard
+        if (training.accumulation or 1) > 1 and not args.switch("sync_each_batch"):
+            parallel["sync_each_microbatch"] = False
+        if args.text("fsdp_config.backward_prefetch").upper() == "BACKWARD_POST":
+            parallel["prefetch_backward"] = 0
+        if replicas > 1:
+            parallel["shard"] = ranks // replicas
+        elif per_node and ranks % machine.gpus_per_node == 0 and ranks > machine.gpus_per_node:
+            parallel["shard"] = machine.gpus_per_node
+    found: Tables = {"parallel": parallel, "precision": _kept(training)}
+    if training.is_half and not training.lean:
+        found["precision"]["reduce"] = "bf16"
+    if args.switch("fsdp_config.offload_params") or "offload" in args.texts("fsdp"):
+        found["offload"] = {"optimizer": True}
+        args.not_modelled.append(f"fsdp_config.offload_params: {WEIGHTS_STAY}")
+    if args.switch("fsdp_config.activation_checkpointing"):
+        found["recompute"] = {"mode": "full", "early_stop": True}
+    return found
+
+
+_FSDP_KEYS = ("fsdp_config.sharding_strategy", "fsdp_config.reshard_after_forward", "fsdp_config.offload_params")
+_STRATEGIES = {  # zero, whether weights are dropped after the forward, whether copies are per node
+    "FULL_SHARD": (3, True, False),
+    "SHARD_GRAD_OP": (3, False, False),
+    "HYBRID_SHARD": (3, True, True),
+    "HYBRID_SHARD_ZERO2": (3, False, True),
+    "NO_SHARD": (0, False, False),
+}
+_BY_NUMBER = dict(
+    zip("12345", ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"), strict=True)
+)
+
+
+def _strategy(args: Arguments) -> tuple[int, bool, bool]:
+    """By FSDP's own key, in words or by its number, or a word of Trainer's `fsdp`; FSDP2 says it by resharding."""
+    words = [word.upper() for word in args.texts("fsdp") if word.upper() in _STRATEGIES]
+    key = "fsdp_config.sharding_strategy"
+    number = args.text(key) if args.text(key) in _BY_NUMBER else ""
+    name = _BY_NUMBER[number] if number else args.choice(key, words[0] if words else "FULL_SHARD", _STRATEGIES)
+    zero, reshard, per_node = _STRATEGIES[name]
+    return zero, args.switch("fsdp_config.reshard_after_forward", reshard), per_node
+
+
+def _kept(training: Training) -> dict[str, Any]:
+    """Types in which gradients, moments and weights are kept outside DeepSpeed."""
+    if not training.lean:
+        return {"moments": training.moments, "reduce": "fp32"}
+    moments = "bf16" if training.moments == "fp32" else training.moments
+    return {"gradients": "bf16", "reduce": "bf16", "moments": moments, "master": False}
