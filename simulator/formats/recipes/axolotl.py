@@ -4,7 +4,7 @@ from typing import Any
 
 from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_moments
-from .training import Training, has_fsdp
+from .training import WITHIN_SAMPLES, Training, has_fsdp
 
 _OTHER_TRAINING = ("rl", "reward_model", "process_reward_model")
 _RINGS = {"varlen_llama3": "all_gather", "batch_ring": "ring", "batch_zigzag": "ring", "batch_stripe": "ring"}
@@ -27,7 +27,9 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
     micro = args.whole("micro_batch_size")
     accumulation = args.whole("gradient_accumulation_steps", max(args.whole("batch_size", micro) // micro, 1))
     length = seq_len or args.require("sequence_len", "tokens of a sequence")
-    if not args.switch("sample_packing"):
+    if args.switch("sample_packing"):
+        args.not_modelled.append(f"sample_packing: {WITHIN_SAMPLES}")
+    else:
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as sequence_len allows")
     # weights are loaded in 16 bits and trained so (utils/config), but accelerate makes FP32 of them for FSDP 1
     first = has_fsdp(args) and args.whole("fsdp_version", 1) == 1

@@ -37,13 +37,12 @@ def find_model(args: Arguments, key: str, given: str | None) -> Named:
             fault("--model", "", given, f"expected a config.json or a preset; {hint(given, preset_names())}")
         )
     if found is None:
-        near = did_you_mean(named.rpartition("/")[2].lower(), preset_names(), most=2)
-        args.fault(
-            key, f"no preset has this shape{f' ({near})' if near else ''}; give its config.json with --model", named
-        )
+        near = did_you_mean(_last(named).lower(), preset_names(), most=2)
+        told = f"no preset goes by this name{f' ({near})' if near else ''}; give its config.json with --model"
+        args.fault(key, told, named)
         args.check()
     assert found is not None
-    if found != named:
+    if loose(found) != loose(_last(named)):
         args.assumed.append(f"model.preset = {found}: the shape of {named}, by its name")
     spec = preset(found)
     return Named(spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {}), None)
@@ -54,9 +53,14 @@ def preset_of(name: str) -> str | None:
 
     Owners do not matter, nor how weights were trained or stored: instruct, base, chat, AWQ, a date.
     """
-    words = re.split(r"[-_\s]+", name.rstrip("/").rpartition("/")[2].lower())
+    words = re.split(r"[-_\s]+", _last(name).lower())
     bare = loose("".join(word for word in words if not _VARIANT.fullmatch(word)))
-    return _presets().get(loose(name)) or _presets().get(bare)
+    return _presets().get(loose(_last(name))) or _presets().get(bare)
+
+
+def _last(name: str) -> str:
+    """The name without its owner, or without the folders of a path."""
+    return name.rstrip("/").rpartition("/")[2]
 
 
 _VARIANT = re.compile(

@@ -4,7 +4,7 @@ from typing import Any
 
 from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_moments
-from .training import Training
+from .training import WITHIN_SAMPLES, Training
 
 _STAGES = ("pt", "sft")
 _TUNING = ("lora", "full", "freeze")
@@ -20,6 +20,8 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
     compute = _compute(args)
     length = seq_len or args.whole("cutoff_len", 2048)
     packed = args.switch("packing", args.text("stage", "sft") == "pt") or args.switch("neat_packing")
+    if args.switch("neat_packing"):
+        args.not_modelled.append(f"neat_packing: {WITHIN_SAMPLES}")
     if not packed:
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as cutoff_len allows")
     more: dict[str, Any] = {

@@ -116,13 +116,17 @@ def import_recipe(
 def scenario_table(
     recipe: Recipe, name: str, cluster_name: str, nodes: int, config: str = "config.json"
 ) -> dict[str, Any]:
-    """The recipe as the table of a scenario, checked; what is as by default is left out."""
+    """The recipe as the table of a scenario, checked; what is as by default is left out.
+
+    An empty table stays where there is none by default, such as that of adapters.
+    """
     model = dict(recipe.table["model"]) or {"config": config}
     first = {"name": name, "kind": "train_step", "cluster": cluster_name, "nodes": nodes}
     table = first | dict(recipe.table) | {"model": model}
     scenario = check_train(table, name)
     said: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {key: value for key, value in (first | said).items() if value != {}}
+    optional = {key for key, field in TrainScenario.model_fields.items() if field.default is None}
+    return {key: value for key, value in (first | said).items() if value != {} or key in optional}
 
 
 def scenario_text(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:

@@ -1,0 +1,193 @@
+"""Recipes of trainers on Hugging Face models: Axolotl and LLaMA-Factory, alone, with FSDP and with DeepSpeed."""
+
+import json
+
+import pytest
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import Given, read_recipe, scenario_table
+
+AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 2\nsample_packing: true\n"
+FACTORY = "model_name_or_path: Qwen/Qwen3-8B\ndo_train: true\nfinetuning_type: full\n"
+LORA = "adapter: lora\nlora_r: 16\n"
+SHARDED = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def recipe(text, nodes=1, given=None):
+        (tmp_path / "r.yaml").write_text(text)
+        return read_recipe(tmp_path / "r.yaml", "dgx-h100", nodes, given=given)
+
+    return recipe
+
+
+@pytest.fixture
+def table(read):
+    def scenario(text, nodes=1, given=None):
+        return scenario_table(read(text, nodes, given), "r", "dgx-h100", nodes)
+
+    return scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("gradient_accumulation_steps: 4", "batch", {"global": 64, "micro": 2, "seq_len": 4096}),
+        ("batch_size: 8", "batch", {"global": 64, "micro": 2, "seq_len": 4096}),
+        (LORA + "lora_target_linear: true", "lora", {}),
+        (LORA + "lora_target_modules: [q_proj, v_proj, down_proj]", "lora", {"targets": ["qkv", "down"]}),
+        (LORA, "lora", {"targets": ["qkv"]}),
+        ("", "parallel", {"zero": 0}),
+        (SHARDED, "parallel", {"zero": 3}),
+        (SHARDED + "gradient_accumulation_steps: 2", "parallel", {"zero": 3, "sync_each_microbatch": False}),
+        (SHARDED + "dp_replicate_size: 2", "parallel", {"zero": 3, "shard": 4}),
+        (SHARDED + "tensor_parallel_size: 2", "parallel", {"tp": 2, "sequence_parallel": False, "zero": 3}),
+        (SHARDED + "context_parallel_size: 2", "parallel", {"cp": 2, "cp_type": "all_gather", "zero": 3}),
+        (SHARDED + "sequence_parallel_degree: 2\nring_attn_func: batch_ring", "parallel", {"cp": 2, "zero": 3}),
+        ("fsdp: [shard_grad_op, auto_wrap]", "parallel", {"zero": 3, "reshard": False}),
+        ("fsdp_config: {fsdp_sharding_strategy: NO_SHARD}", "parallel", {"zero": 0}),
+        ("fsdp_config: {fsdp_sharding_strategy: 2}", "parallel", {"zero": 3, "reshard": False}),
+        ("fsdp_config: {sharding_strategy: FULL_SHARD, backward_prefetch: BACKWARD_POST}", "parallel",
+         {"zero": 3, "prefetch_backward": 0}),
+        ("bf16: true", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("bf16: true\noptimizer: adamw_8bit", "precision",
+         {"gradients": "bf16", "reduce": "bf16", "moments": "fp8", "master": False}),
+        ("bf16: true\nfsdp: [full_shard]", "precision", {"reduce": "bf16"}),
+        ("fp16: true", "precision", {"compute": "fp16", "reduce": "fp32"}),
+        ("tf32: true", "precision", {"compute": "tf32", "reduce": "fp32"}),
+        ("bf16: true\nfp8: true", "precision", {"compute": "fp8", "reduce": "fp32"}),
+        ("gradient_checkpointing: true", "recompute", {"mode": "full"}),
+        ("gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: false}", "recompute",
+         {"mode": "full", "early_stop": True}),
+        ("gradient_checkpointing: true\nactivation_offloading: true", "offload", {"activations": 1.0}),
+        ("fsdp_config: {offload_params: true}", "offload", {"optimizer": True}),
+        ("eager_attention: true", "attention", "unfused"),
+        ("flash_attention: true", "attention", "flash-2"),
+        ("attn_implementation: flash_attention_3", "attention", None),
+        ("liger_fused_linear_cross_entropy: true", "loss", None),
+        ("", "loss", "passes"),
+    ],
+)  # fmt: skip
+def test_what_a_key_of_axolotl_says(table, text, key, value):
+    """None is what is as by default, and left out."""
+    assert table(AXOLOTL + text).get(key) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("", "batch", {"global": 64, "micro": 8, "seq_len": 2048}),
+        ("cutoff_len: 4096\nper_device_train_batch_size: 1", "batch", {"global": 8, "seq_len": 4096}),
+        ("", "recompute", {"mode": "full"}),
+        ("disable_gradient_checkpointing: true", "recompute", None),
+        ("use_reentrant_gc: false", "recompute", {"mode": "full", "early_stop": True}),
+        ("bf16: true", "precision", {"reduce": "fp32"}),
+        ("pure_bf16: true", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("bf16: true\nfp8: true", "precision", {"compute": "fp8", "reduce": "fp32"}),
+        ("finetuning_type: lora\nlora_rank: 4", "lora", {"rank": 4}),
+        ("finetuning_type: lora\nlora_target: q_proj,k_proj,v_proj", "lora", {"rank": 8, "targets": ["qkv"]}),
+        ("sequence_parallel_size: 4\nsequence_parallel_mode: ulysses", "parallel",
+         {"cp": 4, "cp_type": "ulysses", "zero": 0}),
+        ("fsdp: full_shard auto_wrap", "parallel", {"zero": 3}),
+        ("flash_attn: fa3", "attention", None),
+        ("flash_attn: disabled", "attention_dropout", False),
+        ("enable_liger_kernel: true", "loss", None),
+    ],
+)  # fmt: skip
+def test_what_a_key_of_llama_factory_says(table, text, key, value):
+    assert table(FACTORY + text).get(key) == value
+
+
+def test_the_same_model_by_its_id_by_a_preset_and_by_its_config(table, tmp_path):
+    config = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32}
+    sizes = {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "rope_theta": 5e5}
+    (tmp_path / "config.json").write_text(json.dumps(config | sizes))
+    models = [table(AXOLOTL, given=Given(model))["model"] for model in (None, "llama3-8b", tmp_path / "config.json")]
+
+    assert models == [{"preset": "llama3-8b"}, {"preset": "llama3-8b"}, {"config": "config.json"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("NousResearch/Meta-Llama-3.1-8B-Instruct", "llama3-8b"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("TheBloke/Llama-2-7B-GPTQ", "llama2-7b"),
+        ("models/deepseek-ai/DeepSeek-V3.1-Base/", "deepseek-v3.1"),
+    ],
+)
+def test_a_model_goes_by_its_name_whoever_owns_it(table, name, preset):
+    assert table(AXOLOTL.replace("meta-llama/Llama-3.1-8B", name))["model"]["preset"] == preset
+
+
+def test_every_key_is_accounted_for(read):
+    recipe = read(AXOLOTL + "seed: 1\nload_in_4bit: true\nload_in_8bit: false\ncontext_parallell_size: 2\ndebug:\n")
+
+    assert (len(recipe.read), recipe.untimed) == (4, ("seed", "load_in_8bit"))
+    assert [line.partition(" = ")[0] for line in recipe.not_modelled] == [
+        "load_in_4bit", "sample_packing: attention spans whole sequences here; within packed samples it takes less time"
+    ]  # fmt: skip
+    assert recipe.unknown == (
+        "context_parallell_size = 2: did you mean context_parallel_size or expert_parallel_size?",
+    )
+
+
+def test_what_an_optimizer_and_adapters_leave_out_is_named(read):
+    recipe = read(AXOLOTL + LORA + "lora_target_modules: [q_proj, lm_head]\noptimizer: muon\n")
+
+    assert recipe.not_modelled[1:] == (
+        "lora_target_modules lm_head: no adapter; they go with qkv, proj, up and down of a layer",
+        "optimizer = muon: AdamW's states and step are assumed",
+    )
+    assert "lora.targets: q_proj without k_proj, v_proj is taken as all of qkv" in recipe.assumed
+
+
+def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
+    assert table(AXOLOTL, given=Given(seq_len=1024))["batch"]["seq_len"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (AXOLOTL.replace("Llama-3.1-8B", "Llama-9-8B"), "base_model = 'meta-llama/Llama-9-8B': no preset goes by"),
+        (AXOLOTL + "rl: dpo", "rl = 'dpo': not modelled"),
+        (AXOLOTL + "adapter: vera", "adapter = 'vera': expected one of none, lora, qlora"),
+        (AXOLOTL + LORA + "lora_target_modules: [lm_head]", "lora_target_modules = 'lm_head': expected some of q_proj"),
+        (AXOLOTL + "dp_shard_size: 3", "dp_shard_size = 3: dp_replicate_size 1 x dp_shard_size 3 must be the 8"),
+        (AXOLOTL + "tensor_parallel_size: 3", "tensor_parallel_size = 3: tp 3 x cp 1 x pp 1 = 3 must divide the 8"),
+        (AXOLOTL + "micro_batch_size: two", "micro_batch_size = 'two': expected a whole number"),
+        (AXOLOTL + "deepspeed: none.json", "deepspeed = 'none.json': no such file here, beside the recipe"),
+        (AXOLOTL + "context_parallel_size: 8\nsequence_len: 4100", "sequence_len = 4100: must be a multiple of 16"),
+        (AXOLOTL + "a: [1, 2", "is not YAML: "),
+        (AXOLOTL + "a: !!python/object/apply:os.getcwd []", "is not YAML: could not determine a constructor"),
+        (FACTORY + "stage: dpo", "stage = 'dpo': not modelled"),
+        (FACTORY + "finetuning_type: oft", "finetuning_type = 'oft': not modelled"),
+        (FACTORY.replace("do_train: true", ""), "do_train = False: expected true"),
+        (FACTORY + "use_kt: true", "use_kt = True: not modelled"),
+        (FACTORY + "tensor_model_parallel_size: 2", "tensor_model_parallel_size = 2: not read"),
+        ("model_name_or_path:\ndo_train: true", "model_name_or_path: is missing; expected a model"),
+    ],
+)
+def test_what_does_not_go_together(read, text, line):
+    with pytest.raises(UserError, match=line):
+        read(text)
+
+
+def test_a_file_that_blows_up_is_refused(read):
+    anchors = "".join(f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 9)}]\n" for number in range(1, 9))
+
+    with pytest.raises(UserError, match="holds more than 100,000 values"):
+        read(AXOLOTL + "a0: &a0 [1, 1]\n" + anchors)
+
+
+def test_a_model_on_the_command_line_must_exist(read):
+    with pytest.raises(UserError, match=r"^--model = 'llama3-9b': expected a config\.json or a preset; did you mean"):
+        read(AXOLOTL, given=Given("llama3-9b"))
+
+
+def test_other_recipes_name_their_own_model(tmp_path):
+    (tmp_path / "r.sh").write_text("--num-layers 8")
+
+    with pytest.raises(UserError, match=r"^--seq-len: goes with recipes of axolotl, llamafactory, deepspeed"):
+        read_recipe(tmp_path / "r.sh", "dgx-h100", given=Given(seq_len=1024))
