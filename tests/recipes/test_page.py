@@ -18,8 +18,10 @@ def played(folder):
 
 def _played(language, text, folder):
     first, _, _ = text.partition("\n")
-    if language == "bash":
+    if language in ("bash", "yaml"):
         (folder / first.removeprefix("# ")).write_text(text)
+    elif language == "json":  # which has no comments
+        (folder / first.removeprefix("# ")).write_text(text.partition("\n")[2])
     elif language == "toml":
         return f"{first}\n{(folder / first.removeprefix('# ')).read_text()}"
     elif language == "console":

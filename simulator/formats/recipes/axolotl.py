@@ -29,7 +29,7 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
     length = seq_len or args.require("sequence_len", "tokens of a sequence")
     if args.switch("sample_packing"):
         args.not_modelled.append(f"sample_packing: {WITHIN_SAMPLES}")
-    else:
+    elif not args.switch("pad_to_sequence_len"):
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as sequence_len allows")
     # weights are loaded in 16 bits and trained so (utils/config), but accelerate makes FP32 of them for FSDP 1
     first = has_fsdp(args) and args.whole("fsdp_version", 1) == 1
@@ -41,7 +41,7 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
     if axes.get("ep", 1) > 1:
         more["experts"] = {"dispatcher": "deepep"}
     moments = read_moments(args, "optimizer")
-    lean = compute == "bf16" and not first and adapter == "none"
+    lean = compute in ("bf16", "fp8") and not first and adapter == "none"
     return Training(length, micro, accumulation, compute, lean, moments, axes, more | _attention(args))
 
 
