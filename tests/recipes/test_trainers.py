@@ -45,6 +45,7 @@ def table(read):
         (SHARDED + "context_parallel_size: 2", "parallel", {"cp": 2, "cp_type": "all_gather", "zero": 3}),
         (SHARDED + "sequence_parallel_degree: 2\nring_attn_func: batch_ring", "parallel", {"cp": 2, "zero": 3}),
         ("fsdp: [shard_grad_op, auto_wrap]", "parallel", {"zero": 3, "reshard": False}),
+        ("fsdp_config: {fsdp_reshard_after_forward: SHARD_GRAD_OP}", "parallel", {"zero": 3, "reshard": False}),
         ("fsdp_config: {fsdp_sharding_strategy: NO_SHARD}", "parallel", {"zero": 0}),
         ("fsdp_config: {fsdp_sharding_strategy: 2}", "parallel", {"zero": 3, "reshard": False}),
         ("fsdp_config: {sharding_strategy: FULL_SHARD, backward_prefetch: BACKWARD_POST}", "parallel",
@@ -183,7 +184,9 @@ def test_a_file_that_blows_up_is_refused(read):
 
 
 def test_a_model_on_the_command_line_must_exist(read):
-    with pytest.raises(UserError, match=r"^--model = 'llama3-9b': expected a config\.json or a preset; did you mean"):
+    with pytest.raises(
+        UserError, match=r"^--model = 'llama3-9b': no such config\.json, and no preset of this name; did you mean"
+    ):
         read(AXOLOTL, given=Given("llama3-9b"))
 
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import UserError, did_you_mean, fault, hint
+from ...base.errors import UserError, did_you_mean, fault
 from ...base.files import read_json, read_toml
 from ...models import ModelSpec, load_hf_config, preset, preset_names, read_keys
 from .arguments import Arguments, loose
@@ -33,9 +33,8 @@ def find_model(args: Arguments, key: str, given: str | None) -> Named:
         return _configured(file)
     found = preset_of(named)
     if found is None and given:
-        raise UserError(
-            fault("--model", "", given, f"expected a config.json or a preset; {hint(given, preset_names())}")
-        )
+        near = did_you_mean(given, preset_names()) or "presets are named like llama3-8b"
+        raise UserError(fault("--model", "", given, f"no such config.json, and no preset of this name; {near}"))
     if found is None:
         near = did_you_mean(_last(named).lower(), preset_names(), most=2)
         told = f"no preset goes by this name{f' ({near})' if near else ''}; give its config.json with --model"

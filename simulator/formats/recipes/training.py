@@ -88,19 +88,22 @@ _STRATEGIES = {  # zero, whether weights are dropped after the forward, whether 
     "HYBRID_SHARD_ZERO2": (3, False, True),
     "NO_SHARD": (0, False, False),
 }
-_BY_NUMBER = dict(
-    zip("12345", ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"), strict=True)
-)
+_NUMBERED = ("", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 
 
 def _strategy(args: Arguments) -> tuple[int, bool, bool]:
-    """By FSDP's own key, in words or by its number, or a word of Trainer's `fsdp`; FSDP2 says it by resharding."""
-    words = [word.upper() for word in args.texts("fsdp") if word.upper() in _STRATEGIES]
-    key = "fsdp_config.sharding_strategy"
-    number = args.text(key) if args.text(key) in _BY_NUMBER else ""
-    name = _BY_NUMBER[number] if number else args.choice(key, words[0] if words else "FULL_SHARD", _STRATEGIES)
+    """By FSDP's own key, in words or by its number, or a word of Trainer's `fsdp`; FSDP2 says it by resharding.
+
+    With FSDP 1 accelerate also takes the strategy as `reshard_after_forward`.
+    """
+    key, policy = "fsdp_config.sharding_strategy", "fsdp_config.reshard_after_forward"
+    words = [word.upper() for word in (*args.texts(policy), *args.texts("fsdp")) if word.upper() in _STRATEGIES]
+    if (number := args.text(key)).isdigit() and 1 <= int(number) < len(_NUMBERED):
+        name = _NUMBERED[int(number)]
+    else:
+        name = args.choice(key, words[0] if words else "FULL_SHARD", _STRATEGIES)
     zero, reshard, per_node = _STRATEGIES[name]
-    return zero, args.switch("fsdp_config.reshard_after_forward", reshard), per_node
+    return zero, reshard if args.text(policy).upper() in _STRATEGIES else args.switch(policy, reshard), per_node
 
 
 def _kept(training: Training) -> dict[str, Any]:
