@@ -140,9 +140,9 @@ def import_recipe_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the scenario that another tool's recipe says; nothing of the file is run."""
-    from ..formats.recipes import Given, import_recipe
+    from ..formats.recipes import Additions, import_recipe
 
-    recipe, written = import_recipe(file, out, cluster, nodes, form, force, Given(model, seq_len))
+    recipe, written = import_recipe(file, out, cluster, nodes, form, force, Additions(model, seq_len))
     typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
     for what in ("assumed", "not_modelled", "unknown"):
         for line in getattr(recipe, what):

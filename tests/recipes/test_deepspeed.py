@@ -4,9 +4,9 @@ import json
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes import Given, read_recipe, scenario_table
+from runcast.simulator.formats.recipes import Additions, read_recipe, scenario_table
 
-GIVEN = Given("llama2-7b", 4096)
+ADDITIONS = Additions("llama2-7b", 4096)
 BF16 = {"bf16": {"enabled": True}, "train_micro_batch_size_per_gpu": 2}
 SIXTEEN = {"gradients": "bf16", "reduce": "bf16"}
 
@@ -17,9 +17,9 @@ def zero(stage, **keys):
 
 @pytest.fixture
 def read(tmp_path):
-    def recipe(keys, given=GIVEN):
+    def recipe(keys, additions=ADDITIONS):
         (tmp_path / "ds.json").write_text(json.dumps(BF16 | keys))
-        return read_recipe(tmp_path / "ds.json", "dgx-h100", 2, given=given)
+        return read_recipe(tmp_path / "ds.json", "dgx-h100", 2, additions=additions)
 
     return recipe
 
@@ -90,7 +90,7 @@ def test_what_does_not_go_together(read, keys, line):
 
 def test_a_file_alone_needs_a_model_and_a_length(read):
     with pytest.raises(UserError, match="says neither model nor length of sequences; give --model and --seq-len"):
-        read(zero(2), given=None)
+        read(zero(2), additions=None)
 
 
 @pytest.mark.parametrize(

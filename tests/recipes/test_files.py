@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runcast.simulator.formats.recipes import Given, export_megatron, import_recipe, load_training
+from runcast.simulator.formats.recipes import Additions, export_megatron, import_recipe, load_training
 
 HERE = Path(__file__).parent
 RECIPES = {
@@ -18,7 +18,7 @@ TRAINERS = {
     "axolotl-lora.yaml": ("dgx-h100", 1, None),
     "axolotl-full.yaml": ("dgx-h100", 2, None),
     "llamafactory-full.yaml": ("dgx-h100", 2, None),  # with zero3-offload.json
-    "zero2.json": ("dgx-a100", 4, Given("llama2-13b", 4096)),
+    "zero2.json": ("dgx-a100", 4, Additions("llama2-13b", 4096)),
 }
 
 
@@ -37,9 +37,9 @@ def test_a_recipe_is_the_scenario_that_was_read_once(name, tmp_path):
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_a_trainers_recipe_is_the_scenario_that_was_read_once(name, tmp_path):
-    machines, nodes, given = TRAINERS[name]
+    machines, nodes, additions = TRAINERS[name]
     out = tmp_path / f"{Path(name).stem}.toml"
-    recipe, _ = import_recipe(HERE / "files" / name, out, machines, nodes, given=given)
+    recipe, _ = import_recipe(HERE / "files" / name, out, machines, nodes, additions=additions)
 
     assert out.read_text() == (HERE / "golden" / out.name).read_text()
     assert recipe.unknown == ()

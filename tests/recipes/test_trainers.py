@@ -4,7 +4,7 @@ import json
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes import Given, read_recipe, scenario_table
+from runcast.simulator.formats.recipes import Additions, read_recipe, scenario_table
 
 AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 2\nsample_packing: true\n"
 FACTORY = "model_name_or_path: Qwen/Qwen3-8B\ndo_train: true\nfinetuning_type: full\n"
@@ -14,17 +14,17 @@ SHARDED = "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
 
 @pytest.fixture
 def read(tmp_path):
-    def recipe(text, nodes=1, given=None):
+    def recipe(text, nodes=1, additions=None):
         (tmp_path / "r.yaml").write_text(text)
-        return read_recipe(tmp_path / "r.yaml", "dgx-h100", nodes, given=given)
+        return read_recipe(tmp_path / "r.yaml", "dgx-h100", nodes, additions=additions)
 
     return recipe
 
 
 @pytest.fixture
 def table(read):
-    def scenario(text, nodes=1, given=None):
-        return scenario_table(read(text, nodes, given), "r", "dgx-h100", nodes)
+    def scenario(text, nodes=1, additions=None):
+        return scenario_table(read(text, nodes, additions), "r", "dgx-h100", nodes)
 
     return scenario
 
@@ -104,7 +104,9 @@ def test_the_same_model_by_its_id_by_a_preset_and_by_its_config(table, tmp_path)
     config = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 32}
     sizes = {"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "rope_theta": 5e5}
     (tmp_path / "config.json").write_text(json.dumps(config | sizes))
-    models = [table(AXOLOTL, given=Given(model))["model"] for model in (None, "llama3-8b", tmp_path / "config.json")]
+    models = [
+        table(AXOLOTL, additions=Additions(model))["model"] for model in (None, "llama3-8b", tmp_path / "config.json")
+    ]
 
     assert models == [{"preset": "llama3-8b"}, {"preset": "llama3-8b"}, {"config": "config.json"}]
 
@@ -146,7 +148,7 @@ def test_what_an_optimizer_and_adapters_leave_out_is_named(read):
 
 
 def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
-    assert table(AXOLOTL, given=Given(seq_len=1024))["batch"]["seq_len"] == 1024
+    assert table(AXOLOTL, additions=Additions(seq_len=1024))["batch"]["seq_len"] == 1024
 
 
 @pytest.mark.parametrize(
@@ -187,11 +189,11 @@ def test_a_model_on_the_command_line_must_exist(read):
     with pytest.raises(
         UserError, match=r"^--model = 'llama3-9b': no such config\.json, and no preset of this name; did you mean"
     ):
-        read(AXOLOTL, given=Given("llama3-9b"))
+        read(AXOLOTL, additions=Additions("llama3-9b"))
 
 
 def test_other_recipes_name_their_own_model(tmp_path):
     (tmp_path / "r.sh").write_text("--num-layers 8")
 
     with pytest.raises(UserError, match=r"^--seq-len: goes with recipes of axolotl, llamafactory, deepspeed"):
-        read_recipe(tmp_path / "r.sh", "dgx-h100", given=Given(seq_len=1024))
+        read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(seq_len=1024))

@@ -5,9 +5,17 @@
 
 from .export import Exported, export_megatron
 from .recipe import Recipe, import_recipe, load_training, parse_recipe, read_recipe, scenario_table, scenario_text
-from .trainers import Given
+from .trainers import Additions
 
 __all__ = [
-    "Exported", "Given", "Recipe", "export_megatron", "import_recipe", "load_training", "parse_recipe", "read_recipe",
-    "scenario_table", "scenario_text",
+    "Additions",
+    "Exported",
+    "Recipe",
+    "export_megatron",
+    "import_recipe",
+    "load_training",
+    "parse_recipe",
+    "read_recipe",
+    "scenario_table",
+    "scenario_text",
 ]  # fmt: skip

@@ -53,7 +53,7 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
     compute = _compute(args, training)
     tables: Tables = {
         "parallel": {"zero": stage},
-        "precision": {"compute": compute, **_kept(args, training, compute, stage)},
+        "precision": {"compute": compute, **_types(args, training, compute, stage)},
         "offload": _offload(args),
         "overlap": {"dp": args.switch("zero_optimization.overlap_comm", stage == 3)},
     }
@@ -98,7 +98,7 @@ def _compute(args: Arguments, training: Training) -> str:
     return "fp32"
 
 
-def _kept(args: Arguments, training: Training, compute: str, stage: int) -> dict[str, Any]:
+def _types(args: Arguments, training: Training, compute: str, stage: int) -> dict[str, Any]:
     """Types of gradients and moments: DeepSpeed keeps weights in FP32 beside those in 16 bits.
 
     Gradients are kept in the type of the model, but for BF16 without ZeRO in FP32, and travel in the type of the model
@@ -159,7 +159,7 @@ def _check_optimizer(args: Arguments) -> None:
 
 def _batch(args: Arguments, training: Training, dp: int) -> tuple[int, int]:
     """Sequences of a micro-batch and of a step: two of the three keys say the third one, as in DeepSpeed."""
-    micro, accumulation = _agreed(args, _MICRO, training.micro), _agreed(args, _ACCUMULATION, training.accumulation)
+    micro, accumulation = _agree_on(args, _MICRO, training.micro), _agree_on(args, _ACCUMULATION, training.accumulation)
     total = None if _is_auto(args, _TOTAL) else args.whole(_TOTAL)
     if total is None:
         if micro is None:
@@ -175,7 +175,7 @@ def _batch(args: Arguments, training: Training, dp: int) -> tuple[int, int]:
     return micro or max(total // ((accumulation or 1) * dp), 1), total
 
 
-def _agreed(args: Arguments, name: str, own: int | None) -> int | None:
+def _agree_on(args: Arguments, name: str, own: int | None) -> int | None:
     """A size that the file or the trainer says, None where neither does."""
     if _is_auto(args, name):
         return own

@@ -1,50 +1,39 @@
 """Models by the names of Hugging Face: an id such as `meta-llama/Llama-3.1-8B`, a preset, or a config.json."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from ...base.errors import UserError, did_you_mean, fault
 from ...base.files import read_json, read_toml
-from ...models import ModelSpec, load_hf_config, preset, preset_names, read_keys
+from ...models import load_hf_config, preset, preset_names, read_keys
 from .arguments import Arguments, loose
+from .shapes import Shape
 
 
-@dataclass(frozen=True)
-class Named:
-    """A model as a scenario names it: the `[model]` table, or the keys of a config that it should name."""
-
-    spec: ModelSpec
-    model: Mapping[str, Any]
-    config: Mapping[str, Any] | None
-
-
-def find_model(args: Arguments, key: str, given: str | None) -> Named:
-    """The model that a recipe names with this key, or the one that `--model` gives in its place; faults are raised."""
-    named = given or args.text(key)
+def find_model(args: Arguments, key: str, stated: str | None) -> Shape:
+    """The model that a recipe names with this key, or the one `stated` by `--model`; faults are raised."""
+    named = stated or args.text(key)
     if not named:
         args.note_missing(key, "a model; or give it with --model")
         args.check()
     if (file := _config_file(named, args.where)) is not None:
-        return _configured(file)
+        return _read_config(file)
     found = preset_of(named)
-    if found is None and given:
-        near = did_you_mean(given, preset_names()) or "presets are named like llama3-8b"
-        raise UserError(fault("--model", "", given, f"no such config.json, and no preset of this name; {near}"))
+    if found is None and stated:
+        near = did_you_mean(stated, preset_names()) or "presets are named like llama3-8b"
+        raise UserError(fault("--model", "", stated, f"no such config.json, and no preset of this name; {near}"))
     if found is None:
         near = did_you_mean(_last(named).lower(), preset_names(), most=2)
-        told = f"no preset goes by this name{f' ({near})' if near else ''}; give its config.json with --model"
-        args.fault(key, told, named)
+        allowed = f"no preset goes by this name{f' ({near})' if near else ''}; give its config.json with --model"
+        args.fault(key, allowed, named)
         args.check()
     assert found is not None
     if loose(found) != loose(_last(named)):
         args.assumed.append(f"model.preset = {found}: the shape of {named}, by its name")
     spec = preset(found)
-    return Named(spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {}), None)
+    return Shape(spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {}), None)
 
 
 def preset_of(name: str) -> str | None:
@@ -64,7 +53,7 @@ def _last(name: str) -> str:
 
 _VARIANT = re.compile(
     r"instruct|chat|base|hf|it|meta|thinking|preview|v0\.\d|\d{4}|fp8|fp16|bf16|nf4|nvfp4|bnb|awq|gptq|aqlm|[248]bit"
-    r"|unsloth|dequantized|2bit|1x16|int[48]"
+    r"|1x16|int[48]|unsloth|dequantized"
 )
 
 
@@ -83,7 +72,7 @@ def _config_file(named: str, where: str) -> Path | None:
     return next((place for place in places if place.suffix == ".json" and place.is_file()), None)
 
 
-def _configured(file: Path) -> Named:
+def _read_config(file: Path) -> Shape:
     """A model by its own config, of which the keys that size it are kept."""
     spec = load_hf_config(file)
-    return Named(spec, {}, read_keys(read_json(file), str(file)))
+    return Shape(spec, {}, read_keys(read_json(file), str(file)))

@@ -18,7 +18,7 @@ from .arguments import Arguments, Machine, names_of, read_arguments, read_keys
 from .megatron import read_megatron
 from .tables import FORMS, recognize
 from .torchtitan import MARKS, read_torchtitan
-from .trainers import Given, read_trainer
+from .trainers import Additions, read_trainer
 
 Form = Literal["auto", "megatron", "torchtitan", "axolotl", "llamafactory", "deepspeed"]
 
@@ -43,17 +43,19 @@ class Recipe:
 
 
 def read_recipe(
-    source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto", given: Given | None = None
+    source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto", additions: Additions | None = None
 ) -> Recipe:
     """Read another tool's file as a training step on these machines.
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
-    return parse_recipe(read_text(Path(source), "arguments or a config"), str(source), cluster_name, nodes, form, given)
+    return parse_recipe(
+        read_text(Path(source), "arguments or a config"), str(source), cluster_name, nodes, form, additions
+    )
 
 
 def parse_recipe(
-    text: str, where: str, machines: Spec, nodes: int = 1, form: str = "auto", given: Given | None = None
+    text: str, where: str, machines: Spec, nodes: int = 1, form: str = "auto", additions: Additions | None = None
 ) -> Recipe:
     """Read the text of another tool's file, which stands in `where`, as `read_recipe` does."""
     if form not in get_args(Form):
@@ -62,9 +64,9 @@ def parse_recipe(
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
     form = recognize(text) or form if form == "auto" else form
     if form in FORMS:
-        found = read_trainer(form, text, where, machine, given or Given())
+        found = read_trainer(form, text, where, machine, additions or Additions())
         return Recipe(form, found.table, found.config, **found.account)
-    if given and (flags := given.flags()):
+    if additions and (flags := additions.flags()):
         raise UserError(f"{flags[0]}: goes with recipes of {', '.join(FORMS)}, which leave it open")
     keys = None if form == "megatron" else read_keys(text)
     if form == "auto":
@@ -86,7 +88,7 @@ def import_recipe(
     nodes: int = 1,
     form: str = "auto",
     replace: bool = False,
-    given: Given | None = None,
+    additions: Additions | None = None,
 ) -> tuple[Recipe, list[Path]]:
     """Read a recipe and write the scenario that it says; a model that is no preset goes into a config beside it.
 
@@ -95,7 +97,7 @@ def import_recipe(
     out = Path(out)
     if out.suffix != ".toml":
         raise UserError(fault("--out", "", str(out), "expected a name that ends in .toml"))
-    recipe = read_recipe(source, cluster_name, nodes, form, given)
+    recipe = read_recipe(source, cluster_name, nodes, form, additions)
     config = out.with_name(f"{out.stem}-model.json")
     files = ([config] if recipe.config is not None else []) + [out]
     for file in files:

@@ -14,8 +14,9 @@ from ...systems.train_step.checks import indivisible
 from . import deepspeed
 from .arguments import Arguments, Machine
 from .axolotl import read_axolotl
-from .hugging_face import Named, find_model
+from .hugging_face import find_model
 from .llamafactory import read_llamafactory
+from .shapes import Shape
 from .tables import find_file, read_table, to_arguments
 from .training import Tables, Training, has_fsdp, share_by_ddp, share_by_fsdp
 
@@ -33,14 +34,14 @@ STACK = "pytorch-fsdp"
 
 
 @dataclass(frozen=True)
-class Given:
+class Additions:
     """What the command line says beside the file: a model, by its config.json or name, and tokens of a sequence."""
 
     model: str | None = None
     seq_len: int | None = None
 
     def flags(self) -> list[str]:
-        """The flags that were given."""
+        """The flags that were additions."""
         values = {"--model": self.model, "--seq-len": self.seq_len}
         return [flag for flag, value in values.items() if value is not None]
 
@@ -54,29 +55,29 @@ class TrainerRecipe:
     account: dict[str, tuple[str, ...]]
 
 
-def read_trainer(form: str, text: str, where: str, machine: Machine, given: Given) -> TrainerRecipe:
+def read_trainer(form: str, text: str, where: str, machine: Machine, additions: Additions) -> TrainerRecipe:
     """A trainer's file, and the DeepSpeed file that it names, as a scenario; a UserError with a line for each fault."""
     keys = read_table(text, where)
     args = to_arguments(keys, form, where)
     zero = args if form == "deepspeed" else _open_deepspeed(args, keys.get("deepspeed"), where)
     if form == "deepspeed":
-        _require(given, where)
-    named = find_model(args, _MODEL_KEYS[form], given.model)
+        _require(additions, where)
+    shape = find_model(args, _MODEL_KEYS[form], additions.model)
     if form == "deepspeed":
-        training = deepspeed.read_alone(args, given.seq_len or 1)
+        training = deepspeed.read_alone(args, additions.seq_len or 1)
     else:
-        training = _READERS[form](args, given.seq_len)
+        training = _READERS[form](args, additions.seq_len)
     sources = list(dict.fromkeys(filter(None, (args, zero))))
     _check(sources)
-    table = _Step(sources, machine, named, training).table(zero)
+    table = _Step(sources, machine, shape, training).table(zero)
     _check(sources)
     parts = [source.account() for source in sources]
     account = {kind: tuple(line for part in parts for line in part[kind]) for kind in parts[0]}
-    return TrainerRecipe(table, named.config, account)
+    return TrainerRecipe(table, shape.config, account)
 
 
-def _require(given: Given, where: str) -> None:
-    missing = [flag for flag in ("--model", "--seq-len") if flag not in given.flags()]
+def _require(additions: Additions, where: str) -> None:
+    missing = [flag for flag in ("--model", "--seq-len") if flag not in additions.flags()]
     if missing:
         raise UserError(f"{where}: says neither model nor length of sequences; give {' and '.join(missing)}")
 
@@ -103,8 +104,8 @@ def _check(sources: Sequence[Arguments]) -> None:
 class _Step:
     """A step on a machine; faults are noted on the file that has the key."""
 
-    def __init__(self, sources: Sequence[Arguments], machine: Machine, named: Named, training: Training):
-        self.sources, self.machine, self.named, self.training = sources, machine, named, training
+    def __init__(self, sources: Sequence[Arguments], machine: Machine, shape: Shape, training: Training):
+        self.sources, self.machine, self.shape, self.training = sources, machine, shape, training
         self.axes: dict[str, Any] = {}
 
     def table(self, zero: Arguments | None) -> dict[str, Any]:
@@ -114,11 +115,11 @@ class _Step:
         dp = self._replicas()
         tables, keys = self._share(zero, dp)
         self._check_model(tables)
-        found: dict[str, Any] = {"stack": STACK, "model": dict(self.named.model), **training.more, **keys}
+        found: dict[str, Any] = {"stack": STACK, "model": dict(self.shape.model), **training.more, **keys}
         for name, table in tables.items():
             found[name] = dict(found.get(name, {})) | table
         found["parallel"] = self._parallel() | found["parallel"]
-        if self.named.spec.moe:
+        if self.shape.spec.moe:
             args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
             if "up" in training.more.get("lora", {}).get("targets", ("up",)) and "lora" in training.more:
                 args.not_modelled.append(
@@ -131,7 +132,7 @@ class _Step:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""
         training, args = self.training, self.sources[0]
         if zero is not None:
-            return deepspeed.share_by_deepspeed(zero, training, self.named.spec.hidden_size, dp)
+            return deepspeed.share_by_deepspeed(zero, training, self.shape.spec.hidden_size, dp)
         sharded = has_fsdp(args)
         ranks, replicas = dp * self.axes.get("cp", 1), self._copies(dp)
         tables = share_by_fsdp(args, training, self.machine, ranks, replicas) if sharded else share_by_ddp(training)
@@ -180,7 +181,7 @@ class _Step:
 
     def _check_model(self, tables: Tables) -> None:
         """Note what a scenario would refuse: sizes of the model that the axes do not divide."""
-        spec, tp, cp, ep = self.named.spec, self._size("tp"), self._size("cp"), self._size("ep")
+        spec, tp, cp, ep = self.shape.spec, self._size("tp"), self._size("cp"), self._size("ep")
         ulysses = self.axes.get("cp_type") == "ulysses"
         dims = ParallelDims(tp=tp, cp=cp, ep=ep, etp=tp)
         for one in indivisible(spec, dims, tables["batch"]["seq_len"], sequence_parallel=False, ulysses=ulysses):

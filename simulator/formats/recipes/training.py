@@ -43,7 +43,7 @@ class Training:
 
 def share_by_ddp(training: Training) -> Tables:
     """DistributedDataParallel: gradients are reduced in the type in which they are kept, beside the last backward."""
-    return {"parallel": {"zero": 0}, "precision": _kept(training)}
+    return {"parallel": {"zero": 0}, "precision": _types(training)}
 
 
 def has_fsdp(args: Arguments) -> bool:
@@ -69,7 +69,7 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
             parallel["shard"] = ranks // replicas
         elif per_node and ranks % machine.gpus_per_node == 0 and ranks > machine.gpus_per_node:
             parallel["shard"] = machine.gpus_per_node
-    found: Tables = {"parallel": parallel, "precision": _kept(training)}
+    found: Tables = {"parallel": parallel, "precision": _types(training)}
     if training.is_half and not training.lean:
         found["precision"]["reduce"] = "bf16"
     if args.switch("fsdp_config.offload_params") or "offload" in args.texts("fsdp"):
@@ -106,7 +106,7 @@ def _strategy(args: Arguments) -> tuple[int, bool, bool]:
     return zero, reshard if args.text(policy).upper() in _STRATEGIES else args.switch(policy, reshard), per_node
 
 
-def _kept(training: Training) -> dict[str, Any]:
+def _types(training: Training) -> dict[str, Any]:
     """Types in which gradients, moments and weights are kept outside DeepSpeed."""
     if not training.lean:
         return {"moments": training.moments, "reduce": "fp32"}
