@@ -35,6 +35,7 @@ def table(read):
         (zero(0), "parallel", {"zero": 0}),
         (zero(1), "parallel", None),
         (zero(3), "parallel", {"zero": 3}),
+        ({"zero_optimization": True}, "parallel", None),
         (zero(3, mics_shard_size=8), "parallel", {"zero": 3, "shard": 8}),
         (zero(1) | {"tensor_parallel": {"autotp_size": 4}}, "parallel", {"tp": 4, "sequence_parallel": False}),
         (zero(3) | {"sequence_parallel_size": 2}, "parallel", {"cp": 2, "cp_type": "ulysses", "zero": 3}),

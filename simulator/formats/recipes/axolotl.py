@@ -26,7 +26,9 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
     compute = _compute(args)
     micro = args.whole("micro_batch_size")
     accumulation = args.whole("gradient_accumulation_steps", max(args.whole("batch_size", micro) // micro, 1))
-    length = seq_len or args.require("sequence_len", "tokens of a sequence")
+    length = seq_len or args.whole("sequence_len", 512)
+    if not seq_len and not args.has("sequence_len"):
+        args.assumed.append(f"batch.seq_len = {length}: Axolotl's default")
     if args.switch("sample_packing"):
         args.not_modelled.append(f"sample_packing: {WITHIN_SAMPLES}")
     elif not args.switch("pad_to_sequence_len"):

@@ -7,14 +7,13 @@ DeepSpeed's runtime/config.py and runtime/zero/config.py.
 from typing import Any
 
 from .arguments import Arguments
-from .training import HALF, WEIGHTS_STAY, Tables, Training
+from .training import HALF, TRAINER_MICRO, WEIGHTS_STAY, Tables, Training
 
 _STAGE = "zero_optimization.stage"
 _MICRO, _ACCUMULATION, _TOTAL = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size"
 _BUCKET = "zero_optimization.reduce_bucket_size"
 _BUCKET_SIZE = 500_000_000  # elements
 _ADAM = ("adam", "adamw", "fusedadam", "auto")
-_TRAINER_MICRO = 8  # per_device_train_batch_size of transformers' TrainingArguments
 
 
 def read_axes(args: Arguments) -> dict[str, int]:
@@ -30,18 +29,21 @@ def read_axes(args: Arguments) -> dict[str, int]:
 
 
 def read_alone(args: Arguments, seq_len: int) -> Training:
-    """The step of a file that no trainer's file names; its loss is made of torch's ops, as in transformers."""
-    return Training(seq_len, None, None, None, more={"loss": "passes", "recompute": _recompute(args)})
+    """The step of a file that no trainer's file names; its loss is made of torch's ops, as in transformers.
+
+    Where the file sets up DeepSpeed's own activation checkpointing, the model is taken to use it.
+    """
+    more: dict[str, Any] = {"loss": "passes"}
+    if _sets_up_checkpointing(args):
+        args.assumed.append("recompute.mode = full: activation_checkpointing says how, not whether")
+        away = args.switch("activation_checkpointing.cpu_checkpointing")
+        more |= {"recompute": {"mode": "full"}, "offload": {"activations": float(away)}}
+    return Training(seq_len, None, None, None, more=more)
 
 
-def _recompute(args: Arguments) -> dict[str, Any]:
-    """DeepSpeed's own activation checkpointing, where the file sets it up; that the model uses it is assumed."""
+def _sets_up_checkpointing(args: Arguments) -> bool:
     parts = ("partition_activations", "cpu_checkpointing", "number_checkpoints", "contiguous_memory_optimization")
-    given = [part for part in parts if args.text(f"activation_checkpointing.{part}", "false").lower() != "false"]
-    if not given:
-        return {}
-    args.assumed.append("recompute.mode = full: activation_checkpointing says how, not whether")
-    return {"mode": "full"}
+    return any(args.text(f"activation_checkpointing.{part}", "false").lower() != "false" for part in parts)
 
 
 def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int) -> tuple[Tables, dict[str, Any]]:
@@ -61,8 +63,8 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
         tables["overlap"]["params"] = False
     if stage == 3:
         tables["parallel"] |= _groups(args, dp)
-    if args.switch("activation_checkpointing.cpu_checkpointing"):
-        tables["offload"]["activations"] = 1.0
+    if training.compute and _sets_up_checkpointing(args):
+        args.not_modelled.append("activation_checkpointing: the trainer's own keys say what is recomputed")
     _check_optimizer(args)
     micro, total = _batch(args, training, dp)
     batch = {"global": total, "micro": micro, "seq_len": training.seq_len}
@@ -70,7 +72,7 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
 
 
 def _stage(args: Arguments) -> int:
-    stage = args.whole(_STAGE, 0, minimum=0)
+    stage = args.whole(_STAGE, int(args.switch("zero_optimization")), minimum=0)  # true alone is stage 1
     if stage > 3:
         args.fault(_STAGE, "expected 0 to 3")
         return 3
@@ -163,8 +165,8 @@ def _batch(args: Arguments, training: Training, dp: int) -> tuple[int, int]:
     total = None if _is_auto(args, _TOTAL) else args.whole(_TOTAL)
     if total is None:
         if micro is None:
-            args.assumed.append(f"batch.micro = {_TRAINER_MICRO}: the default of Hugging Face's Trainer")
-        micro, accumulation = micro or _TRAINER_MICRO, accumulation or 1
+            args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
+        micro, accumulation = micro or TRAINER_MICRO, accumulation or 1
         return micro, micro * accumulation * dp
     share = (micro or 1) * (accumulation or 1) * dp
     known = f"micro {micro or '?'} x accumulation {accumulation or '?'} x dp {dp}"

@@ -4,7 +4,7 @@ from typing import Any
 
 from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_moments
-from .training import WITHIN_SAMPLES, Training
+from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training
 
 _STAGES = ("pt", "sft")
 _TUNING = ("lora", "full", "freeze")
@@ -24,6 +24,9 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
         args.not_modelled.append(f"neat_packing: {WITHIN_SAMPLES}")
     if not packed:
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as cutoff_len allows")
+    micro = "per_device_train_batch_size"
+    if not args.has(micro):
+        args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
     more: dict[str, Any] = {
         "recompute": _recompute(args),
         "loss": "fused" if args.switch("enable_liger_kernel") else "passes",
@@ -38,7 +41,7 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
         )
     return Training(
         length,
-        args.whole("per_device_train_batch_size", 8),
+        args.whole(micro, TRAINER_MICRO),
         args.whole("gradient_accumulation_steps"),
         compute,
         lean=args.switch("pure_bf16") and tuning != "lora",
