@@ -78,13 +78,17 @@ def to_arguments(table: Mapping[str, Any], form: str, where: str) -> Arguments:
 
 
 def _leaves(table: Mapping[str, Any], section: str) -> Iterator[Argument]:
-    """Values by their whole name; null and nothing are what is not given."""
+    """Values by their whole name; null and nothing are what is not given.
+
+    Keys of `fsdp_config` go without the prefix that they may have: `fsdp_config.fsdp_version`.
+    """
     for key, value in table.items():
-        name = f"{section}{key}"
+        spelled = f"{section}{key}"
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{name}.")
+            yield from _leaves(value, f"{spelled}.")
         elif value not in (None, "", []):
-            yield Argument(name.lower(), tuple(value) if isinstance(value, list) else (value,), name)
+            name = spelled.lower().replace("fsdp_config.fsdp_", "fsdp_config.")
+            yield Argument(name, tuple(value) if isinstance(value, list) else (value,), spelled)
 
 
 def find_file(name: str, where: str) -> Path | None:
