@@ -137,12 +137,15 @@ def import_recipe_file(
     seq_len: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a sequence that FILE leaves open; in place of FILE's.")
     ] = None,
+    accelerate: Annotated[
+        str | None, typer.Option(help="accelerate's config that starts a recipe of LLaMA-Factory: fsdp_config.yaml.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the scenario that another tool's recipe says; nothing of the file is run."""
     from ..formats.recipes import Additions, import_recipe
 
-    recipe, written = import_recipe(file, out, cluster, nodes, form, force, Additions(model, seq_len))
+    recipe, written = import_recipe(file, out, cluster, nodes, form, force, Additions(model, seq_len, accelerate))
     typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
     for what in ("assumed", "not_modelled", "unknown"):
         for line in getattr(recipe, what):

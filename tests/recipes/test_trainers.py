@@ -185,6 +185,51 @@ def test_a_file_that_blows_up_is_refused(read):
         read(AXOLOTL + "a0: &a0 [1, 1]\n" + anchors)
 
 
+@pytest.fixture
+def launch(read, tmp_path):
+    """A recipe of LLaMA-Factory that accelerate starts with this config."""
+
+    def recipe(config, text=FACTORY + "bf16: true\ngradient_accumulation_steps: 2\n"):
+        (tmp_path / "launch.yaml").write_text(config)
+        return read(text, additions=Additions(accelerate=str(tmp_path / "launch.yaml")))
+
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("config", "parallel"),
+    [
+        ("distributed_type: MULTI_GPU", {"zero": 0}),
+        ("distributed_type: FSDP", {"zero": 3, "reshard": True, "sync_each_microbatch": False}),
+        ("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}",
+         {"zero": 3, "reshard": False, "sync_each_microbatch": False}),
+    ],
+)  # fmt: skip
+def test_accelerates_config_says_who_shares_the_model(launch, config, parallel):
+    recipe = launch(config)
+
+    assert recipe.table["parallel"] == {"tp": 1, "cp": 1, "pp": 1, "ep": 1, **parallel}
+
+
+def test_what_accelerate_starts_is_compared_with_the_machine(launch):
+    recipe = launch("distributed_type: FSDP\nnum_processes: 4\nsame_network: true\n")
+
+    assert "the 8 GPUs (1 x 8, dgx-h100): accelerate's config starts 4" in recipe.assumed
+    assert recipe.untimed == ("same_network",)
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "line"),
+    [
+        ("distributed_type: DEEPSPEED", FACTORY, "launch.yaml: distributed_type = 'DEEPSPEED': expected one of NO"),
+        ("distributed_type: FSDP", AXOLOTL, "--accelerate: goes with recipes of llamafactory, not with axolotl"),
+    ],
+)
+def test_a_config_of_accelerate_that_does_not_go_with_the_recipe(launch, config, text, line):
+    with pytest.raises(UserError, match=line):
+        launch(config, text)
+
+
 def test_a_model_on_the_command_line_must_exist(read):
     with pytest.raises(
         UserError, match=r"^--model = 'llama3-9b': no such config\.json, and no preset of this name; did you mean"

@@ -68,6 +68,18 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
             ["import", "l.sh", "--cluster", "dgx-h100", "--nodes", "8", "-o", "l.toml"],
             "error: l.toml: is there already",
         ),
+        (
+            ["import", "l.sh", "--cluster", "dgx-h100", "--seq-len", "8"],
+            "error: --seq-len: goes with recipes of axolotl",
+        ),
+        (
+            ["import", FILES / "axolotl-lora.yaml", "--cluster", "dgx-h100", "--model", "no.json", "-o", "x.toml"],
+            "error: --model = 'no.json': no such config.json",
+        ),
+        (
+            ["import", FILES / "zero2.json", "--cluster", "dgx-h100", "-o", "x.toml"],
+            f"error: {FILES / 'zero2.json'}: says neither model nor length of sequences; give --model and --seq-len",
+        ),
         (["export", "l.toml"], "error: l.toml: kind = None: expected 'train_step'"),
         (["export", "l.toml", "--to", "nemo"], "error: --to = 'nemo': expected megatron"),
     ],

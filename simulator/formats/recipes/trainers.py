@@ -3,8 +3,9 @@
 A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataParallel say how GPUs share it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
@@ -35,14 +36,18 @@ STACK = "pytorch-fsdp"
 
 @dataclass(frozen=True)
 class Additions:
-    """What the command line says beside the file: a model, by its config.json or name, and tokens of a sequence."""
+    """What the command line says beside the file.
+
+    A model, by its config.json or name; tokens of a sequence; the config with which accelerate starts the trainer.
+    """
 
     model: str | None = None
     seq_len: int | None = None
+    accelerate: str | None = None
 
     def flags(self) -> list[str]:
         """The flags that were additions."""
-        values = {"--model": self.model, "--seq-len": self.seq_len}
+        values = {"--model": self.model, "--seq-len": self.seq_len, "--accelerate": self.accelerate}
         return [flag for flag, value in values.items() if value is not None]
 
 
@@ -55,65 +60,87 @@ class TrainerRecipe:
     account: dict[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True)
+class _Files:
+    """The arguments of a recipe's files: its own, DeepSpeed's (its own again where it is DeepSpeed's), accelerate's."""
+
+    own: Arguments
+    zero: Arguments | None
+    launcher: Arguments | None
+
+    @property
+    def all(self) -> list[Arguments]:
+        """Those of each file, once."""
+        return list(dict.fromkeys(filter(None, (self.own, self.zero, self.launcher))))
+
+    def check(self) -> None:
+        """Raise UserError with a line for each fault that was noted in a file."""
+        if faults := [line for source in self.all for line in source.faults]:
+            raise UserError(*dict.fromkeys(faults))
+
+    def account(self) -> dict[str, tuple[str, ...]]:
+        """What became of every argument of all files."""
+        parts = [source.account() for source in self.all]
+        return {kind: tuple(line for part in parts for line in part[kind]) for kind in parts[0]}
+
+
 def read_trainer(form: str, text: str, where: str, machine: Machine, additions: Additions) -> TrainerRecipe:
-    """A trainer's file, and the DeepSpeed file that it names, as a scenario; a UserError with a line for each fault."""
+    """A trainer's file, with the files that belong to it, as a scenario; a UserError with a line for each fault."""
+    _check_flags(form, where, additions)
     keys = read_table(text, where)
-    args = to_arguments(keys, form, where)
-    zero = args if form == "deepspeed" else _open_deepspeed(args, keys.get("deepspeed"), where)
+    own = to_arguments(keys, form, where)
+    zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
+    launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
+    files = _Files(own, zero, launcher)
+    shape = find_model(own, _MODEL_KEYS[form], additions.model)
     if form == "deepspeed":
-        _require(additions, where)
-    shape = find_model(args, _MODEL_KEYS[form], additions.model)
-    if form == "deepspeed":
-        training = deepspeed.read_alone(args, additions.seq_len or 1)
+        training = deepspeed.read_alone(own, additions.seq_len or 1)
     else:
-        training = _READERS[form](args, additions.seq_len)
-    sources = list(dict.fromkeys(filter(None, (args, zero))))
-    _check(sources)
-    table = _Step(sources, machine, shape, training).table(zero)
-    _check(sources)
-    parts = [source.account() for source in sources]
-    account = {kind: tuple(line for part in parts for line in part[kind]) for kind in parts[0]}
-    return TrainerRecipe(table, shape.config, account)
+        training = _READERS[form](own, additions.seq_len)
+    files.check()
+    table = _Step(files, machine, shape, training).table()
+    files.check()
+    return TrainerRecipe(table, shape.config, files.account())
 
 
-def _require(additions: Additions, where: str) -> None:
+def _check_flags(form: str, where: str, additions: Additions) -> None:
+    """Refuse flags that this form has no use for, and ask for those that it needs."""
+    if additions.accelerate and form != "llamafactory":
+        raise UserError(f"--accelerate: goes with recipes of llamafactory, not with {form}")
     missing = [flag for flag in ("--model", "--seq-len") if flag not in additions.flags()]
-    if missing:
+    if form == "deepspeed" and missing:
         raise UserError(f"{where}: says neither model nor length of sequences; give {' and '.join(missing)}")
 
 
-def _open_deepspeed(args: Arguments, named: Any, where: str) -> Arguments | None:
+def _open(form: str, file: Path) -> Arguments:
+    return to_arguments(read_table(read_text(file), str(file)), form, str(file))
+
+
+def _open_deepspeed(own: Arguments, named: Any, where: str) -> Arguments | None:
     """The arguments of DeepSpeed's file, or of its keys where the recipe holds them itself."""
     if isinstance(named, Mapping):
         return to_arguments(named, "deepspeed", where)
-    if not args.has("deepspeed"):
+    if not own.has("deepspeed"):
         return None
-    file = find_file(args.text("deepspeed"), where)
+    file = find_file(own.text("deepspeed"), where)
     if file is None:
-        args.fault("deepspeed", "no such file here, beside the recipe, or in a folder above it")
-        args.check()
+        own.fault("deepspeed", "no such file here, beside the recipe, or in a folder above it")
+        own.check()
     assert file is not None
-    return to_arguments(read_table(read_text(file), str(file)), "deepspeed", str(file))
-
-
-def _check(sources: Sequence[Arguments]) -> None:
-    if faults := [line for source in sources for line in source.faults]:
-        raise UserError(*dict.fromkeys(faults))
+    return _open("deepspeed", file)
 
 
 class _Step:
     """A step on a machine; faults are noted on the file that has the key."""
 
-    def __init__(self, sources: Sequence[Arguments], machine: Machine, shape: Shape, training: Training):
-        self.sources, self.machine, self.shape, self.training = sources, machine, shape, training
-        self.axes: dict[str, Any] = {}
+    def __init__(self, files: _Files, machine: Machine, shape: Shape, training: Training):
+        self.files, self.machine, self.shape, self.training = files, machine, shape, training
+        self.axes = dict(training.axes) | (deepspeed.read_axes(files.zero) if files.zero else {})
 
-    def table(self, zero: Arguments | None) -> dict[str, Any]:
-        """The table of the scenario; `zero` are DeepSpeed's arguments."""
-        training, args = self.training, self.sources[0]
-        self.axes = dict(training.axes) | (deepspeed.read_axes(zero) if zero else {})
-        dp = self._replicas()
-        tables, keys = self._share(zero, dp)
+    def table(self) -> dict[str, Any]:
+        """The table of the scenario."""
+        training, args = self.training, self.files.own
+        tables, keys = self._share(self._replicas())
         self._check_model(tables)
         found: dict[str, Any] = {"stack": STACK, "model": dict(self.shape.model), **training.more, **keys}
         for name, table in tables.items():
@@ -125,21 +152,22 @@ class _Step:
                 args.not_modelled.append(
                     "lora.targets: routed experts have no adapters here; theirs take time and memory"
                 )
+        launcher = self.files.launcher
+        if launcher and launcher.whole("num_processes", self.machine.gpus) != self.machine.gpus:
+            args.assumed.append(f"{self.machine}: accelerate's config starts {launcher.text('num_processes')}")
         args.assumed.append(f"stack = {STACK}: eager PyTorch; how this trainer issues its kernels was not measured")
         return found
 
-    def _share(self, zero: Arguments | None, dp: int) -> tuple[Tables, dict[str, Any]]:
+    def _share(self, dp: int) -> tuple[Tables, dict[str, Any]]:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""
-        training, args = self.training, self.sources[0]
-        if zero is not None:
-            return deepspeed.share_by_deepspeed(zero, training, self.shape.spec.hidden_size, dp)
+        training, args = self.training, self.files.launcher or self.files.own
+        if self.files.zero is not None:
+            return deepspeed.share_by_deepspeed(self.files.zero, training, self.shape.spec.hidden_size, dp)
         sharded = has_fsdp(args)
         ranks, replicas = dp * self.axes.get("cp", 1), self._copies(dp)
         tables = share_by_fsdp(args, training, self.machine, ranks, replicas) if sharded else share_by_ddp(training)
-        if not sharded and self.machine.gpus > 1:
-            args.assumed.append(
-                "parallel.zero = 0: the file names neither DeepSpeed nor FSDP; accelerate's own config may"
-            )
+        if not sharded and not self.files.launcher and self.machine.gpus > 1:
+            args.assumed.append("parallel.zero = 0: no file names DeepSpeed or FSDP; accelerate's own config may")
         micro, accumulation = training.micro or 1, training.accumulation or 1
         tables["batch"] = {"global": micro * accumulation * dp, "micro": micro, "seq_len": training.seq_len}
         tables["precision"]["compute"] = training.compute
@@ -147,7 +175,7 @@ class _Step:
 
     def _copies(self, dp: int) -> int:
         """Groups of ranks that hold a whole model each, by Axolotl's sizes, which must fit the machine."""
-        args, cp = self.sources[0], self.axes.get("cp", 1)
+        args, cp = self.files.own, self.axes.get("cp", 1)
         copies, shard = args.whole("dp_replicate_size"), args.optional("dp_shard_size")
         if dp % copies or (shard is not None and shard * copies != dp):
             name = "dp_shard_size" if shard is not None else "dp_replicate_size"
@@ -169,7 +197,7 @@ class _Step:
             largest = max(("tp", "cp", "pp"), key=self._size)
             allowed = f"tp {tp} x cp {cp} x pp {pp} = {model} must divide {self.machine}"
             self._fault(f"parallel.{largest}", allowed, self._size(largest))
-            _check(self.sources)
+            self.files.check()
         return self.machine.gpus // model
 
     def _parallel(self) -> dict[str, Any]:
@@ -191,6 +219,6 @@ class _Step:
 
     def _fault(self, key: str, allowed: str, value: object) -> None:
         """Note a fault with the key of the file that says it."""
-        names = [(source, name) for source in self.sources for name in _SIZES[key] if source.has(name)]
-        source, name = names[0] if names else (self.sources[0], key)
+        names = [(source, name) for source in self.files.all for name in _SIZES[key] if source.has(name)]
+        source, name = names[0] if names else (self.files.own, key)
         source.fault(name, allowed, value)

@@ -48,8 +48,9 @@ def share_by_ddp(training: Training) -> Tables:
 
 
 def has_fsdp(args: Arguments) -> bool:
-    """Whether the file asks for FSDP."""
-    return args.has("fsdp") or args.has("dp_shard_size") or any(map(args.has, _FSDP_KEYS))
+    """Whether the file asks for FSDP: by its own keys, or by the distributed_type of accelerate's config."""
+    kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP"))
+    return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or any(map(args.has, _FSDP_KEYS))
 
 
 def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: int, replicas: int) -> Tables:
@@ -75,7 +76,7 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
         found["precision"]["reduce"] = "bf16"
     if args.switch("fsdp_config.offload_params") or "offload" in args.texts("fsdp"):
         found["offload"] = {"optimizer": True}
-        args.not_modelled.append(f"fsdp_config.offload_params: {WEIGHTS_STAY}")
+        args.not_modelled.append(f"{args.spelling('fsdp_config.offload_params')}: {WEIGHTS_STAY}")
     if args.switch("fsdp_config.activation_checkpointing"):
         found["recompute"] = {"mode": "full", "early_stop": True}
     return found
