@@ -141,7 +141,7 @@ def test_what_an_optimizer_and_adapters_leave_out_is_named(read):
     recipe = read(AXOLOTL + LORA + "lora_target_modules: [q_proj, lm_head]\noptimizer: muon\n")
 
     assert recipe.not_modelled[1:] == (
-        "lora_target_modules lm_head: no adapter; they go with qkv, proj, up and down of a layer",
+        "lora_target_modules lm_head: only qkv, proj, up and down of a layer have adapters",
         "optimizer = muon: AdamW's states and step are assumed",
     )
     assert "lora.targets: q_proj without k_proj, v_proj is taken as all of qkv" in recipe.assumed
@@ -158,8 +158,15 @@ def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
         (AXOLOTL + "rl: dpo", "rl = 'dpo': not modelled"),
         (AXOLOTL + "adapter: vera", "adapter = 'vera': expected one of none, lora, qlora"),
         (AXOLOTL + LORA + "lora_target_modules: [lm_head]", "lora_target_modules = 'lm_head': expected some of q_proj"),
-        (AXOLOTL + "dp_shard_size: 3", "dp_shard_size = 3: dp_replicate_size 1 x dp_shard_size 3 must be the 8"),
+        (
+            AXOLOTL + "dp_shard_size: 3",
+            "dp_shard_size = 3: dp_replicate_size 1 x dp_shard_size 3 must be 8: the 8 GPUs",
+        ),
         (AXOLOTL + "tensor_parallel_size: 3", "tensor_parallel_size = 3: tp 3 x cp 1 x pp 1 = 3 must divide the 8"),
+        (
+            AXOLOTL.replace("Llama-3.1-8B", "Qwen3-30B-A3B") + "expert_parallel_size: 16",
+            "expert_parallel_size = 16: must",
+        ),
         (AXOLOTL + "micro_batch_size: two", "micro_batch_size = 'two': expected a whole number"),
         (AXOLOTL + "deepspeed: none.json", "deepspeed = 'none.json': no such file here, beside the recipe"),
         (AXOLOTL + "context_parallel_size: 8\nsequence_len: 4100", "sequence_len = 4100: must be a multiple of 16"),

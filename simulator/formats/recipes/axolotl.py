@@ -99,13 +99,6 @@ def _loss(args: Arguments) -> str:
 
 
 def _attention(args: Arguments) -> dict[str, Any]:
-    flags = [name for name in _FLAGS if args.switch(name)]
-    if args.has("attn_implementation") or not flags:
-        return read_attention(args, "attn_implementation")
-    if flags[0] == "flex_attention":
-        args.not_modelled.append("flex_attention: FlashAttention-2's kernels are assumed")
-    return (
-        {"attention": "unfused", "attention_dropout": False}
-        if flags[0] == "eager_attention"
-        else {"attention": "flash-2"}
-    )
+    """By its key, or by an older switch; transformers takes PyTorch's own where nothing is said."""
+    key = next((flag for flag in _FLAGS if args.switch(flag)), "attn_implementation")
+    return read_attention(args, key, args.text("attn_implementation", _FLAGS.get(key, "sdpa")))

@@ -12,7 +12,7 @@ _TARGETS = {
     "down": r"down_proj|dense_4h_to_h|w2|fc2|c_proj",
 }
 """Modules that adapters name, by the products of a layer that a scenario has."""
-_WHOLE = {"qkv": (("q_proj", "k_proj", "v_proj"),), "up": (("gate_proj", "up_proj"),)}
+_PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "up": ("gate_proj", "up_proj")}
 _STATES = re.compile(
     r"(paged_)?(adamw_(torch|hf|apex)\w*|adamw|adam|adamw_(8bit|bnb_8bit)|ao_adamw_\w+|flash_adamw?|optimi_adamw)"
 )
@@ -26,32 +26,34 @@ _KERNELS = {
 def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool) -> dict[str, Any]:
     """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every product of a layer."""
     found: dict[str, Any] = {"rank": args.whole(rank, 8)}
-    named = [name.rpartition(".")[2].lower() for name in args.texts(targets)]
-    if not named and not all_linear:
+    modules = [name.rpartition(".")[2].lower() for name in args.texts(targets)]
+    if all_linear or "all" in modules or "all-linear" in modules:
+        return found
+    if not modules:
         args.assumed.append("lora.targets = qkv: PEFT's default for Llama, q_proj and v_proj")
         return found | {"targets": ("qkv",)}
-    if all_linear or "all" in named or "all-linear" in named:
-        return found
     if any(re.search(r"[\\()|*\[\]]", name) for name in args.texts(targets)):
         args.assumed.append(f"lora.targets = all products of a layer: {args.spelling(targets)} is a pattern")
         return found
-    products = {name: _product(name) for name in named}
-    for name in (name for name, product in products.items() if product is None):
+    return found | {"targets": _products(args, targets, modules)}
+
+
+def _products(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
+    """The products of a layer that these modules are parts of; a module without one is named as not modelled."""
+    products = {name: _product(name) for name in modules}
+    for name in [name for name, product in products.items() if product is None]:
         args.not_modelled.append(
-            f"{args.spelling(targets)} {name}: no adapter; they go with qkv, proj, up and down of a layer"
+            f"{args.spelling(targets)} {name}: only qkv, proj, up and down of a layer have adapters"
         )
-    adapted = [product for product in _TARGETS if product in products.values()]
+    for product, parts in _PARTS.items():
+        missing = [part for part in parts if part not in modules]
+        if missing and len(missing) < len(parts):
+            present = ", ".join(part for part in parts if part in modules)
+            args.assumed.append(f"lora.targets: {present} without {', '.join(missing)} is taken as all of {product}")
+    adapted = tuple(product for product in _TARGETS if product in products.values())
     if not adapted:
-        args.fault(
-            targets, f"expected some of q_proj, o_proj, up_proj, down_proj, or {args.spelling(targets)} left out"
-        )
-    for product, (parts,) in _WHOLE.items():
-        if given := [part for part in parts if part in named]:
-            missing = [part for part in parts if part not in named]
-            if missing:
-                line = f"lora.targets: {', '.join(given)} without {', '.join(missing)} is taken as all of {product}"
-                args.assumed.append(line)
-    return found | {"targets": tuple(adapted)}
+        args.fault(targets, "expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj")
+    return adapted
 
 
 def _product(name: str) -> str | None:
@@ -71,9 +73,9 @@ def read_moments(args: Arguments, key: str) -> str:
     return "fp8" if re.search(r"4bit|8bit|fp8", name) else "fp32"
 
 
-def read_attention(args: Arguments, key: str) -> dict[str, Any]:
-    """The kernels of attention by their name in transformers; PyTorch's own ones (sdpa) are FlashAttention-2's."""
-    name = args.text(key, "sdpa").lower().replace("-", "_")
+def read_attention(args: Arguments, key: str, implementation: str) -> dict[str, Any]:
+    """The kernels of attention by the implementation's name in transformers; `sdpa` is PyTorch's FlashAttention-2."""
+    name = implementation.lower().replace("-", "_")
     kernels = _KERNELS.get(name) or ("flash" if re.search(r"flash.?attn?3|flash.?attention3", name) else None)
     if kernels is None:
         args.not_modelled.append(f"{args.spelling(key)} = {name}: FlashAttention-2's kernels are assumed")

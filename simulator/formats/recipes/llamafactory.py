@@ -30,15 +30,13 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
     more: dict[str, Any] = {
         "recompute": _recompute(args),
         "loss": "fused" if args.switch("enable_liger_kernel") else "passes",
-        **read_attention(args, "flash_attn"),
+        **read_attention(args, "flash_attn", args.text("flash_attn", "auto")),
     }
     if tuning == "lora":
         targets = "lora_target"
         more["lora"] = read_adapters(args, "lora_rank", targets, not args.has(targets))
     elif tuning == "freeze":
-        args.not_modelled.append(
-            "finetuning_type = freeze: all layers are trained here; frozen ones take less time and memory"
-        )
+        args.not_modelled.append("finetuning_type = freeze: all layers are trained; frozen ones take less time")
     return Training(
         length,
         args.whole(micro, TRAINER_MICRO),
@@ -61,10 +59,7 @@ def _check_kind(args: Arguments) -> None:
         args.fault("finetuning_type", f"not modelled: expected one of {', '.join(_TUNING)}")
     if args.switch("use_kt"):
         args.fault("use_kt", "not modelled: experts would run on the host's CPUs")
-    if args.has("tensor_model_parallel_size") or args.has("pipeline_model_parallel_size"):
-        name = (
-            "tensor_model_parallel_size" if args.has("tensor_model_parallel_size") else "pipeline_model_parallel_size"
-        )
+    for name in filter(args.has, ("tensor_model_parallel_size", "pipeline_model_parallel_size")):
         args.fault(name, "not read: of Megatron-LM in LLaMA-Factory; give its arguments as a file of their own")
 
 

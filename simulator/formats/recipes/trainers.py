@@ -149,9 +149,7 @@ class _Step:
         if self.shape.spec.moe:
             args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
             if "up" in training.more.get("lora", {}).get("targets", ("up",)) and "lora" in training.more:
-                args.not_modelled.append(
-                    "lora.targets: routed experts have no adapters here; theirs take time and memory"
-                )
+                args.not_modelled.append("lora.targets: routed experts have no adapters here; theirs would take time")
         launcher = self.files.launcher
         if launcher and launcher.whole("num_processes", self.machine.gpus) != self.machine.gpus:
             args.assumed.append(f"{self.machine}: accelerate's config starts {launcher.text('num_processes')}")
@@ -180,9 +178,7 @@ class _Step:
         if dp % copies or (shard is not None and shard * copies != dp):
             name = "dp_shard_size" if shard is not None else "dp_replicate_size"
             product = f"dp_replicate_size {copies} x dp_shard_size {shard or '?'}"
-            args.fault(
-                name, f"{product} must be the {dp} replicas of {self.machine} with tp {self._size('tp')} x cp {cp}"
-            )
+            args.fault(name, f"{product} must be {dp}: {self.machine} with tp {self._size('tp')} x cp {cp}")
             return 1
         return copies
 
@@ -214,6 +210,9 @@ class _Step:
         dims = ParallelDims(tp=tp, cp=cp, ep=ep, etp=tp)
         for one in indivisible(spec, dims, tables["batch"]["seq_len"], sequence_parallel=False, ulysses=ulysses):
             self._fault(one.key, one.allowed, one.value)
+        stage = self.machine.gpus // self._size("pp")
+        if spec.moe and stage % (ep * tp):
+            self._fault("parallel.ep", f"must divide the {stage // tp} ranks of a stage", ep)
         if spec.moe and tp > 1:
             self._fault("parallel.tp", "not modelled for experts without sequence parallelism", tp)
 
