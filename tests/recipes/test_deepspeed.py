@@ -95,13 +95,20 @@ def test_a_file_alone_needs_a_model_and_a_length(read):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("zero_hpz_partition_size", 8), ("zero_quantized_weights", True), ("zero_quantized_gradients", True)],
+    ("keys", "name"),
+    [
+        (zero(3, zero_hpz_partition_size=8), "zero_optimization.zero_hpz_partition_size"),
+        (zero(3, zero_quantized_weights=True), "zero_optimization.zero_quantized_weights"),
+        (zero(3, zero_quantized_gradients=True), "zero_optimization.zero_quantized_gradients"),
+        (zero(3, offload_param={"device": "cpu"}), "zero_optimization.offload_param.device"),
+        (zero(2, offload_optimizer={"device": "nvme"}), "zero_optimization.offload_optimizer.device"),
+        (zero(1, reduce_scatter=False), "zero_optimization.reduce_scatter"),
+        ({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 400}}}, "optimizer.type"),
+        ({"curriculum_learning": {"enabled": True, "min_difficulty": 8}}, "curriculum_learning.enabled"),
+    ],
 )
-def test_what_zero_plus_plus_would_change_is_named(read, name, value):
-    told = read(zero(3, **{name: value})).not_modelled
-
-    assert [line.partition(" = ")[0] for line in told] == [f"zero_optimization.{name}"]
+def test_what_would_change_a_step_is_named(read, keys, name):
+    assert [line.partition(" = ")[0] for line in read(keys).not_modelled] == [name]
 
 
 RECIPE = "base_model: meta-llama/Llama-2-7b-hf\nsequence_len: 2048\nmicro_batch_size: 4\nbf16: true\n"

@@ -75,8 +75,9 @@ class Names:
     untimed_sections: frozenset[str] = frozenset()
 
     def is_untimed(self, name: str) -> bool:
-        """Whether nothing of a step's time is in it, or in the section that it is named with."""
-        return name in self.untimed or name.partition(".")[0] in self.untimed_sections
+        """Whether nothing of a step's time is in it, or in other keys of the section that it is named with."""
+        known = name in self.switches or name in self.valued or name in self.not_modelled
+        return name in self.untimed or (name.partition(".")[0] in self.untimed_sections and not known)
 
     def __contains__(self, name: str) -> bool:
         kinds = (self.switches, self.valued, self.not_modelled, self.aliases, self.negated, self.other_models)

@@ -65,6 +65,8 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
         tables["parallel"] |= _groups(args, dp)
     if training.compute and _sets_up_checkpointing(args):
         args.not_modelled.append("activation_checkpointing: the trainer's own keys say what is recomputed")
+    if stage in (1, 2) and not args.switch("zero_optimization.reduce_scatter", True):
+        args.not_modelled.append("zero_optimization.reduce_scatter = false: an all-reduce moves twice as many bytes")
     _check_optimizer(args)
     micro, total = _batch(args, training, dp)
     batch = {"global": total, "micro": micro, "seq_len": training.seq_len}
@@ -125,7 +127,7 @@ def _offload(args: Arguments) -> dict[str, Any]:
     old = args.switch("zero_optimization.cpu_offload")
     if optimizer == "nvme":
         args.not_modelled.append(f"{where.format('optimizer')} = nvme: states are in host memory; a disk takes longer")
-    if weights != "none" or args.switch("zero_optimization.cpu_offload_params"):
+    if weights != "none":
         args.not_modelled.append(f"{where.format('param')} = {weights}: {WEIGHTS_STAY}")
     return {"optimizer": old or optimizer != "none"}
 

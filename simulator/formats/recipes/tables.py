@@ -15,7 +15,7 @@ from .arguments import Argument, Arguments, names_of
 _MARKS = {
     "axolotl": r"^base_model\s*:",
     "llamafactory": r"^model_name_or_path\s*:",
-    "deepspeed": r"""["'](zero_optimization|train_micro_batch_size_per_gpu|train_batch_size)["']\s*:""",
+    "deepspeed": r""""(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(bf16|fp16)"\s*:\s*\{""",
 }
 _MOST_VALUES = 100_000
 FORMS = tuple(_MARKS)
