@@ -1,10 +1,13 @@
 """Recipes of trainers on Hugging Face models: Axolotl and LLaMA-Factory, alone, with FSDP and with DeepSpeed."""
 
 import json
+from pathlib import Path
 
 import pytest
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.files import read_toml
 from runcast.simulator.formats.recipes import Additions, read_recipe, scenario_table
+from runcast.simulator.models import preset_names
 
 AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 2\nsample_packing: true\n"
 FACTORY = "model_name_or_path: Qwen/Qwen3-8B\ndo_train: true\nfinetuning_type: full\n"
@@ -118,11 +121,18 @@ def test_the_same_model_by_its_id_by_a_preset_and_by_its_config(table, tmp_path)
         ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("TheBloke/Llama-2-7B-GPTQ", "llama2-7b"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano"),
         ("models/deepseek-ai/DeepSeek-V3.1-Base/", "deepseek-v3.1"),
     ],
 )
 def test_a_model_goes_by_its_name_whoever_owns_it(table, name, preset):
     assert table(AXOLOTL.replace("meta-llama/Llama-3.1-8B", name))["model"]["preset"] == preset
+
+
+def test_every_preset_that_stands_for_other_models_is_there():
+    table = read_toml(Path(__file__).parents[2] / "data/recipes/hugging_face.toml")["presets"]
+
+    assert set(table) <= set(preset_names())
 
 
 def test_every_key_is_accounted_for(read):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...base.errors import UserError, did_you_mean, fault
 from ...base.files import read_json, read_toml
-from ...models import load_hf_config, preset, preset_names, read_keys
+from ...models import load_hf_config, preset, preset_config, preset_names, read_keys
 from .arguments import Arguments, loose
 from .shapes import Shape
 
@@ -41,9 +41,13 @@ def preset_of(name: str) -> str | None:
 
     Owners do not matter, nor how weights were trained or stored: instruct, base, chat, AWQ, a date.
     """
+    return _presets().get(loose(_last(name))) or _presets().get(_bare(name))
+
+
+def _bare(name: str) -> str:
+    """The loose form of a name, less the words that say nothing of the shape."""
     words = re.split(r"[-_\s]+", _last(name).lower())
-    bare = loose("".join(word for word in words if not _VARIANT.fullmatch(word)))
-    return _presets().get(loose(_last(name))) or _presets().get(bare)
+    return loose("".join(word for word in words if not _VARIANT.fullmatch(word)))
 
 
 def _last(name: str) -> str:
@@ -59,10 +63,19 @@ _VARIANT = re.compile(
 
 @cache
 def _presets() -> dict[str, str]:
-    """Presets by the loose form of their own names and of those that Hugging Face has for models of their shape."""
-    others = read_toml(files("runcast.data") / "recipes" / "hugging_face.toml")["presets"]
+    """Presets by their own names, by those of the models whose config they are, and of others of the same shape."""
     own = {loose(name): name for name in preset_names()}
-    return own | {loose(name): known for known, names in others.items() for name in names}
+    others = read_toml(files("runcast.data") / "recipes" / "hugging_face.toml")["presets"]
+    return _by_source() | {_bare(name): known for known, names in others.items() for name in names} | own
+
+
+def _by_source() -> dict[str, str]:
+    """Presets by the id that their `source` begins with; what several have is no model's id."""
+    found: dict[str, list[str]] = {}
+    for name in preset_names():
+        if match := re.match(r"[\w.-]+/[\w.-]+", str(preset_config(name).get("source", ""))):
+            found.setdefault(_bare(match[0]), []).append(name)
+    return {source: names[0] for source, names in found.items() if len(names) == 1}
 
 
 def _config_file(named: str, where: str) -> Path | None:
