@@ -21,9 +21,6 @@ _PATTERN = "hybrid_override_pattern"
 _LISTS = ("layers_block_type", "layer_types")
 _NUMBERS = ("attn_layer_indices", "full_attn_idxs")
 
-LAYER_KEYS = (_PATTERN, *_LISTS, *_NUMBERS, "attn_layer_period")
-"""The keys that say which layers have attention."""
-
 
 def count_layers(keys: Keys) -> int | None:
     """The number of layers that a pattern or a list states; None without one."""
