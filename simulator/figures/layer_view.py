@@ -31,7 +31,7 @@ ATTENTION = frozenset({
     "input_norm", "q_down", "kv_down", "q_norm", "kv_norm", "q_up", "kv_up", "qkv", "rope", "attention", "proj",
     "residual", "indexer", "scores", "softmax", "context", "in_proj", "convolution", "x_proj", "dt_proj",
     "selective_scan", "chunk_scores", "chunk_states", "pass_states", "chunk_output", "state_output", "gated_norm",
-    "gate_before", "gate_behind", "out_proj",
+    "token_shift", "gate_before", "gate_behind", "out_proj",
 })  # fmt: skip
 ENDS = frozenset({"embed", "final_norm", "logits", "loss"})
 EXCHANGE, COPY = "exchange", "copy"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import attention, kimi_delta, linear_attention, mamba, mamba2, mla, mlp, short_convolution
+from . import attention, kimi_delta, linear_attention, mamba, mamba2, mla, mlp, rwkv7, short_convolution
 from .kernels import Kept, Kernel, Kernels
-from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, ShortConvolution
+from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 from .model import LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, matrix, norm
 from .shard import Shard, gemm, memory_bound, rank_view
@@ -22,6 +22,7 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
     Mamba2: (mamba2.parameters, mamba2.kernels),
     Mamba: (mamba.parameters, mamba.kernels),
     KimiDelta: (kimi_delta.parameters, kimi_delta.kernels),
+    Rwkv7: (rwkv7.parameters, rwkv7.kernels),
     ShortConvolution: (short_convolution.parameters, short_convolution.kernels),
 }
 """The parameters and kernels of what replaces attention, by the record of its sizes."""

@@ -244,6 +244,13 @@ FAMILIES = {
         experts="num_experts",
         correction_bias=True,
     ),
+    "rwkv7": Family(
+        replace(_LAYER_NORM, hidden_act="relu2", positions="none", embedding_norm=True),
+        {"rwkv_head_dim": "head_dim"},
+        {"attn": (None,)},
+        ffn_ratio=True,
+        mixer="rwkv7",
+    ),
     "grok-1": replace(
         _ALL_MOE,
         design=_built(hidden_act="gelu", tie_word_embeddings=True, sandwich_norms=True),
@@ -288,7 +295,7 @@ REFUSED_TYPES = {
     ),
     _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
     _STATE_SPACE: (
-        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet", "hyena"),
+        *("rwkv", "rwkv5", "rwkv6", "xlstm", "retnet", "hyena"),
         *("recurrent_gemma", "plamo2", "minimax"),
     ),
     _SHARED: ("zamba", "zamba2"),

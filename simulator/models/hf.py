@@ -147,6 +147,9 @@ def _ffn_width(keys: Keys, family: Family, hidden: int) -> int:
     if not family.narrow_ffn or not keys.flag("block_auto_adjust_ff_dim", True):
         return width
     step, factor = keys.whole("block_multiple_of", default=256), keys.get("block_ffn_dim_multiplier") or 1
+    if not isinstance(factor, int | float):
+        keys.fault("block_ffn_dim_multiplier", "a number")
+        return width
     return -(-int(factor * (2 * width // 3)) // step) * step
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .keys import Keys
-from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Mixer, ShortConvolution
+from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Mixer, Rwkv7, ShortConvolution
 
 ATTENTION, REPLACED, DENSE, EXPERTS = "*M-E"
 
@@ -19,10 +19,8 @@ _LETTERS = {
 }  # fmt: skip
 _PATTERN = "hybrid_override_pattern"
 _LISTS = ("layers_block_type", "layer_types")
+_RANKS = (("w", "decay"), ("a", "a"), ("v", "v"), ("g", "gate"))
 _NUMBERS = ("attn_layer_indices", "full_attn_idxs")
-
-LAYER_KEYS = (_PATTERN, *_LISTS, *_NUMBERS, "attn_layer_period")
-"""The keys that say which layers have attention."""
 
 
 def count_layers(keys: Keys) -> int | None:
@@ -131,6 +129,13 @@ def _mamba_with_norms(keys: Keys, layers: frozenset[int]) -> Mamba:
     return replace(_mamba(keys, layers), inner_norms=True)
 
 
+def _rwkv7(keys: Keys, layers: frozenset[int]) -> Rwkv7:
+    hidden, dim = keys.whole("hidden_size"), keys.whole("rwkv_head_dim", default=64)
+    keys.expect(hidden % dim == 0, "rwkv_head_dim", f"a divisor of hidden_size = {hidden}")
+    ranks = tuple((letter, keys.whole(f"{key}_low_rank_dim")) for letter, key in _RANKS)
+    return Rwkv7(max(hidden // dim, 1), dim, ranks, layers)
+
+
 def _short_convolution(keys: Keys, layers: frozenset[int]) -> ShortConvolution:
     return ShortConvolution(
         width=keys.whole("hidden_size"),
@@ -147,6 +152,7 @@ MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mixer]] = {
     "mamba2 beside attention": _mamba2_beside,
     "mamba": _mamba,
     "mamba with norms": _mamba_with_norms,
+    "rwkv7": _rwkv7,
     "short convolution": _short_convolution,
 }
 """Readers of the sizes of what replaces attention."""

@@ -148,4 +148,23 @@ class KimiDelta(_Mixer):
         return self.num_heads * self.head_dim
 
 
-Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution | KimiDelta
+@dataclass(frozen=True)
+class Rwkv7(_Mixer):
+    """Time mixing of RWKV-7 (arXiv 2503.14456), in `layers` in place of attention.
+
+    Heads of `head_dim` are together as wide as the model. `ranks` of decay (w), step (a), value (v) and gate (g).
+    """
+
+    num_heads: int
+    head_dim: int
+    ranks: tuple[tuple[str, int], ...]
+    layers: frozenset[int]
+    architecture = "state-space"
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return ((self.num_heads, "heads of RWKV-7"),)
+
+
+Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution | KimiDelta | Rwkv7

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .mixers import Mixer
 
 ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
-    *("silu", "swish", "relu", "relu2"),
+    *("silu", "swish", "relu", "relu2", "sqrelu"),
     *("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
 )
 NORMS = ("rms", "layer")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from runcast.simulator.models.mixers import KimiDelta, LinearAttention, Mamba, Mamba2, ShortConvolution
+from runcast.simulator.models.mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 
 
 def norm(spec):
@@ -66,6 +66,11 @@ def mamba(spec):
     return projections + inner * (of.conv_kernel + of.conv_bias + state + 2) + of.inner_norms * (rank + 2 * state)
 
 
+def rwkv7(spec):
+    hidden, ranks = spec.hidden_size, sum(rank for _, rank in spec.linear_attention.ranks)
+    return 4 * hidden**2 + 2 * hidden * ranks + 15 * hidden
+
+
 def short_convolution(spec):
     of, hidden = spec.linear_attention, spec.hidden_size
     return 4 * hidden**2 + hidden * of.conv_kernel + of.bias * 5 * hidden
@@ -96,6 +101,7 @@ REPLACED = {
     LinearAttention: linear_attention,
     Mamba: mamba,
     Mamba2: mamba2,
+    Rwkv7: rwkv7,
     ShortConvolution: short_convolution,
 }
 

@@ -17,7 +17,7 @@ published. `python -m tests.workload.models_page` writes it; a test compares it.
 |---|---|
 | attention | heads of q and of k, v; MLA; biases on q, k, v and on the output; norms of heads; sinks |
 | attention by layer | sliding windows; indexers of sparse attention; what replaces attention |
-| in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba-1, Mamba-2 (or beside it), short convolutions |
+| in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba, Mamba-2 (or beside it), RWKV-7, convolutions |
 | layers of one part | by a pattern such as `M-M*E`: `M` Mamba-2, `-` an FFN, `*` attention, `E` experts |
 | positions | `rotary`, `learned` (as many as `position_embeddings`), `alibi`, `none` |
 | FFN | width, biases, `gated_ffn`, and `hidden_act`: silu, the GELUs, relu, relu2 (squared) |
@@ -65,7 +65,7 @@ Q is the chunk's length, H heads of width P, G groups, N the state of a channel 
 compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan takes 5 to
 22 % less than was measured (vllm-project/vllm, pull request 27299); nobody published times of its backward. So these
 models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers,
-each with its own time and memory.
+each with its own time and memory. Kimi Delta Attention and RWKV-7 are priced in chunks as Gated DeltaNet is.
 
 Two steps of such models are published with all that a scenario needs (NVIDIA-NeMo/Automodel,
 docs/performance-summary.mdx, H100 SXM). They are not in the ledger of training steps, so nothing was fitted to them:

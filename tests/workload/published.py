@@ -193,4 +193,8 @@ PUBLISHED = (
     Published("qwen3-next-80b-a3b", "79,674,391,296", _META + "; card", active="3 B"),
     # 27,781,427,952 less the vision tower's 460,730,096, which the preset leaves out
     Published("qwen3.5-27b", "27,320,697,856", _FILES + "Qwen/Qwen3.5-27B, without its vision tower", _MTP),
+    Published("rwkv7-0.1b", "191 M", "arXiv:2503.14456"),
+    Published("rwkv7-0.4b", "451 M", "arXiv:2503.14456"),
+    Published("rwkv7-1.5b", "1.527 B", "arXiv:2503.14456"),
+    Published("rwkv7-2.9b", "2.948 B", "arXiv:2503.14456"),
 )

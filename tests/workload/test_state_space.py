@@ -163,6 +163,7 @@ def test_a_rank_holds_its_heads_and_groups():
         ({"hybrid_override_pattern": "M-X"}, "hybrid_override_pattern = 'M-X': one of \\*, M, -, E"),
         ({"num_hidden_layers": 6}, "hybrid_override_pattern = 'M-M\\*E': one of .* for each of 6 layers"),
         ({"mamba_num_heads": 6}, "n_groups = 4: a divisor of the 6 heads"),
+        ({"hybrid_override_pattern": None, "layers_block_type": ["mamba"] * 4 + ["rnn"]}, "one of attention, .*mamba"),
     ],
 )
 def test_what_does_not_fit_is_one_line(changes, message):

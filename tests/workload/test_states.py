@@ -27,8 +27,22 @@ from . import closed_form
 
 EVERYWHERE = (  # what no tensor-parallel rank splits
     *("norm", "mlp.gate.", "mlp.router.", "block_sparse_moe.gate.", "shared_expert_gate", "q_a_proj", "kv_a_proj"),
-    *("latent_proj", "f_a_proj", "g_a_proj", "indexer", "o_proj.bias", "down_proj.bias", "embed_positions"),
+    *(
+        "latent_proj",
+        "f_a_proj",
+        "g_a_proj",
+        "attn.x_",
+        "ffn.x_k",
+        "lora.down",
+        "indexer",
+        "o_proj.bias",
+        "down_proj.bias",
+        "embed_positions",
+    ),
 )
+
+
+SPLIT_NORMS = ("mamba.norm.weight", "attn.g_norm.weight", "attn.g_norm.bias")
 
 
 def layers(spec):
@@ -37,7 +51,7 @@ def layers(spec):
 
 def replicated(spec, number, etp):
     """Dense parameters of a layer that all tensor-parallel ranks hold, and those of experts that all of etp hold."""
-    tensors = [t for t in layer_parameters(spec, spec.kind(number)) if not t.name.startswith("mamba.norm")]
+    tensors = [t for t in layer_parameters(spec, spec.kind(number)) if t.name not in SPLIT_NORMS]
     dense = n_elements(t for t in tensors if not t.experts and any(part in t.name for part in EVERYWHERE))
     down = n_elements(t for t in tensors if t.experts and t.name.endswith(("down_proj.bias", "down_proj_bias")))
     mtp = number >= spec.num_hidden_layers and (number == spec.num_hidden_layers or not spec.mtp_apart)

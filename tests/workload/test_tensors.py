@@ -192,7 +192,15 @@ OWN_KEYS = {  # refused by other families
 
 
 SIZES = ("mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_chunk_size", "mamba_dt_rank", "mamba_d_inner")
-SIZES += ("conv_L_cache", "block_multiple_of", "block_ffn_dim_multiplier")
+SIZES += (
+    "decay_low_rank_dim",
+    "a_low_rank_dim",
+    "v_low_rank_dim",
+    "gate_low_rank_dim",
+    "conv_L_cache",
+    "block_multiple_of",
+    "block_ffn_dim_multiplier",
+)
 PERIODS = ("attn_layer_period", "expert_layer_period")
 OPTIONS = ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm", "conv_bias", "block_auto_adjust_ff_dim")
 
@@ -212,6 +220,7 @@ def mixer_keys(draw, model_type):
         **({"hybrid_override_pattern": "".join(letters)} if family.alone and family.experts else {}),
         **({"shared_intermediate_size": draw(st.integers(1, 90))} if model_type == "granitemoehybrid" else {}),
         **({} if family.alone else {"full_attn_idxs": draw(st.lists(st.integers(0, 4)))}),
+        **({"rwkv_head_dim": 1} if model_type == "rwkv7" else {}),
         "moe_latent_size": draw(st.integers(0, 9)),
         "mamba_n_groups": groups,
         "mamba_n_heads": groups * draw(st.integers(1, 3)),
