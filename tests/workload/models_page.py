@@ -67,10 +67,7 @@ compares the FLOP with those that torch counts of a scan in chunks. On an H100 t
 models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers,
 each with its own time and memory. Kimi Delta Attention and RWKV-7 are priced in chunks as Gated DeltaNet is.
 
-Two steps of such models are published with all that a scenario needs (NVIDIA-NeMo/Automodel,
-docs/performance-summary.mdx, H100 SXM). They are not in the ledger of training steps, so nothing was fitted to them:
-Nemotron 3 Nano on 8 GPUs takes 15.6 s, predicted 17.2 s (13.1 to 22.5); Nemotron 3 Super on 64 GPUs 7.3 s, predicted
-9.1 s (6.9 to 12.0).
+Published steps of such models, which no fit has read, are on [a page of their own](unseen-models.md).
 
 ## What is in a layer, and how to add an attention
 

@@ -3,7 +3,7 @@
 Errors of phases are those of the parameters in `terms`, of the site, and of the load of experts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
 
@@ -14,7 +14,7 @@ from ...costs import EXCHANGES, PHASES, PRODUCTS, phase_of_op
 from ...profile import FACTORS, load_stack
 from ...uncertainty import Errors, Fit, PhaseErrors, Term, errors_of_costs, phase_errors, shipped_fit
 from .resolve import ResolvedTrain
-from .terms import data_sheets, shipped_stack, terms_of
+from .terms import ARCHITECTURE, data_sheets, shipped_stack, terms_of
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Pha
     A stack that was learned from runs of one's own (`calibrate runs`) says it itself; what these runs had no part of,
     such as another device or data type, adds to it.
     """
-    terms = (*terms_of(resolved), *_strange(resolved, fit), *of_site(resolved, fit, source))
+    terms = (*_as_stated(resolved, fit), *_strange(resolved, fit), *of_site(resolved, fit, source))
     if (said := left_open(resolved)) is not None:
         known, left = said
         others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
@@ -89,6 +89,14 @@ def moved_phases(resolved: ResolvedTrain, factors: Sequence[str]) -> Floats:
 def of_routing(fit: Fit) -> PhaseErrors:
     """Experts and their exchanges take longer than evenly chosen ones would, everywhere alike."""
     return PhaseErrors(("routing: experts",), np.array([[fit.routing * (phase in ROUTED) for phase in PHASES]]))
+
+
+def _as_stated(resolved: ResolvedTrain, fit: Fit) -> Iterator[Term]:
+    """The terms of parameters; an architecture without rows in the fit is as far off as its file states."""
+    for term in terms_of(resolved):
+        if term.name == ARCHITECTURE and (term.of, term.name) not in fit.index:
+            term = replace(term, stated=resolved.profile[ARCHITECTURE].spread, kind="new architecture")
+        yield term
 
 
 def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
