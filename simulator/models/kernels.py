@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from ..base.op_kinds import ATTENTION, EXPERTS, PRODUCT, op_kind
 
 ALIGNED_BYTES = 32  # rows of a matrix that start at multiples of it are loaded as fast as any
+WEIGHTLESS = ("core_attn", "scan")
+"""Parts of a layer whose GEMMs have no weights: both operands have gradients."""
 SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
 
 
@@ -81,7 +83,7 @@ def input_gradient(kernel: Kernel) -> Kernel:
     gradient: dict[str, Any] = {"kind": of.input_gradient, "keeps": (), "name": name, "again": False}
     if of.form == PRODUCT:
         m, n, k = kernel.shape
-        operands = 2 if kernel.part == "core_attn" else 1  # no weight there: both operands have gradients
+        operands = 2 if kernel.part in WEIGHTLESS else 1
         return replace(kernel, shape=(operands * m, k, n), **gradient)
     return replace(kernel, bytes=round(kernel.bytes * of.input_traffic), **gradient)
 

@@ -39,7 +39,7 @@ def kernels(spec: ModelSpec, of: Mamba, shard: Shard) -> Kernels:
     elements = tokens * of.inner_width
     return (
         *gemm(shard, table, "in_proj", "qkv", tokens, "qkv", keeps=wide),
-        replace(memory_bound("scan", "convolution", "core_attn", of.inner_width, elements, 2, shard), again=True),
+        replace(memory_bound("scan", "convolution", "scan", of.inner_width, elements, 2, shard), again=True),
         *gemm(shard, table, "x_proj", "qkv", tokens, keeps=wide),
         *(replace(kernel, again=True) for kernel in gemm(shard, table, "dt_proj", "qkv", tokens)),
         selective_scan(of, shard),
@@ -58,9 +58,7 @@ def selective_scan(of: Mamba, shard: Shard) -> Kernel:
     moved = max(4.0, of.state_size / shard.wide)
     elements = shard.tokens * of.inner_width
     kept = (
-        Kept("core_attn", elements * shard.wide),
-        Kept("proj", round(elements * shard.stored_bytes("attn_proj", shard.narrow))),
+        Kept("scan", elements * shard.wide),
+        Kept("scan", round(elements * shard.stored_bytes("attn_proj", shard.narrow))),
     )
-    return replace(
-        memory_bound("scan", "selective_scan", "core_attn", of.inner_width, elements, moved, shard), keeps=kept
-    )
+    return replace(memory_bound("scan", "selective_scan", "scan", of.inner_width, elements, moved, shard), keeps=kept)

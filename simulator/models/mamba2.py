@@ -47,9 +47,9 @@ def kernels(spec: ModelSpec, of: Mamba2, shard: Shard) -> Kernels:
     read = tokens * inner * shard.stored_bytes("attn_proj", shard.narrow)
     return (
         *gemm(shard, table, "in_proj", "qkv", tokens, "qkv", keeps=shard.wide),
-        replace(memory_bound("scan", "convolution", "core_attn", mixed, tokens * mixed, 2, shard), again=True),
+        replace(memory_bound("scan", "convolution", "scan", mixed, tokens * mixed, 2, shard), again=True),
         *scan(of, shard),
-        memory_bound("gate", "gated_norm", "activation", inner, tokens * inner, 3, shard, read),
+        memory_bound("gate", "gated_norm", "scan", inner, tokens * inner, 3, shard, read),
         *gemm(shard, table, "out_proj", "proj", tokens, "proj"),
     )
 
@@ -69,13 +69,13 @@ def scan(of: Mamba2, shard: Shard) -> Kernels:
     states = chunks * heads * state
 
     def product(name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
-        return Kernel("gemm", name, "core_attn", (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
+        return Kernel("gemm", name, "scan", (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
 
     passed = states * dim * _STATE_TRAFFIC / shard.wide
     return (
         product("chunk_scores", tokens * groups, chunk, state, again=True),
         product("chunk_states", states, dim, chunk, again=True),
-        replace(memory_bound("scan", "pass_states", "core_attn", dim, passed, 1, shard), again=True),
+        replace(memory_bound("scan", "pass_states", "scan", dim, passed, 1, shard), again=True),
         product("chunk_output", tokens * heads, dim, chunk),
-        product("state_output", tokens * heads, dim, state, Kept("core_attn", tokens * heads * dim * shard.wide)),
+        product("state_output", tokens * heads, dim, state, Kept("scan", tokens * heads * dim * shard.wide)),
     )

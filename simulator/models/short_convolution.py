@@ -29,8 +29,8 @@ def kernels(spec: ModelSpec, of: ShortConvolution, shard: Shard) -> Kernels:
     read = elements * shard.stored_bytes("attn_proj", shard.narrow)
     return (
         *gemm(shard, table, "in_proj", "qkv", tokens, "qkv", keeps=wide),
-        memory_bound("gate", "gate_before", "core_attn", width, elements, 3, shard, elements * wide),
-        memory_bound("scan", "convolution", "core_attn", width, elements, 2, shard, elements * wide),
-        memory_bound("gate", "gate_behind", "activation", width, elements, 3, shard, read),
+        memory_bound("gate", "gate_before", "scan", width, elements, 3, shard, elements * wide),
+        memory_bound("scan", "convolution", "scan", width, elements, 2, shard, elements * wide),
+        memory_bound("gate", "gate_behind", "scan", width, elements, 3, shard, read),
         *gemm(shard, table, "out_proj", "proj", tokens, "proj"),
     )

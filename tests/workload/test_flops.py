@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from runcast.simulator.base.op_kinds import ATTENTION, op_kind
 from runcast.simulator.models import preset, preset_names
 from runcast.simulator.models.blocks import embedding, head, layer, layer_parameters, mtp_in
-from runcast.simulator.models.kernels import flop, input_gradient, visible, weight_gradient
+from runcast.simulator.models.kernels import WEIGHTLESS, flop, input_gradient, visible, weight_gradient
 from runcast.simulator.models.model import Mla, ModelSpec, Moe
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.tensors import layer_params
@@ -259,7 +259,7 @@ def test_a_forward_is_two_per_active_parameter_and_token(name):
     """But for norms, biases, convolutions and decays, which no product reads, and an indexer, which has no kernels."""
     spec = preset(name)
     layers = range(spec.num_hidden_layers)
-    products = sum(flop(k) for n in layers for k in layer(spec, n, Shard(1, 1)).all if k.part != "core_attn")
+    products = sum(flop(k) for n in layers for k in layer(spec, n, Shard(1, 1)).all if k.part not in WEIGHTLESS)
     params = sum(layer_params(spec, spec.kind(n), active=True) - unmultiplied(spec, n) for n in layers)
     plain = replace(spec, indexer=None)
     indexers = sum(closed_form.attention(spec, n) - closed_form.attention(plain, n) for n in layers)

@@ -10,10 +10,11 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.models import from_hf_config
 from runcast.simulator.models.blocks import embedding, head, layer
 from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
+from runcast.simulator.models.mamba2 import SCAN
 from runcast.simulator.models.mixers import Mamba2
 from runcast.simulator.models.model import ModelSpec
 from runcast.simulator.models.shard import Shard
-from runcast.simulator.models.states import activations, layer_count
+from runcast.simulator.models.states import activations, layer_count, recomputation
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -118,7 +119,7 @@ def test_mamba_2_takes_the_operations_that_torch_counts(groups, chunk):
 
 def test_a_scan_takes_as_many_operations_per_token_as_the_paper_says():
     """2 Q (G N + H P) inside a chunk and 4 H P N for the state."""
-    inside = [k for k in layer(SPEC, 0, Shard(BATCH, SEQ)).all if k.part == "core_attn"]
+    inside = [k for k in layer(SPEC, 0, Shard(BATCH, SEQ)).all if k.name in SCAN and k.kind == "gemm"]
     each = 2 * CHUNK * (2 * 16 + 8 * 4) + 4 * 8 * 4 * 16
     assert sum(map(flop, inside)) == BATCH * SEQ * each
 
@@ -145,7 +146,7 @@ def test_a_mamba_layer_keeps_what_its_fused_kernel_keeps():
     tokens, inner = BATCH * SEQ, 8 * 16
     kept = activations(layer(from_hf_config(HYBRID), 0, Shard(BATCH, SEQ)))
     projected = 2 * inner + 2 * 4 * 16 + 8
-    expected = {"qkv": projected, "core_attn": inner, "activation": inner, "layernorm": 64, "residual": 64}
+    expected = {"qkv": projected, "scan": 2 * inner, "layernorm": 64, "residual": 64}
     assert kept == {part: 2 * tokens * width for part, width in expected.items()}
 
 
@@ -181,3 +182,10 @@ def test_a_list_of_names_means_the_same_as_a_pattern():
     names = ["mamba", "mlp", "linear_attention", "full_attention", "moe"]
     given = {key: value for key, value in HYBRID.items() if key != "hybrid_override_pattern"}
     assert from_hf_config(given | {"layers_block_type": names}) == from_hf_config(HYBRID)
+
+
+def test_selective_recomputation_of_attention_leaves_scans_alone():
+    spec, shard = from_hf_config(HYBRID), Shard(BATCH, SEQ)
+    parts = ("core_attn", "activation", "layernorm")
+    again = [[k.name for k in recomputation(layer(spec, n, shard), "selective", parts)] for n in (0, 3)]
+    assert again == [["input_norm"], ["input_norm", "attention"]]

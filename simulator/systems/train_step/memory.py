@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 _PARTS = (
     "embedding", "layernorm", "qkv", "mla_up_proj", "core_attn", "proj", "residual", "router", "moe", "shared_experts",
-    "mlp", "activation", "lora", "head",
+    "mlp", "activation", "lora", "head", "scan",
 )  # fmt: skip
 _ACTIVATIONS = "activations: "
 OWNERS = (

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from ....models.blocks import Layer
-from ....models.kernels import Kernel, Kernels, input_gradient, weight_gradient
+from ....models.kernels import WEIGHTLESS, Kernel, Kernels, input_gradient, weight_gradient
 from ....models.states import recomputation
 from .context import ContextWriter
 from .piece import PieceWriter
@@ -177,7 +177,7 @@ class LayerWriter:
     def _once_more(self, layer: Layer, kernels: Kernels, inward: float, after: Sequence[int]) -> After:
         """Recompute dropped outputs of a tensor-parallel part; its GEMMs need their tokens gathered again."""
         again = self._again(layer, kernels)
-        reads = any(k.kind == "gemm" and k.part != "core_attn" for k in again)  # attention's own GEMMs read kept inputs
+        reads = any(k.kind == "gemm" and k.part not in WEIGHTLESS for k in again)  # those of attention read kept inputs
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel and reads
         return self._core(again, self._tp("all_gather", inward, after) if gathers else after)
 
@@ -363,4 +363,4 @@ def gradients(kernels: Kernels) -> Kernels:
 def _reads_gathered(kernel: Kernel) -> bool:
     """Whether a kernel is a GEMM (or its input gradient) outside attention that reads gathered tokens."""
     name = kernel.name.removesuffix("_dgrad").removesuffix("_lora_a").removesuffix("_lora_b")
-    return kernel.kind in ("gemm", "dgrad") and kernel.part != "core_attn" and name not in _OWN
+    return kernel.kind in ("gemm", "dgrad") and kernel.part not in WEIGHTLESS and name not in _OWN
