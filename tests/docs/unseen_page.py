@@ -22,7 +22,8 @@ tests.docs.unseen_page` writes this page, a test compares it, and `runcast valid
 data/validation/training_unseen.csv` prints every row.
 """
 
-TAIL = """On H100 they are predicted within 0 to 25 %. On B200, B300, GB200 and GB300 they are predicted too short, the more so
+TAIL = """\
+On H100 they are predicted within 0 to 25 %. On B200, B300, GB200 and GB300 they are predicted too short, the more so
 in four bits. Two reasons are likely, and not proved: scans are Triton kernels made for Hopper, and are priced as if
 they used the rates of newer GPUs; and these recipes keep attention, latents, MTP and some projections in 16 or 8
 bits, while a scenario has one type for all products. The spread of `state-space` in `data/architectures.toml` is from
