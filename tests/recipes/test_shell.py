@@ -123,11 +123,15 @@ def test_what_is_set_counts_instead_of_what_the_file_has(tmp_path, lines, tp, ba
 
 def test_a_variable_that_is_set_is_named_in_the_report(tmp_path):
     (tmp_path / "r.sh").write_text(SMALL)
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(settings={"TP": "2"}))
 
-    assert (
-        "TP = 2: from --set"
-        in read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(settings={"TP": "2"})).assumed
-    )
+    assert "TP = 2: from --set" in recipe.assumed
+
+
+def test_trainers_take_no_settings(tmp_path):
+    (tmp_path / "r.yaml").write_text("base_model: llama3-8b\nsequence_len: 4096\nmicro_batch_size: 1\n")
+    with pytest.raises(UserError, match="--set: goes with recipes of megatron and torchtitan; change the file"):
+        read_recipe(tmp_path / "r.yaml", "dgx-h100", form="axolotl", additions=Additions(settings={"x": "1"}))
 
 
 @pytest.mark.parametrize(
