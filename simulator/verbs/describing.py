@@ -141,11 +141,15 @@ def import_recipe_file(
         str | None, typer.Option(help="accelerate's config that starts a recipe of LLaMA-Factory: fsdp_config.yaml.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Give a variable or an argument: TP=8, seq-length=4096.")
+    ] = None,
 ) -> None:
     """Write the scenario that another tool's recipe says; nothing of the file is run."""
-    from ..formats.recipes import Additions, import_recipe
+    from ..formats.recipes import Additions, import_recipe, parse_settings
 
-    recipe, written = import_recipe(file, out, cluster, nodes, form, force, Additions(model, seq_len, accelerate))
+    additions = Additions(model, seq_len, accelerate, parse_settings(settings or []))
+    recipe, written = import_recipe(file, out, cluster, nodes, form, force, additions)
     typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
     for what in ("assumed", "not_modelled", "unknown"):
         for line in getattr(recipe, what):

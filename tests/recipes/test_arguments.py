@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes.arguments import read_arguments
+from runcast.simulator.formats.recipes.forms import read_arguments
 
 
 def values(text):
@@ -18,13 +18,14 @@ def values(text):
     [
         ("--num-layers 80", {"num_layers": ("80",)}),
         ("--num-layers=80 --bf16", {"num_layers": ("80",), "bf16": ()}),
-        ("python x.py \\\n  --bf16 \\\n  --lr 1e-4", {"bf16": (), "lr": ("1e-4",)}),
+        ("python x.py \\\n  --bf16 \\\n  --lr 1e-4", {"program": ("x.py",), "bf16": (), "lr": ("1e-4",)}),
         ("# --fp16 \\\n--bf16 # half", {"bf16": ()}),
         ("TP=8\n--tp $TP", {"tp": ("8",)}),
         ("--tp ${TP:-4}", {"tp": ("4",)}),
         ("TP=2; TP=${TP}; --tp ${TP}", {"tp": ("2",)}),
-        ("--tp $((4 * 2)) --bf16", {"tp": ("$",), "bf16": ()}),
-        ("--tp `nproc`", {"tp": ("`nproc`",)}),
+        ("--tp $((4 * 2)) --bf16", {"tp": ("8",), "bf16": ()}),
+        ("--tp `nproc --all` --bf16", {"tp": ("`nproc --all`",), "bf16": ()}),
+        ("--tp $(cat $(ls x | head)) --bf16", {"tp": ("$(cat $(ls x | head))",), "bf16": ()}),
         ("A=(--bf16 --lr 1)\nrun ${A[@]}", {"bf16": (), "lr": ("1",)}),
         ('A="--bf16 \\\n --lr 1"\nrun $A --pp 2 | tee x', {"bf16": (), "lr": ("1",), "pp": ("2",)}),
         ("--layout 'E|(t)*3|L' --path 0.5 a", {"layout": ("E|(t)*3|L",), "path": ("0.5", "a")}),
@@ -33,6 +34,10 @@ def values(text):
         ("num_layers: 80\nbf16: true # yes\nlr: null", {"num_layers": ("80",), "bf16": ("true",)}),
         ("model:\n  num_layers: '80'\n  modules: [a, b]", {"num_layers": ("80",), "modules": ("a", "b")}),
         ("--num-layers: 80\nNCCL_DEBUG: INFO", {"num_layers": ("80",)}),
+        ("# --x is not meant: no\n--bf16: true\nRUN: |\n  x --lr 1", {"bf16": ("true",)}),
+        ("ENV_VARS:\n  TP: 4\nMODEL_ARGS:\n  --tp: ${TP}\n  --pp: ${PP:-2}", {"tp": ("4",), "pp": ("2",)}),
+        ('A=("--bf16" "--lr 1" \'--split "9,1"\')\nrun "${A[@]}"', {"bf16": (), "lr": ("1",), "split": ("9,1",)}),
+        ("TOKENIZER_MODEL=a/b\nARGS='--bf16'", {"bf16": (), "tokenizer_model": ("a/b",)}),
         ("model.num_layers=80\n++trainer.bf16=true", {"num_layers": ("80",), "bf16": ("true",)}),
         ('{"model": {"num_layers": 80, "lr": null}, "m": ["a", "b"]}', {"num_layers": (80,), "m": ("a", "b")}),
     ],

@@ -10,6 +10,7 @@ RECIPES = {
     "llama3-70b.sh": ("dgx-h100", 8),
     "deepseek-v3.yaml": ("h800-hgx", 64),
     "gpt3-175b.sh": ("dgx-a100", 128),
+    "qwen3-8b.sh": ("dgx-h100", 1),
     "llama3-8b.toml": ("dgx-h100", 1),
     "llama3-405b.toml": ("dgx-h100", 64),
 }

@@ -4,7 +4,16 @@
 """
 
 from .export import Exported, export_megatron
-from .recipe import Recipe, import_recipe, load_training, parse_recipe, read_recipe, scenario_table, scenario_text
+from .recipe import (
+    Recipe,
+    import_recipe,
+    load_training,
+    parse_recipe,
+    parse_settings,
+    read_recipe,
+    scenario_table,
+    scenario_text,
+)
 from .trainers import Additions
 
 __all__ = [
@@ -15,6 +24,7 @@ __all__ = [
     "import_recipe",
     "load_training",
     "parse_recipe",
+    "parse_settings",
     "read_recipe",
     "scenario_table",
     "scenario_text",

@@ -1,13 +1,11 @@
-"""Arguments: found in the text of a recipe, read with their types, and an account of every one of them.
+"""Arguments of a recipe: read with their types, and an account of every one of them.
 
 What the names of a tool mean to a training step is in data/recipes.
 """
 
 import json
 import re
-import shlex
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -18,7 +16,6 @@ from ...base.files import read_toml
 
 _LARGEST = 2**40
 _ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_COMPUTED = "its value is computed by a shell, which is not run; write the value"
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a tool's arguments by what they mean; the reason why something is not modelled by its name."""
+    """The names of a tool's arguments by what they mean.
+
+    `not_modelled`, `refused` and `refused_values` (`name=value`) have reasons by name. A name that ends in `*` stands
+    for all that begin so.
+    """
 
     switches: frozenset[str]
     valued: frozenset[str]
@@ -71,26 +72,49 @@ class Names:
     aliases: Mapping[str, str]
     negated: Mapping[str, str] = field(default_factory=dict)
     as_assumed: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    other_models: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    refused_values: Mapping[str, str] = field(default_factory=dict)
     untimed_sections: frozenset[str] = frozenset()
 
     def is_untimed(self, name: str) -> bool:
         """Whether nothing of a step's time is in it, or in other keys of the section that it is named with."""
+        starts = tuple(key[:-1] for key in self.untimed if key.endswith("*"))
         known = name in self.switches or name in self.valued or name in self.not_modelled
-        return name in self.untimed or (name.partition(".")[0] in self.untimed_sections and not known)
+        in_section = name.partition(".")[0] in self.untimed_sections and not known
+        return name in self.untimed or name.startswith(starts) or in_section
+
+    def reason(self, name: str) -> str | None:
+        """Why the argument is not modelled; None where it is, or is not known."""
+        return _look_up(self.not_modelled, name)
+
+    def refusal(self, argument: "Argument") -> str | None:
+        """Why no recipe with this argument, or with this value of it, can be read; None where it can."""
+        by_value = _look_up(self.refused_values, f"{argument.name}={argument.first}")
+        return by_value or _look_up(self.refused, argument.name)
 
     def __contains__(self, name: str) -> bool:
-        kinds = (self.switches, self.valued, self.not_modelled, self.aliases, self.negated, self.other_models)
-        return self.is_untimed(name) or any(name in kind for kind in kinds)
+        kinds = (self.switches, self.valued, self.aliases, self.negated)
+        listed = self.is_untimed(name) or any(name in kind for kind in kinds)
+        return listed or any(_look_up(table, name) is not None for table in (self.not_modelled, self.refused))
+
+
+def _look_up(table: Mapping[str, str], name: str) -> str | None:
+    """The entry of the name, or of the pattern with `*` that it begins like."""
+    return table.get(name) or next(
+        (entry for key, entry in table.items() if key.endswith("*") and name.startswith(key[:-1])), None
+    )
 
 
 @cache
 def names_of(tool: str) -> Names:
     """The names of a form of recipes, such as `megatron`."""
     table = read_toml(files("runcast.data") / "recipes" / f"{tool}.toml")
-    reasons = {name: reason for reason, names in table.pop("not_modelled").items() for name in names}
+    reasons: dict[str, Any] = {
+        kind: {name: reason for reason, names in table.pop(kind, {}).items() for name in names}
+        for kind in ("not_modelled", "refused", "refused_values")
+    }
     sets: dict[str, Any] = {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
-    return Names(**sets, not_modelled=reasons)
+    return Names(**sets, **reasons)
 
 
 class Arguments:
@@ -138,9 +162,7 @@ class Arguments:
 
     def fault(self, name: str, allowed: str, value: object = None) -> None:
         """Note a fault of this argument's value."""
-        if value is None:
-            values = self._arguments[name].values if name in self._arguments else ()
-            value = values[0] if len(values) == 1 else " ".join(map(str, values))
+        value = self._value(name) if value is None else value
         self.faults.append(fault(self.where, self.spelling(name), value, allowed))
 
     def note_missing(self, name: str, wanted: str) -> None:
@@ -187,6 +209,10 @@ class Arguments:
         """A text."""
         return self._one(name, ".*", "a text") or default
 
+    def hint(self, name: str) -> str:
+        """A text that need not be whole: `$DATA/tokenizer.model` is one, empty where it is not given."""
+        return self._arguments[name].first if name in self._arguments else ""
+
     def choice(self, name: str, default: str, known: Iterable[str]) -> str:
         """One of these texts, whatever its case."""
         words = {word.lower(): word for word in known}
@@ -204,30 +230,31 @@ class Arguments:
         """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time, or off),
         `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
         """
-        names, given = self.names, self._arguments
-        reasons, assumed = names.not_modelled, names.as_assumed
-        without = [name for name in given if name in reasons and not self._is_off(name)]
-        without = [name for name in without if given[name].first not in assumed.get(name, ())]
+        names, given, assumed = self.names, self._arguments, self.names.as_assumed
+        without = [name for name in given if names.reason(name) and not self._is_off(name)]
+        without = [name for name in without if given[name].first.lower() not in map(str.lower, assumed.get(name, ()))]
         known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
-        untimed = {name for name in given if names.is_untimed(name) or (name in reasons and name not in without)}
+        untimed = {name for name in given if names.is_untimed(name) or (names.reason(name) and name not in without)}
         near = {name: self._near(name, known) for name in given if name not in names}
         return {
             "read": tuple(self._line(name) for name in given if name in names.switches | names.valued),
             "assumed": tuple(self.assumed),
             "untimed": tuple(argument.spelled for name, argument in given.items() if name in untimed),
-            "not_modelled": (*(f"{self._line(name)}: {reasons[name]}" for name in without), *self.not_modelled),
+            "not_modelled": (*(f"{self._line(name)}: {names.reason(name)}" for name in without), *self.not_modelled),
             "unknown": tuple(": ".join(filter(None, (self._line(name), hint))) for name, hint in near.items()),
         }
 
-    def other_models(self) -> list[str]:
-        """Names of arguments that build a model we cannot size."""
-        return [name for name in self._arguments if name in self.names.other_models and not self._is_off(name)]
+    def check_readable(self) -> None:
+        """Raise UserError with one line if no such recipe can be read."""
+        for name, argument in self._arguments.items():
+            if (reason := self.names.refusal(argument)) and not self._is_off(name):
+                raise UserError(f"{self.where}: {self._line(name)}: {reason}")
 
     def _one(self, name: str, form: str, wanted: str) -> str | None:
         if (argument := self._arguments.get(name)) is None:
             return None
         if "$" in argument.first or "`" in argument.first:
-            self.fault(name, _COMPUTED)
+            self.fault(name, _ask_for(argument))
         elif not argument.values or not re.fullmatch(form, argument.first, re.DOTALL):
             self.fault(name, f"expected {wanted}")
         else:
@@ -238,6 +265,10 @@ class Arguments:
         """The known names that an unknown one may mean, as the file would write them."""
         hint = did_you_mean(name, known, most=2)
         return hint.replace("_", "-") if self._arguments[name].is_flag else hint
+
+    def _value(self, name: str) -> object:
+        values = self._arguments[name].values if name in self._arguments else ()
+        return values[0] if len(values) == 1 else " ".join(map(str, values))
 
     def _is_off(self, name: str) -> bool:
         return self._arguments[name].first.lower() in (*_OFF, "none", "null", "-1")
@@ -251,6 +282,13 @@ class Arguments:
         return f"{argument.spelled} = {_short(', '.join(texts))}"
 
 
+def _ask_for(argument: Argument) -> str:
+    """What a user can give for a value that the file does not have."""
+    if missing := re.fullmatch(r"[^$`]*\$\{?(\w+)\}?[^$`]*", argument.first):
+        return f"the file assigns no {missing[1]}; give --set {missing[1]}=VALUE"
+    return f"a shell computes it, and none is run; give --set {argument.name.replace('_', '-')}=VALUE"
+
+
 def _short(text: str) -> str:
     return shorten(" ".join(text.split()), 40)
 
@@ -258,119 +296,3 @@ def _short(text: str) -> str:
 def loose(text: str) -> str:
     """The form in which names of models are compared: letters and digits alone."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
-
-
-# From the text of a recipe to its arguments: a shell fragment, `key: value` lines, JSON or TOML; nothing is run. In a
-# shell fragment plain assignments (`TP=8`, `TP=${TP:-8}`) are put in for `$TP`; what only a shell could compute
-# (`$((A * B))`, `$(nproc)`) stays as it is written, and whoever needs its value says so.
-
-_NAME = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-_FLAG = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?$", re.DOTALL)
-_REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^{}]*))?\})")
-_PAIR = re.compile(r"""^\s*(?:-\s+)?["']?(?:\+\+?)?(?:--)?([A-Za-z](?:[\w.-]*\w)?)["']?\s*[:=]\s*(.*?)\s*,?\s*$""")
-_WORDS = frozenset(["then", "else", "elif", "fi", "do", "done", "if", "for", "while", "case", "esac"])
-_OPERATORS = set("();<>|&")
-
-
-def read_arguments(text: str, where: str) -> list[Argument]:
-    """All arguments in the order of the text; a UserError if the text is none of the three forms; one line."""
-    if text.lstrip().startswith("{"):
-        try:
-            table = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
-        return list(_leaves(table, names_of("megatron")))
-    if re.search(r"(?:^|[\s\"'(=])--[A-Za-z][\w-]*(?![\w-]*:)", text, re.MULTILINE):
-        return list(_flags(_tokens(text, where)))
-    if found := list(_pairs(text)):
-        return found
-    wanted = "expected arguments (--num-layers 80), lines of key: value, or a JSON object"
-    raise UserError(f"{where}: holds no arguments; {wanted}")
-
-
-def read_keys(text: str) -> list[Argument] | None:
-    """All keys of torchtitan's tables in TOML or JSON; None where it is neither."""
-    try:
-        table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return list(_leaves(table, names_of("torchtitan"))) if isinstance(table, Mapping) else None
-
-
-def _leaves(table: Mapping[str, Any], names: Names, section: str = "") -> Iterator[Argument]:
-    """Leaves of nested tables by their own name, or with their section where that is known; null is what is not given.
-
-    A key of a plain table of FSDP settings may say so: `fsdp_sharding_strategy`.
-    """
-    for key, value in table.items():
-        place, plain = f"{section}.{key}" if section else key, _plain(key)
-        if isinstance(value, Mapping):
-            yield from _leaves(value, names, place)
-        elif value not in (None, "", []):
-            known = (name for name in (place, plain, plain.removeprefix("fsdp_")) if name in names)
-            yield Argument(next(known, plain), tuple(value) if isinstance(value, list) else (value,), place)
-
-
-def _pairs(text: str) -> Iterator[Argument]:
-    """Leaves of YAML-like lines, dotted keys by their last part; a key without a value heads a section."""
-    for line in text.splitlines():
-        bare = re.sub(r"(^|\s)#.*$", "", line)
-        if match := _PAIR.match(bare):
-            key, value = match[1], match[2]
-            named = re.fullmatch(r"[A-Z][A-Z0-9_]+", key)  # a variable of the environment
-            if value and not named and value.lower() not in ("null", "none", "~"):
-                yield Argument(_plain(key.rpartition(".")[2]), _listed(value), key)
-
-
-def _listed(value: str) -> tuple[str, ...]:
-    quoted = re.fullmatch(r"""(["'])(.*)\1""", value)
-    if quoted:
-        return (quoted[2],)
-    inner = re.fullmatch(r"\[([^\[\]]*)\]", value)
-    parts = inner[1].split(",") if inner else [value]
-    return tuple(part.strip().strip("\"'") for part in parts if part.strip())
-
-
-def _tokens(text: str, where: str) -> list[str]:
-    """The words of a shell fragment, comments and continued lines taken care of, operators as words of their own."""
-    uncommented = re.sub(r"(?m)^[ \t]*#.*$", "", text)
-    joined = re.sub(r"\\\r?\n", " ", uncommented)
-    quoted = re.sub(r"(?<=\s)(\(\[[^\s\"']*\))(?=\s|$)", r"'\1'", joined)  # ([0]*3+[1]*58), which a shell would refuse
-    words = shlex.shlex(quoted, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    try:
-        return list(words)
-    except ValueError as error:
-        raise UserError(f"{where}: is not a shell fragment: {str(error).lower()}") from None
-
-
-def _flags(tokens: Iterable[str]) -> Iterator[Argument]:
-    """Arguments of a fragment; those in assignments (`ARGS="--a 1"`, `ARGS=(--a 1)`) count where they are assigned."""
-    variables: dict[str, str] = {}
-    flag: str | None = None
-    values: list[str] = []
-    for token in [*tokens, ";"]:
-        assigned = _NAME.fullmatch(token) if flag is None or values else None
-        ends = set(token) <= _OPERATORS or token in _WORDS or assigned
-        if flag is not None and (ends or _FLAG.match(token)):
-            if flag.startswith("--"):  # those with one dash are of other commands
-                yield Argument(_plain(flag), tuple(values), flag)
-            flag, values = None, []
-        if assigned and " --" in f" {assigned[2]}":
-            yield from _flags(_substituted(assigned[2], variables).replace("\\\n", " ").split())
-        elif assigned:
-            variables[assigned[1]] = _substituted(assigned[2], variables)
-        elif _FLAG.match(token):
-            flag, equals, value = token.partition("=")
-            values = [_substituted(value, variables)] if equals else []
-        elif flag is not None and not re.fullmatch(r"\$\{?\w+\[@\]\}?", token):
-            values.append(_substituted(token, variables))
-
-
-def _substituted(value: str, variables: Mapping[str, str]) -> str:
-    """The text with plain variables put in; one that is not assigned has its default, or stays."""
-    return _REFERENCE.sub(lambda found: variables.get(found[1] or found[2], found[3] or found[0]), value)
-
-
-def _plain(name: str) -> str:
-    return name.lstrip("-").replace("-", "_").lower()

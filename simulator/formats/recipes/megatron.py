@@ -10,7 +10,9 @@ from .pipelines import read_pipeline
 from .shapes import Shape, padding, read_shape
 
 ORDER_PP_INSIDE = "tp-cp-ep-pp-dp"  # --use-tp-pp-dp-mapping
-CP_TYPES = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
+CP_TYPES = {
+    "p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses", "a2a+p2p": "ring",
+}  # fmt: skip
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 MODULES = {
     **{name: name for name in ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")},
@@ -61,7 +63,7 @@ def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Ma
     }
     if bucket := args.optional("ddp_bucket_size"):
         table["bucket"] = bucket
-    launched = [args.text(name) for name in ("nnodes", "nproc_per_node")]
+    launched = [args.hint(name) for name in ("nnodes", "nproc_per_node")]
     if all(map(str.isdigit, launched)) and int(launched[0]) * int(launched[1]) != machine.gpus:
         args.assumed.append(f"{machine}: the file itself starts {' x '.join(launched)}")
     return table, shape.config
@@ -101,6 +103,8 @@ def _parallel(args: Arguments, sizes: dict[str, int], zero: int, stage: int, sha
             args.fault("sequence_parallel", "needed for experts with tensor parallelism", False)
     if cp > 1:
         found["cp_type"] = _cp_type(args)
+        if args.texts("cp_comm_type") == ("a2a+p2p",):
+            args.not_modelled.append(f"{args.spelling('cp_comm_type')} a2a+p2p: a ring over all of cp is simulated")
     instances = "num_distributed_optimizer_instances"
     copies, ranks = args.whole(instances), stage // tp
     if ranks % copies:
@@ -191,7 +195,8 @@ def _moments(args: Arguments, zero: int) -> str:
 
 
 def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
-    mode = args.choice("recompute_granularity", "", ("", "none", "selective", "full"))
+    earlier = args.switch("checkpoint_activations") or args.has("activations_checkpoint_method")  # before 2022
+    mode = args.choice("recompute_granularity", "full" if earlier else "", ("", "none", "selective", "full"))
     if mode == "full":
         return {"mode": "full"} | _recomputed_layers(args)
     if mode != "selective" and (mode or not args.switch("recompute_activations")):
@@ -210,7 +215,8 @@ def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
 
 
 def _recomputed_layers(args: Arguments) -> dict[str, Any]:
-    method = args.choice("recompute_method", "", ("", "uniform", "block"))
+    earlier = args.text("activations_checkpoint_method") or ("uniform" if args.has("checkpoint_activations") else "")
+    method = args.choice("recompute_method", earlier, ("", "uniform", "block"))
     if not method:
         args.note_missing("recompute_method", "uniform or block, with --recompute-granularity full")
     count = args.whole("recompute_num_layers")

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from .arguments import Arguments
+from .layers import count_stages
 
 _LONGEST_LAYOUT = 10_000
 _LAYOUT_RUN = re.compile(
@@ -13,7 +14,10 @@ _LAYOUT_RUN = re.compile(
 
 def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table `schedule`, and what of `parallel` splits layers into stages."""
-    counts = _layout(args, pp, layers) if args.has("pipeline_model_parallel_layout") else None
+    counts = _layout(args, pp, layers) if args.has("pipeline_model_parallel_layout") else count_stages(args)
+    if counts and len(counts) % pp:
+        args.fault("hybrid_layer_pattern", f"expected a multiple of pp = {pp} stages split by |")
+        return {"name": "1f1b"}, {}
     vpp = len(counts) // pp if counts else _chunks(args, pp, layers)
     combined = args.switch("overlap_moe_expert_parallel_comm")
     if vpp > 1 and pp == 1:
@@ -101,7 +105,7 @@ def _uneven(args: Arguments, pp: int, vpp: int, layers: int, first: int | None, 
 def _layout(args: Arguments, pp: int, layers: int) -> list[int] | None:
     """Layers per stage of a layout such as Et*3|(tt|)*29,m|L: embedding, layers, MTP and loss, stages split by bars."""
     name = "pipeline_model_parallel_layout"
-    text = args.text(name)
+    text = args.text(name).replace("\\", "")  # a layout in YAML has its bars escaped for the shell
     clashes = (
         "num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers",
         "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",

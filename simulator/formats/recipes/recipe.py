@@ -4,18 +4,20 @@ Where no preset has the model's shape, its config goes into a file beside the sc
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ...base.errors import UserError, fault
+from ...base.errors import UserError, did_you_mean, fault
 from ...base.files import read_text, read_toml, to_toml, write_atomic
 from ...hardware import Spec, cluster
 from ...scenario import check_train
 from ...systems.train_step.scenario import TrainScenario
-from .arguments import Arguments, Machine, names_of, read_arguments, read_keys
+from .arguments import Argument, Arguments, Machine, Names, names_of
+from .forms import read_arguments, read_keys, sort_settings
 from .megatron import read_megatron
+from .shell import Variables, include_sourced, missing_sources
 from .tables import FORMS, recognize
 from .torchtitan import MARKS, read_torchtitan
 from .trainers import Additions, read_trainer
@@ -49,9 +51,8 @@ def read_recipe(
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
-    return parse_recipe(
-        read_text(Path(source), "arguments or a config"), str(source), cluster_name, nodes, form, additions
-    )
+    text = include_sourced(read_text(Path(source), "arguments or a config"), Path(source).parent)
+    return parse_recipe(text, str(source), cluster_name, nodes, form, additions)
 
 
 def parse_recipe(
@@ -63,10 +64,13 @@ def parse_recipe(
     name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
     form = recognize(text) or form if form == "auto" else form
+    additions = additions or Additions()
     if form in FORMS:
-        found = read_trainer(form, text, where, machine, additions or Additions())
+        if additions.settings:
+            raise UserError("--set: goes with recipes of megatron and torchtitan; change the file instead")
+        found = read_trainer(form, text, where, machine, additions)
         return Recipe(form, found.table, found.config, **found.account)
-    if additions and (flags := additions.flags()):
+    if flags := additions.flags():
         raise UserError(f"{flags[0]}: goes with recipes of {', '.join(FORMS)}, which leave it open")
     keys = None if form == "megatron" else read_keys(text)
     if form == "auto":
@@ -74,11 +78,38 @@ def parse_recipe(
         form = "torchtitan" if marked else "megatron"
     if form == "torchtitan" and keys is None:
         raise UserError(f"{where}: is neither TOML nor JSON; expected a torchtitan config or a table of FSDP settings")
-    arguments = keys if form == "torchtitan" and keys is not None else read_arguments(text, where)
-    args = Arguments(arguments, names_of(form), where)
+    args = _gather(text, where, keys if form == "torchtitan" else None, names_of(form), additions.settings)
     table, config = (read_torchtitan if form == "torchtitan" else read_megatron)(args, machine)
     args.check()
     return Recipe(form, table, config, **args.account())
+
+
+def _gather(text: str, where: str, keys: list[Argument] | None, names: Names, settings: Mapping[str, str]) -> Arguments:
+    """The arguments of a text, or its `keys` where it is no script, with those that are set."""
+    fixed, given = sort_settings(settings, names)
+    variables = Variables(fixed)
+    found = read_arguments(text, where, variables) if keys is None else keys
+    _check_variables(fixed, variables, where)
+    args = Arguments([*found, *given], names, where)
+    args.assumed += [f"{name} = {value}: from --set" for name, value in fixed.items()]
+    args.assumed += [f"{name} is not beside the file: what it says is not read" for name in missing_sources(text)]
+    return args
+
+
+def parse_settings(lines: Sequence[str]) -> dict[str, str]:
+    """The settings of `--set NAME=VALUE` by name; a UserError for a line without one."""
+    pairs = [line.partition("=") for line in lines]
+    if wrong := [name for name, equals, _ in pairs if not (name.strip() and equals)]:
+        raise UserError(fault("--set", "", wrong[0], "expected NAME=VALUE, such as TP=8 or seq-length=4096"))
+    return {name.strip().removeprefix("--"): value for name, _, value in pairs}
+
+
+def _check_variables(fixed: Mapping[str, str], variables: Variables, where: str) -> None:
+    """Raise UserError for a variable that the file never mentions; one line."""
+    if unused := [name for name in fixed if name not in variables.mentioned]:
+        known = did_you_mean(unused[0], sorted({*variables.mentioned, *names_of("megatron").valued}))
+        wrong = f"--set {unused[0]}: neither a variable of {where} nor an argument (in small letters)"
+        raise UserError("; ".join(filter(None, (wrong, known))))
 
 
 def import_recipe(

@@ -3,8 +3,7 @@
 What arguments leave open has Megatron-LM's default, not Hugging Face's.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -14,14 +13,16 @@ from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe
 from .arguments import Arguments, loose
+from .layers import GATED_DELTA, count_ahead, expert_keys, mixer_keys, read_pattern, window_keys
+from .vocabulary import stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
-_GPT2_VOCABULARY = 50257
 _UNSAID = "vocab_size"
+HYBRID = "nemotron_h"
+"""The family with a part of a layer, and a letter for it, in each layer."""
 _MTP = "num_nextn_predict_layers"
 POSITIONS = {"learned_absolute": "learned", "rope": "rotary", "yarn": "rotary", "none": "none"}
 _POSITION_TYPES = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
-_ARRAY = re.compile(r"\(?\[?([01](?:,[01])*)\]?\)?(?:\*(\d{1,4}))?")
 
 
 Flag = str | int | bool | None
@@ -39,16 +40,17 @@ class Shape:
 
 def read_shape(args: Arguments, tp: int) -> Shape:
     """The model that the arguments describe; faults are raised."""
-    for name in args.other_models():
-        args.fault(name, "not modelled; only decoders with attention in every layer, dense or with experts")
+    args.check_readable()
     config = _config(args)
     args.check()
+    if _UNSAID not in config and (tokens := tokenizer_vocabulary(args)):
+        config[_UNSAID] = tokens
+    args.check()
     known = _preset_of(config, args, tp)
-    if known is None and _UNSAID not in config:
-        args.note_missing("vocab_size", "the number of tokens; no preset has this shape, which would tell")
-        args.check()
     if known is not None:
         config[_UNSAID] = preset(known).vocab_size
+    elif _UNSAID not in config:
+        config[_UNSAID] = usual_vocabulary(args)
     spec = from_hf_config(config, args.where)
     return Shape(spec, _named(known, config), None) if known else Shape(spec, {}, config)
 
@@ -62,9 +64,11 @@ def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _config(args: Arguments) -> dict[str, Any]:
     hidden, heads = args.require("hidden_size", "the width of the model"), args.require("num_attention_heads", "heads")
-    layers = args.require("num_layers", "the number of layers")
+    pattern = read_pattern(args)
+    layers = args.require("num_layers", "the number of layers") if pattern is None else len(pattern)
     gated = args.switch("swiglu") or args.switch("geglu")
     ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden)
+    activation = "silu" if args.switch("swiglu") else "relu2" if args.switch("squared_relu") else "gelu"
     bias = args.switch("add_bias_linear", True)
     layer_norm = args.choice("normalization", "layernorm", ("layernorm", "rmsnorm")) == "layernorm"
     by_default = "rope" if args.switch("rotary") else "learned_absolute"
@@ -80,7 +84,7 @@ def _config(args: Arguments) -> dict[str, Any]:
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "intermediate_size": ffn,
-        "hidden_act": "silu" if args.switch("swiglu") else "relu2" if args.switch("squared_relu") else "gelu",
+        "hidden_act" if pattern is None else "mlp_hidden_act": activation,
         "gated_ffn": gated,
         "mlp_bias": bias,
         "attention_bias": bias or args.switch("add_qkv_bias"),
@@ -92,14 +96,13 @@ def _config(args: Arguments) -> dict[str, Any]:
         "torch_dtype": "bfloat16",
         **attention,
         **_experts(args, layers, ffn),
+        **window_keys(args, layers),
+        **mixer_keys(args, pattern, hidden, layers),
         "max_position_embeddings": longest,
         "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
-        _MTP: args.whole("mtp_num_layers", 0, minimum=0) or None,
-        _UNSAID: args.optional("padded_vocab_size") or args.optional("vocab_size"),
+        _MTP: count_ahead(args) or None,
+        _UNSAID: stated_vocabulary(args),
     }
-    if config[_UNSAID] is None and args.text("tokenizer_type").startswith("GPT2BPE"):
-        args.assumed.append(f"vocab_size = {_GPT2_VOCABULARY}: that of the GPT-2 tokenizer")
-        config[_UNSAID] = _GPT2_VOCABULARY
     return {key: value for key, value in config.items() if value is not None}
 
 
@@ -127,51 +130,34 @@ def _attention(args: Arguments, heads: int) -> dict[str, Any]:
 def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
     if not (experts := args.optional("num_experts")):
         return {}
+    kind, width = _model_type(args), args.whole("moe_ffn_hidden_size", ffn)
+    shared, top_k = args.optional("moe_shared_expert_intermediate_size"), args.whole("moe_router_topk", 2)
+    if kind == "gpt_oss":
+        return {"num_experts_per_tok": top_k, "intermediate_size": width, "num_local_experts": experts}
     return {
-        "num_experts_per_tok": args.whole("moe_router_topk", 2),
-        "moe_intermediate_size": args.whole("moe_ffn_hidden_size", ffn),
-        "num_experts" if _model_type(args).startswith("qwen") else "n_routed_experts": experts,
-        "shared_expert_intermediate_size": args.optional("moe_shared_expert_intermediate_size"),
-        **_which_layers(args, layers),
+        "num_experts_per_tok": top_k,
+        "moe_intermediate_size": width,
+        "num_experts" if kind.startswith("qwen") else "n_routed_experts": experts,
+        f"{'moe_' if kind == HYBRID else ''}shared_expert_intermediate_size": shared,
+        "moe_latent_size": args.optional("moe_latent_size"),
+        **(expert_keys(args, layers) if kind != HYBRID else {}),
     }
-
-
-def _which_layers(args: Arguments, layers: int) -> dict[str, Any]:
-    """Every n-th layer, or a list such as ([0]*3+[1]*58) with a number per layer."""
-    text = re.sub(r"\s", "", args.text("moe_layer_freq", "1"))
-    if re.fullmatch(r"\d{1,4}", text) and int(text) > 0:
-        return {"moe_layer_freq": int(text)} if int(text) > 1 else {}
-    pattern = _pattern(text)
-    if len(pattern) != layers:
-        allowed = f"expected a number, or a list for {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        args.fault("moe_layer_freq", allowed)
-        return {}
-    dense = [number for number, moe in enumerate(pattern) if not moe]
-    if dense == list(range(len(dense))):
-        return {"first_k_dense_replace": len(dense)} if dense else {}
-    return {"mlp_only_layers": dense}
-
-
-def _pattern(text: str) -> list[int]:
-    """The list that the text writes, empty where it writes none."""
-    text = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    found: list[int] = []
-    for part in text.split("+"):
-        match = _ARRAY.fullmatch(part)
-        if match is None:
-            return []
-        found += [int(digit) for digit in match[1].split(",")] * int(match[2] or 1)
-    return found
 
 
 def _model_type(args: Arguments) -> str:
     """A family whose code fixes nothing that the keys do not say."""
     latent, experts = args.switch("multi_latent_attention"), args.has("num_experts")
     balanced = args.switch("moe_router_enable_expert_bias")
+    if args.has("hybrid_layer_pattern"):
+        return HYBRID
+    if args.hint("experimental_attention_variant") == GATED_DELTA:
+        return "qwen3_next" if experts else "qwen3_5_text"
     if latent:
         return ("deepseek_v3" if balanced else "deepseek_v2") if experts else "mla"
     if not experts:
         return "llama"
+    if args.choice("softmax_type", "vanilla", ("vanilla", "learnable", "off-by-one")) != "vanilla":
+        return "gpt_oss"
     return "qwen2_moe" if args.switch("moe_shared_expert_gate") else "glm4_moe" if balanced else "qwen3_moe"
 
 
@@ -193,7 +179,7 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
     found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
     if not found:
         return None
-    tokenizer = loose(args.text("tokenizer_model"))
+    tokenizer = loose(args.hint("tokenizer_model"))
     named = [name for name in found if loose(name) in tokenizer]
     context = [name for name in found if preset(name).max_position_embeddings == spec.max_position_embeddings]
     best = (named or context or found)[0]
@@ -212,7 +198,7 @@ _OF_ALL = attrgetter(
 )
 _OF_EXPERTS = attrgetter(
     *("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "layers", "shared_intermediate_size"),
-    "shared_gate",
+    *("shared_gate", "latent_size"),
 )
 
 
@@ -249,6 +235,7 @@ def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str
         "--untie-embeddings-and-output-weights": not spec.tie_word_embeddings,
         "--mtp-num-layers": spec.num_nextn_predict_layers or None,
         **_attention_flags(spec),
+        **_window_flags(spec),
         **(_expert_flags(spec, spec.moe) if spec.moe else {}),
     }
 
@@ -258,8 +245,7 @@ def _not_said(spec: ModelSpec) -> list[str]:
         "an attention that picks tokens": spec.indexer is not None,
         "linear attention or state-space layers": spec.linear_attention is not None,
         "layers of one part": spec.network_layers is not None,
-        "sliding windows": bool(spec.sliding_layers),
-        "attention sinks": spec.attention_sinks,
+        "attention sinks without experts": spec.attention_sinks and spec.moe is None,
         "gated attention": spec.output_gate,
         "norms behind each part": spec.sandwich_norms,
         "attention and feed-forward side by side": spec.parallel_residual,
@@ -285,15 +271,29 @@ def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:
     }
 
 
+def _window_flags(spec: ModelSpec) -> dict[str, Flag]:
+    pattern = [int(layer in spec.sliding_layers) for layer in range(spec.num_hidden_layers)]
+    return {
+        "--window-size": f"{spec.sliding_window - 1},0" if spec.sliding_window and any(pattern) else None,
+        "--window-attn-skip-freq": _runs(pattern) if any(pattern) and not all(pattern) else None,
+        "--softmax-type": "learnable" if spec.attention_sinks else None,
+    }
+
+
+def _runs(pattern: Sequence[int]) -> str:
+    """A list such as '([0]*3+[1]*58)', quoted for a shell."""
+    return "'(" + "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(pattern)) + ")'"
+
+
 def _expert_flags(spec: ModelSpec, moe: Moe) -> dict[str, Flag]:
     pattern = [int(spec.is_moe(layer)) for layer in range(spec.num_hidden_layers)]
-    runs = "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(pattern))
     return {
         "--num-experts": moe.n_routed_experts,
         "--moe-router-topk": moe.num_experts_per_tok,
         "--moe-ffn-hidden-size": moe.moe_intermediate_size,
         "--moe-shared-expert-intermediate-size": moe.shared_intermediate_size or None,
         "--moe-shared-expert-gate": moe.shared_gate,
+        "--moe-latent-size": moe.latent_size or None,
         "--moe-router-enable-expert-bias": moe.correction_bias,
-        "--moe-layer-freq": None if all(pattern) else f"'({runs})'",
+        "--moe-layer-freq": None if all(pattern) else _runs(pattern),
     }

@@ -4,7 +4,7 @@ A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataPa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,14 @@ STACK = "pytorch-fsdp"
 class Additions:
     """What the command line says beside the file.
 
-    A model, by its config.json or name; tokens of a sequence; the config with which accelerate starts the trainer.
+    A model, by its config.json or name; tokens of a sequence; the config with which accelerate starts the trainer;
+    variables of a script (`TP`) and arguments (`seq-length`) by name, which count instead of the file's.
     """
 
     model: str | None = None
     seq_len: int | None = None
     accelerate: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def flags(self) -> list[str]:
         """The flags that were additions."""

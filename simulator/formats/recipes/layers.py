@@ -1,0 +1,128 @@
+"""Which layers of a model have what, by Megatron-LM's arguments, as keys of a Hugging Face config.
+
+Experts, windows and linear attention have a number for each layer; Mamba-2 and what stands beside it have a letter.
+"""
+
+import re
+from typing import Any
+
+from .arguments import Arguments
+
+LETTERS = "M*-E"
+"""Mamba-2, attention, a feed-forward network and experts (megatron/core/ssm/mamba_hybrid_layer_allocation.py)."""
+GATED_DELTA = "gated_delta_net"
+_PATTERN = "hybrid_layer_pattern"
+_RUN = re.compile(r"\(?\[?([01](?:,[01])*)\]?\)?(?:\*(\d{1,4}))?")
+_EXPANSION, _CONVOLUTION, _CHUNK = 2, 4, 128  # width of Mamba-2, its convolution, its chunks (core/ssm/mamba_mixer.py)
+
+
+def read_pattern(args: Arguments) -> str | None:
+    """The letter of each layer (`M-M*-`); None for a model whose layers have attention and a network each."""
+    if not args.has(_PATTERN):
+        return None
+    pattern = "".join(_stages(args))
+    if not pattern or set(pattern) - set(LETTERS):
+        args.fault(_PATTERN, "expected M (Mamba), * (attention), - (feed-forward) or E (experts) for each layer")
+    if args.has("num_layers") and args.whole("num_layers") != len(pattern):
+        args.fault("num_layers", f"{args.spelling(_PATTERN)} has {len(pattern)} layers")
+    return pattern
+
+
+def count_ahead(args: Arguments) -> int:
+    """Layers of multi-token prediction: as many as given, or as parts of a pattern behind a `/`."""
+    ahead = args.hint(_PATTERN).split("/")[1:]
+    if ahead:
+        line = f"{args.spelling(_PATTERN)} /{'/'.join(ahead)}: layers of multi-token prediction have a network alone"
+        args.not_modelled.append(line)
+    return args.whole("mtp_num_layers", len(ahead), minimum=0)
+
+
+def count_stages(args: Arguments) -> list[int] | None:
+    """Layers of each stage where bars split the pattern (`M-|M*-`), None where none do."""
+    stages = _stages(args)
+    return [len(stage) for stage in stages] if len(stages) > 1 else None
+
+
+def _stages(args: Arguments) -> list[str]:
+    return args.hint(_PATTERN).partition("/")[0].split("|")
+
+
+def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -> dict[str, Any]:
+    """Keys of what replaces attention, in the layers where it does; none where all layers have attention."""
+    is_linear = _has_linear_attention(args)
+    if pattern is not None:
+        width = args.whole("mamba_head_dim", 64)
+        return {
+            "hybrid_override_pattern": pattern,
+            "mamba_head_dim": width,
+            "mamba_num_heads": args.whole("mamba_num_heads", max(_EXPANSION * hidden // width, 1)),
+            "ssm_state_size": args.whole("mamba_state_dim", 128),
+            "n_groups": args.whole("mamba_num_groups", 8),
+            "conv_kernel": _CONVOLUTION,
+            "chunk_size": _CHUNK,
+        }
+    if not is_linear:
+        return {}
+    linear = _numbers(args, "linear_attention_freq", layers)
+    return {
+        "layer_types": ["linear_attention" if number else "full_attention" for number in linear],
+        "linear_num_key_heads": args.whole("linear_num_key_heads", 16),
+        "linear_num_value_heads": args.whole("linear_num_value_heads", 32),
+        "linear_key_head_dim": args.whole("linear_key_head_dim", 128),
+        "linear_value_head_dim": args.whole("linear_value_head_dim", 128),
+        "linear_conv_kernel_dim": args.whole("linear_conv_kernel_dim", 4),
+    }
+
+
+def _has_linear_attention(args: Arguments) -> bool:
+    """Whether most layers have linear attention, which has a gate on the attention of the others."""
+    linear = args.choice("experimental_attention_variant", "", ("", GATED_DELTA)) == GATED_DELTA
+    if args.switch("attention_output_gate") != linear:
+        args.not_modelled.append(f"{args.spelling('attention_output_gate')}: gates go with linear attention")
+    return linear
+
+
+def window_keys(args: Arguments, layers: int) -> dict[str, Any]:
+    """Keys of layers with a window: `127,0` is a token itself and 127 before it."""
+    size = re.fullmatch(r"\(?(\d{1,9}),-?\d{1,9}\)?", re.sub(r"\s", "", args.text("window_size")))
+    if size is None:
+        if args.has("window_size"):
+            args.fault("window_size", "expected tokens before and after, such as 127,0")
+        return {}
+    kinds = ("full_attention", "sliding_attention")
+    types = [kinds[number] for number in _numbers(args, "window_attn_skip_freq", layers)]
+    return {"sliding_window": int(size[1]) + 1, "layer_types": types}
+
+
+def expert_keys(args: Arguments, layers: int) -> dict[str, Any]:
+    """Keys of the layers with experts: every n-th, or a list such as ([0]*3+[1]*58)."""
+    text = _bare(args, "moe_layer_freq", "1")
+    if re.fullmatch(r"\d{1,4}", text) and int(text) > 0:
+        return {"moe_layer_freq": int(text)} if int(text) > 1 else {}
+    dense = [number for number, moe in enumerate(_listed(args, "moe_layer_freq", text, layers)) if not moe]
+    if dense == list(range(len(dense))):
+        return {"first_k_dense_replace": len(dense)} if dense else {}
+    return {"mlp_only_layers": dense}
+
+
+def _numbers(args: Arguments, name: str, layers: int) -> list[int]:
+    """A 1 or a 0 for each layer: from a list, or from a number n that gives every n-th layer a 0."""
+    text = _bare(args, name, "0")
+    if not re.fullmatch(r"\d{1,4}", text):
+        return _listed(args, name, text, layers)
+    return [int(int(text) == 0 or number % int(text) != 0) for number in range(1, layers + 1)]
+
+
+def _bare(args: Arguments, name: str, default: str) -> str:
+    return re.sub(r"\s", "", args.text(name, default))
+
+
+def _listed(args: Arguments, name: str, text: str, layers: int) -> list[int]:
+    """The list of 1 and 0 that a text such as ([0]*3+[1]*58) writes; a fault is noted if it is none for all layers."""
+    inside = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+    runs = [_RUN.fullmatch(part) for part in inside.split("+")]
+    found = [int(one) for run in runs if run for one in run[1].split(",") * int(run[2] or 1)]
+    if None not in runs and len(found) == layers:
+        return found
+    args.fault(name, f"expected a number, or a list for {layers} layers such as ([0]*1+[1]*{layers - 1})")
+    return [1] * layers

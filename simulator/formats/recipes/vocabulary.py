@@ -1,0 +1,68 @@
+"""The vocabulary of a recipe that gives none: that of its tokenizer (data/recipes/tokenizers.toml), or a usual one."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from ...base.files import read_toml
+from ...models import preset, preset_names
+from .arguments import Arguments, loose
+
+_GPT2 = "GPT2BPETokenizer"
+_USUAL = "llama3"  # of tokenizers since 2024 most have 128k to 152k tokens
+
+
+def stated_vocabulary(args: Arguments) -> int | None:
+    """Tokens that the arguments give."""
+    return args.optional("padded_vocab_size") or args.optional("vocab_size")
+
+
+def tokenizer_vocabulary(args: Arguments) -> int | None:
+    """Tokens of the tokenizer, with a note of whose they are; None where the arguments do not tell.
+
+    A fault is noted where the tokenizer is an encoder's, or has no tokens of its own.
+    """
+    model, kind = args.hint("tokenizer_model"), _kind(args)
+    sizes = {name.lower(): size for name, size in _table("types").items()}
+    if not kind and args.has("vocab_file") and not args.has("merge_file"):
+        args.fault("vocab_file", "without --merge-file it is of WordPiece: an encoder (BERT) is not modelled")
+    elif kind == "NullTokenizer":
+        args.note_missing("vocab_size", "the number of tokens, which NullTokenizer leaves open")
+    elif (named := _find_by_name(model)) is not None:
+        return _note(args, named, f"that of the tokenizer {model}")
+    elif kind.lower() in sizes:
+        return _note(args, sizes[kind.lower()], f"that of {kind}")
+    elif not kind and args.has("vocab_file"):
+        return _note(args, _table("types")[_GPT2], f"that of {_GPT2}, pretrain_gpt.py's for a vocabulary with merges")
+    return None
+
+
+def usual_vocabulary(args: Arguments) -> int:
+    """Tokens to assume where neither the tokenizer nor the model's shape tells, with a note of whose they are."""
+    named = args.hint("tokenizer_model") or _kind(args)
+    if not named:
+        return _note(args, _table("types")[_GPT2], f"that of {_GPT2}, pretrain_gpt.py's where no tokenizer is given")
+    why = f"that of Llama 3, as {named} is not known; --set vocab-size=TOKENS gives another"
+    return _note(args, _table("models")[_USUAL], why)
+
+
+def _kind(args: Arguments) -> str:
+    return args.hint("tokenizer_type") or args.hint("tokenizer_library")
+
+
+def _note(args: Arguments, tokens: int, whose: str) -> int:
+    args.assumed.append(f"vocab_size = {tokens}: {whose}")
+    return tokens
+
+
+def _find_by_name(tokenizer: str) -> int | None:
+    """Tokens of the preset, or of the family, whose name is the longest in the tokenizer's."""
+    sizes = dict(_table("models")) | {loose(name): preset(name).vocab_size for name in preset_names()}
+    named = [name for name in sizes if name in loose(tokenizer)]
+    return sizes[max(named, key=len)] if named else None
+
+
+@cache
+def _table(section: str) -> Mapping[str, int]:
+    table: Mapping[str, int] = read_toml(files("runcast.data") / "recipes" / "tokenizers.toml")[section]
+    return table

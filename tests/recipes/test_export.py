@@ -1,0 +1,214 @@
+"""Scenarios as Megatron-LM's arguments: what cannot be said, and that export and import invert each other."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+
+from ..examples import examples
+
+
+def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 8},
+                "schedule": {"name": "interleaved", "vpp": 3}, "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    exported = export_megatron(check_train(scenario, "r"))
+
+    assert "--pipeline-model-parallel-layout 'E" + "tt|" * 8 + "t|" * 15 + "tL'" in [
+        line.replace("t*2", "tt") for line in exported.lines
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"schedule": {"name": "zb-v"}, "parallel": {"pp": 2}}, "schedule.name = 'zb-v': Megatron-LM has 1f1b"),
+        ({"schedule": {"name": "interleaved"}, "parallel": {"pp": 2}}, "schedule.vpp = None: expected 2 or more"),
+        ({"parallel": {"order": "cp-tp-ep-dp-pp"}}, "parallel.order = 'cp-tp-ep-dp-pp': Megatron-LM has"),
+        ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
+        ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
+        ({"parallel": {"dp": 3}}, "parallel.dp = 3"),
+        ({"parallel": {"tp": 4, "tp_2d": True}}, "parallel.tp_2d = True: Megatron-LM splits widths over all of tp"),
+        ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
+        ({"model": {"preset": "gemma2-9b"}}, "gemma2-9b has norms behind each part, which no argument says"),
+        ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
+    ],
+)
+def test_what_no_argument_says_is_a_fault(change, line):
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
+                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    with pytest.raises(UserError, match=line):
+        export_megatron(check_train(scenario | change, "r"))
+
+
+def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
+                "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},
+                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+
+    assert export_megatron(check_train(scenario, "r"), nearest=True).unsaid == (
+        "parallel.shard_embedding = true: data-parallel ranks have copies",
+        "overlap.fusion: buckets of gradients wait for no tick",
+    )
+
+
+def test_what_no_argument_says_of_attention_and_of_overlap_is_told():
+    scenario = {
+        "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "gpt3-175b"}, "parallel": {"tp": 8},
+        "batch": {"global": 8, "seq_len": 2048}, "attention": "unfused", "overlap": {"tp": True, "tp_exposed": 0.5},
+    }  # fmt: skip
+
+    assert export_megatron(check_train(scenario, "r")).undecided == (
+        "attention = 'unfused': --attention-backend and dropout of scores are not written",
+        "overlap.tp_exposed = 0.5: how much of it is exposed is measured, not set",
+    )
+
+
+def test_megatron_recomputes_activations_of_experts_alone():
+    """moe_act needs grouped products of experts: TransformerConfig refuses it of a dense model."""
+    recompute = {"mode": "selective", "modules": ["layernorm", "activation"]}
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "recompute": recompute,
+                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    said = [
+        export_megatron(check_train(scenario | {"model": {"preset": name}}, "r"), nearest=True)
+        for name in ("llama3-8b", "mixtral-8x7b")
+    ]
+    modules = [next(line for line in one.lines if "recompute-modules" in line) for one in said]
+
+    assert (modules, [bool(one.unsaid) for one in said]) == (
+        ["--recompute-modules layernorm", "--recompute-modules layernorm moe_act"],
+        [True, False],
+    )
+
+
+PLAIN = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2},
+         "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+
+
+def test_a_plan_that_no_arguments_say_is_refused_with_all_that_they_do_not_say():
+    scenario = check_train({**PLAIN, "precision": {"master": False}, "overlap": {"pp": True}}, "r")
+    with pytest.raises(UserError) as refused:
+        export_megatron(scenario, "r")
+
+    assert refused.value.faults == (
+        "r: overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only",
+        "r: precision.master = false: the optimizer keeps weights in FP32",
+        "r: Megatron-LM has no arguments for this plan; --nearest prints those of the nearest one",
+    )
+
+
+def test_the_nearest_plan_is_headed_by_what_it_leaves_out():
+    exported = str(export_megatron(check_train({**PLAIN, "precision": {"master": False}}, "r"), nearest=True))
+
+    assert exported.startswith(
+        "# another plan than asked for: precision.master = false: the optimizer keeps weights in FP32\n--num-layers"
+    )
+
+
+def test_on_what_a_scenario_is_silent_megatron_decides():
+    assert export_megatron(check_train(PLAIN, "r")).undecided == (
+        "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped",
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "gpt-oss-120b"])
+def test_windows_and_sinks_come_back_from_their_arguments(tmp_path, name):
+    table = {"name": "r", "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": name},
+             "parallel": {"ep": 8}, "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    scenario = check_train(table, "r")
+    (tmp_path / "r.sh").write_text(str(export_megatron(scenario)))
+    again = scenario_table(read_recipe(tmp_path / "r.sh", "dgx-h100"), "r", "dgx-h100", 1)
+
+    assert check_train(again, "r") == scenario
+
+
+EXPORTED = ("gpt3-175b-1024xa100", "llama3-8b-8xh100", "qwen3-30b-a3b-16xh100")
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_what_is_not_refused_keeps_the_same_in_memory(name, tmp_path):
+    scenario = load_training(Path(f"data/scenarios/train-{name}.toml"))
+    (tmp_path / "a.sh").write_text(str(export_megatron(scenario)))
+    import_recipe(tmp_path / "a.sh", tmp_path / "a.toml", scenario.cluster, scenario.nodes)
+    asked, again = (ResolvedTrain(one).plan for one in (scenario, load_training(tmp_path / "a.toml")))
+
+    assert (again.dims, again.stages, again.again, again.offloaded, again.sharding.level) == (
+        asked.dims, asked.stages, asked.again, asked.offloaded, asked.sharding.level,
+    )  # fmt: skip
+
+
+# Whatever both can say comes back.
+
+small = st.sampled_from([1, 2, 4])
+dense, sparse = (
+    st.sampled_from(["llama3-8b", "qwen2.5-7b", "gpt3-6.7b"]),
+    st.sampled_from(["mixtral-8x7b", "deepseek-v3"]),
+)
+
+
+@st.composite
+def scenarios(draw):
+    experts = draw(st.booleans())
+    tp, cp, pp = draw(small), draw(small), draw(small)
+    model = draw(sparse if experts else dense)
+    layers = {"deepseek-v3": 61, "qwen2.5-7b": 28}.get(model, 32)
+    zero = draw(st.sampled_from([0, 1, 2, 3]))
+    parallel = {"tp": tp, "cp": cp, "pp": pp, "zero": zero}
+    if cp > 1:
+        parallel["cp_type"] = draw(st.sampled_from(["ring", "all_gather", "ulysses"]))
+    if tp > 1 and not experts:
+        parallel["sequence_parallel"] = draw(st.booleans())
+    if experts:
+        parallel["ep"] = draw(small)
+        if tp > 1 and parallel["ep"] > 1:
+            parallel["etp"] = draw(st.sampled_from([None, 1]))
+    chunks = draw(st.sampled_from([1, 2, 4])) if pp > 1 else 1
+    schedule = {"name": "interleaved", "vpp": chunks} if chunks > 1 else {}
+    overlap = {
+        "dp": draw(st.booleans()),
+        "tp": tp > 1 and parallel.get("sequence_parallel", True) and draw(st.booleans()),
+    }
+    if zero in (1, 2):
+        overlap["params"] = overlap["dp"] and draw(st.booleans())
+    if pp > 1:
+        overlap["pp"] = chunks > 1 and draw(st.booleans())
+    if pp > 1 and layers % (pp * chunks):
+        each, more = divmod(layers, pp * chunks)
+        parallel["layers"] = [each + (stage < more) for stage in range(pp * chunks)]
+    compute = draw(st.sampled_from(["fp32", "bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4"]))
+    gradients = "fp32" if compute == "fp32" else draw(st.sampled_from(["fp32", "bf16"]))
+    moments = draw(st.sampled_from(["fp32", "bf16", "fp8"])) if zero else "fp32"
+    recompute = draw(
+        st.sampled_from(
+            [{}, {"mode": "full"}, {"mode": "full", "layers": 2}, {"mode": "selective", "modules": ["layernorm"]}]
+        )
+    )
+    mtp = draw(st.booleans()) if model == "deepseek-v3" else True
+    return {
+        "name": "r", "kind": "train_step", "cluster": "dgx-h100", "nodes": 8, "model": {"preset": model, "mtp": mtp},
+        "parallel": parallel, "schedule": schedule, "overlap": overlap, "recompute": recompute,
+        "precision": {"compute": compute, "gradients": gradients, "moments": moments},
+        "batch": {"global": 64 * draw(small), "micro": 1, "seq_len": 2048},
+    }  # fmt: skip
+
+
+@examples(60)
+@given(scenarios())
+def test_a_scenario_comes_back_from_its_arguments(tmp_path_factory, table):
+    heads = {"qwen2.5-7b": 4}.get(table["model"]["preset"], 8)
+    parallel = table["parallel"]
+    assume(heads % parallel["tp"] == 0)
+    if parallel.get("cp_type") == "ulysses":
+        assume({"qwen2.5-7b": 28}.get(table["model"]["preset"], 32) // parallel["tp"] % parallel["cp"] == 0)
+    scenario = check_train(table, "r")
+    exported = export_megatron(scenario)
+    file = tmp_path_factory.mktemp("r") / "r.sh"
+    file.write_text(str(exported))
+    again = check_train(scenario_table(read_recipe(file, "dgx-h100", 8), "r", "dgx-h100", 8), "r")
+
+    assert exported.unsaid == ()
+    assert again == scenario

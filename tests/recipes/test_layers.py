@@ -1,0 +1,96 @@
+"""Layers of a model that are not all the same: windows, linear attention, Mamba-2 beside attention."""
+
+import pytest
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import read_recipe
+
+COMMON = (
+    "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --group-query-attention "
+    "--seq-length 4096 --micro-batch-size 1 --bf16 --make-vocab-size-divisible-by 1 "
+)
+NEMOTRON = (
+    "--hidden-size 4480 --ffn-hidden-size 15680 --num-attention-heads 40 --kv-channels 128 --num-query-groups 8 "
+    "--squared-relu --position-embedding-type none --mamba-head-dim 80 --mamba-num-heads 128 --vocab-size 131072 "
+    "--hybrid-override-pattern M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M- "
+)
+QWEN = (
+    "--num-layers 48 --hidden-size 2048 --ffn-hidden-size 5120 --num-attention-heads 16 --kv-channels 256 "
+    "--num-query-groups 2 --swiglu --position-embedding-type rope --qk-layernorm --attention-output-gate "
+    "--experimental-attention-variant gated_delta_net --linear-attention-freq 4 --num-experts 512 "
+    "--moe-router-topk 10 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 512 "
+    "--moe-shared-expert-gate --vocab-size 151936 "
+)
+TINY = "--hidden-size 512 --num-attention-heads 8 --num-query-groups 8 --vocab-size 1000 "
+
+
+@pytest.fixture
+def read(tmp_path):
+    def recipe(text):
+        (tmp_path / "r.sh").write_text(COMMON + text)
+        return read_recipe(tmp_path / "r.sh", "dgx-h100")
+
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("arguments", "preset"),
+    [(NEMOTRON, "nemotron-nano-9b-v2"), (QWEN, "qwen3-next-80b-a3b")],
+)
+def test_a_hybrid_of_a_presets_shape_is_that_preset(read, arguments, preset):
+    assert read(arguments).table["model"] == {"preset": preset}
+
+
+def test_sizes_of_mamba_that_are_not_given_are_megatrons(read):
+    config = read(TINY + "--hybrid-layer-pattern M-M*").config
+    keys = ("num_hidden_layers", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "chunk_size")
+
+    assert [config[key] for key in keys] == [4, 16, 64, 128, 8, 128]
+
+
+def test_parts_behind_a_pattern_are_layers_of_multi_token_prediction(read):
+    recipe = read(TINY + "--hybrid-layer-pattern M-M*/*-/*-")
+    line = "--hybrid-layer-pattern /*-/*-: layers of multi-token prediction have a network alone"
+
+    assert (recipe.config["hybrid_override_pattern"], recipe.config["num_nextn_predict_layers"]) == ("M-M*", 2)
+    assert line in recipe.not_modelled
+
+
+@pytest.mark.parametrize(
+    ("pattern", "schedule", "layers"),
+    [
+        ("M-M|*-", {"name": "1f1b"}, [3, 2]),
+        ("M-|M|*-|-", {"name": "interleaved", "vpp": 2}, [2, 1, 2, 1]),
+    ],
+)
+def test_bars_split_a_pattern_into_stages(read, pattern, schedule, layers):
+    table = read(
+        TINY + f"--pipeline-model-parallel-size 2 --global-batch-size 64 --hybrid-layer-pattern '{pattern}'"
+    ).table
+
+    assert (table["schedule"], table["parallel"]["layers"]) == (schedule, layers)
+
+
+def test_a_pattern_has_stages_for_every_pipeline_rank(read):
+    with pytest.raises(UserError, match=r"= 'M\|-\|\*': expected a multiple of pp = 2 stages split by \|"):
+        read(TINY + "--pipeline-model-parallel-size 2 --hybrid-layer-pattern 'M|-|*'")
+
+
+def test_a_gate_without_linear_attention_is_not_modelled(read):
+    recipe = read(TINY + "--num-layers 4 --attention-output-gate")
+
+    assert "--attention-output-gate: gates go with linear attention" in recipe.not_modelled
+
+
+@pytest.mark.parametrize(
+    ("more", "window", "layers"),
+    [
+        ("--window-size 127,0", 128, range(6)),
+        ("--window-size '(255, 0)' --window-attn-skip-freq 2", 256, range(0, 6, 2)),
+        ("--window-size 127,0 --window-attn-skip-freq ([1]*2+[0]*4)", 128, range(2)),
+    ],
+)
+def test_layers_with_a_window(read, more, window, layers):
+    config = read(TINY + "--num-layers 6 " + more).config
+    found = [layer for layer, kind in enumerate(config["layer_types"]) if kind == "sliding_attention"]
+
+    assert (config["sliding_window"], found) == (window, list(layers))

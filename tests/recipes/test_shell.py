@@ -1,0 +1,156 @@
+"""Words of a shell script: variables, arithmetic and conditions are followed as far as the text alone says."""
+
+import pytest
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import Additions, parse_settings, read_recipe
+from runcast.simulator.formats.recipes.forms import read_arguments
+from runcast.simulator.formats.recipes.shell import Variables, seal, unseal
+
+SMALL = (
+    "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16 "
+    "--tensor-model-parallel-size $TP --global-batch-size ${BATCH:-64}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("$A", "3"),
+        ("${A}x$A", "3x3"),
+        ("$NONE", "$NONE"),
+        ("${NONE:-8}", "8"),
+        ("${NONE-8}", "8"),
+        ("${EMPTY:-8}", "8"),
+        ("${EMPTY-8}", ""),
+        ("${A:-8}", "3"),
+        ("${NONE:-${ALSO:-$A}}", "3"),
+        ("${NONE:=5}$NONE", "55"),
+        ("${NONE:?is needed}", "${NONE:?is needed}"),
+        ("${A:+--flag}", "--flag"),
+        ("${NONE:+--flag}", ""),
+        ("$1_output", "$1_output"),
+        ("${1:-8}", "8"),
+        ("$((A * 2))", "6"),
+        ("$(($A*(2+1) - 1))", "8"),
+        ("$(( -7 / 2 ))", "-3"),
+        ("$(( -7 % 3 ))", "-1"),
+        ("$((A / 0))", "$((A / 0))"),
+        ("$((NONE * 2))", "$((NONE * 2))"),
+        ("$((2 ** 64))", "$((2 ** 64))"),
+        ("$(nproc --all)", "$(nproc --all)"),
+    ],
+)
+def test_what_stands_for_a_variable(text, value):
+    variables = Variables({"A": "3", "EMPTY": ""})
+
+    assert unseal(variables.substitute(seal(text))) == value
+
+
+@pytest.mark.parametrize(
+    ("script", "read"),
+    [
+        ("if [ $A = 3 ]; then {yes}; else {no}; fi", ["yes"]),
+        ("if [ $A -gt 3 ]; then {yes}; else {no}; fi", ["no"]),
+        ('if [[ "$A" == 4 ]]; then {yes}; elif [[ $A != 4 ]]; then {no}; else {last}; fi', ["no"]),
+        ('if [ -z "$NONE" ] && [ -n "$A" ]; then {yes}; fi', ["yes"]),
+        ("if [[ -v NONE ]] || [[ $A -eq 4 ]]; then {yes}; else {no}; fi", ["no"]),
+        ("if ! [ $A = 3 ]; then {yes}; else {no}; fi", ["no"]),
+        ("if [[ ! -z $A ]]; then {yes}; else {no}; fi", ["yes"]),
+        ('if [ "$(hostname)" = x ]; then {yes}; else {no}; fi', ["yes", "no"]),
+        ("if nvidia-smi; then {yes}; else {no}; fi", ["yes", "no"]),
+        ("if [ -f x ]; then {yes}; elif [ $A = 3 ]; then {no}; else {last}; fi", ["yes", "no"]),
+        ("if [ $A = 4 ]; then if [ $A = 3 ]; then {yes}; else {no}; fi; fi; {last}", ["last"]),
+        ("if (( A * 2 >= 6 )); then {yes}; else {no}; fi", ["yes"]),
+        ("if (( A > NONE )); then {yes}; else {no}; fi", ["yes", "no"]),
+        ("case $A in 2) {yes} ;; 3|4) {no} ;; *) {last} ;; esac", ["no"]),
+        ("case $A in 2) {yes} ;; [4-9]) {no} ;; *) {last} ;; esac", ["last"]),
+        ("case $(arch) in x) {yes} ;; *) {no} ;; esac", ["yes", "no"]),
+        ("A=4; if [ $A = 3 ]; then {yes}; else {no}; fi", ["yes"]),
+        ("B=4; if [ $B = 3 ]; then {yes}; else {no}; fi", ["no"]),
+    ],
+)
+def test_the_branches_that_a_shell_would_take(script, read):
+    text = script.format(yes="x --yes", no="x --no", last="x --last")
+    found = [argument.name for argument in read_arguments(text, "x", Variables({"A": "3"}))]
+
+    assert found == read
+
+
+@pytest.mark.parametrize(
+    ("script", "read"),
+    [
+        ("python - <<'PY'\nprint(\"it's\")\nPY\nx --yes", ["yes"]),
+        ("sbatch <<EOF\nsrun x --yes\nEOF\nx --no", ["yes", "no"]),
+        ("x --${TYPE:-bf16} --lr 1", ["bf16", "lr"]),
+        ("MORE='--yes'\nMORE=\"$MORE --split '9,1'\"\nx --lr 1 $MORE", ["yes", "split", "lr"]),
+    ],
+)
+def test_arguments_wherever_a_script_has_them(script, read):
+    assert [argument.name for argument in read_arguments(script, "x")] == read
+
+
+def test_files_that_a_script_reads_count_where_they_lie_beside_it(tmp_path):
+    (tmp_path / "common.sh").write_text("TP=2\nsource common.sh")
+    (tmp_path / "r.sh").write_text(f'source $(dirname $0)/common.sh\n. "$HERE/other.sh"\n{SMALL}')
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100")
+
+    assert recipe.table["parallel"]["tp"] == 2
+    assert "other.sh is not beside the file: what it says is not read" in recipe.assumed
+
+
+def test_a_variable_that_doubles_itself_ends():
+    text = "A=xx\n" + "A=$A$A\n" * 100 + "--save $A"
+
+    assert len(read_arguments(text, "x")[0].first) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("lines", "tp", "batch"),
+    [
+        (["TP=2"], 2, 64),
+        (["TP=2", "BATCH=128"], 2, 128),
+        (["TP=2", "global-batch-size=256"], 2, 256),
+        (["tensor_model_parallel_size=4"], 4, 64),
+        (["--tensor-model-parallel-size=4"], 4, 64),
+    ],
+)
+def test_what_is_set_counts_instead_of_what_the_file_has(tmp_path, lines, tp, batch):
+    (tmp_path / "r.sh").write_text(f"BATCH=${{BATCH:-64}}\n{SMALL}")
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(settings=parse_settings(lines)))
+
+    assert (recipe.table["parallel"]["tp"], recipe.table["batch"]["global"]) == (tp, batch)
+
+
+def test_a_variable_that_is_set_is_named_in_the_report(tmp_path):
+    (tmp_path / "r.sh").write_text(SMALL)
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(settings={"TP": "2"}))
+
+    assert "TP = 2: from --set" in recipe.assumed
+
+
+def test_trainers_take_no_settings(tmp_path):
+    (tmp_path / "r.yaml").write_text("base_model: llama3-8b\nsequence_len: 4096\nmicro_batch_size: 1\n")
+    with pytest.raises(UserError, match="--set: goes with recipes of megatron and torchtitan; change the file"):
+        read_recipe(tmp_path / "r.yaml", "dgx-h100", form="axolotl", additions=Additions(settings={"x": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, "--tensor-model-parallel-size = '[$]TP': the file assigns no TP; give --set TP=VALUE"),
+        ({"TP": "2", "BACTH": "8"}, "--set BACTH: neither a variable of .* nor an argument .*; did you mean BATCH?"),
+        ({"TP": "2", "NUM_LAYERS": "8"}, "--set NUM_LAYERS: neither a variable"),
+        ({"tensor-model-parallel-size": "x"}, "--set tensor-model-parallel-size = 'x': expected a whole number"),
+    ],
+)
+def test_what_is_not_there_to_set_is_one_line(tmp_path, settings, line):
+    (tmp_path / "r.sh").write_text(SMALL)
+    with pytest.raises(UserError, match=line) as refused:
+        read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(settings=settings))
+
+    assert len(refused.value.faults) == 1
+
+
+def test_a_setting_has_a_name_and_a_value():
+    with pytest.raises(UserError, match="--set = 'TP': expected NAME=VALUE, such as TP=8 or seq-length=4096"):
+        parse_settings(["TP"])
