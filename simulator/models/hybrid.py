@@ -106,7 +106,10 @@ def _head_dim(keys: Keys, heads: int) -> int:
 
 def _mamba2_beside(keys: Keys, layers: frozenset[int]) -> Mamba2:
     """Falcon-H1's, whose gated norm is an option."""
-    return replace(_mamba2(keys, layers), beside_attention=True, gated_norm=keys.flag("mamba_rms_norm", False))
+    found = replace(_mamba2(keys, layers), beside_attention=True, gated_norm=keys.flag("mamba_rms_norm", False))
+    inner = found.inner_width
+    keys.expect(keys.whole("mamba_d_ssm", default=inner) == inner, "mamba_d_ssm", f"{inner}: that of all its heads")
+    return found
 
 
 def _mamba(keys: Keys, layers: frozenset[int]) -> Mamba:

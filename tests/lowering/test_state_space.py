@@ -92,3 +92,37 @@ def test_uneven_stages_keep_what_their_own_layers_keep():
 def test_what_cannot_be_split_is_one_line(model, parallel, line):
     with pytest.raises(UserError, match=line):
         program(16, 1, HYBRID | model, parallel=parallel, batch={"seq_len": 256})
+
+
+FALCON = {
+    "preset": "falcon-h1-0.5b",
+    "overrides": {
+        "hidden_size": HIDDEN, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 8, "intermediate_size": 128, "vocab_size": 512, "mamba_n_heads": HEADS, "mamba_d_head": DIM,
+        "mamba_d_ssm": HEADS * DIM, "mamba_n_groups": GROUPS, "mamba_d_state": STATE, "mamba_chunk_size": 8,
+    },
+}  # fmt: skip
+
+
+def test_a_mixer_beside_attention_shares_its_exchanges():
+    made = program(2, 1, FALCON, parallel={"tp": 2})
+    found = Counter(of_layer(made, 1))
+    assert (found["attention"], found["state_output"], found["add_mixers"]) == (1, 1, 1)
+    assert (found["tp reduce_scatter"], found["tp all_gather"]) == (4, 6)  # as of attention and FFN alone
+
+
+def test_both_mixers_exchange_between_ranks_that_share_a_sequence():
+    made = program(2, 1, FALCON, parallel={"cp": 2})
+    found = Counter(of_layer(made, 1))
+    assert (found["cp all_to_all"], found["cp send_recv"]) == (4, 2)
+
+
+def test_projections_to_the_latents_of_experts_learn():
+    latents = {"n_routed_experts": 8, "num_experts_per_tok": 2}
+    latents |= {"moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 48, "moe_latent_size": 16}
+    latents |= {key: value for key, value in HYBRID["overrides"].items() if key != "intermediate_size"}
+    model = {"preset": "nemotron-3-super", "overrides": latents | {"hybrid_override_pattern": "MEM*"}}
+    made = program(8, 1, model, parallel={"ep": 8})
+    found = Counter(of_layer(made, 1))
+    assert (found["latent_down_wgrad"], found["latent_up_wgrad"]) == (1, 1)
+    assert {int(made.bytes[op]) for op in ops(made, label="dispatch")} == {SEQ * 2 * 16 * 2}

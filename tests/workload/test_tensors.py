@@ -201,6 +201,7 @@ SIZES += (
     "block_multiple_of",
     "block_ffn_dim_multiplier",
 )
+ATTENTION_LAYERS = {"bamba": ("attn_layer_indices",), "lfm2": ("full_attn_idxs",), "lfm2_moe": ("full_attn_idxs",)}
 PERIODS = ("attn_layer_period", "expert_layer_period")
 OPTIONS = ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm", "conv_bias", "block_auto_adjust_ff_dim")
 
@@ -219,7 +220,7 @@ def mixer_keys(draw, model_type):
         **{key: draw(st.booleans()) for key in OPTIONS},
         **({"hybrid_override_pattern": "".join(letters)} if family.alone and family.experts else {}),
         **({"shared_intermediate_size": draw(st.integers(1, 90))} if model_type == "granitemoehybrid" else {}),
-        **({} if family.alone else {"full_attn_idxs": draw(st.lists(st.integers(0, 4)))}),
+        **{key: draw(st.lists(st.integers(0, 4))) for key in ATTENTION_LAYERS.get(model_type, ())},
         **({"rwkv_head_dim": 1} if model_type == "rwkv7" else {}),
         "moe_latent_size": draw(st.integers(0, 9)),
         "mamba_n_groups": groups,
