@@ -5,30 +5,49 @@
 
 from dataclasses import replace
 
+from . import convolutions
 from .kernels import Kept, Kernel, Kernels
 from .model import ModelSpec
-from .parameters import Parameter, Parameters, linear, split
+from .parameters import Parameter, Parameters, linear, matrix, norm_of, split
 from .shard import Shard, gemm, memory_bound
 
 
 def parameters(spec: ModelSpec) -> Parameters:
-    """Projections, cut by heads, and norms of the heads of q and k; a gate on the output doubles q."""
-    hidden, dim, bias = spec.hidden_size, spec.head_dim, spec.attention_bias
-    heads, kv_heads, gates = spec.num_attention_heads, spec.num_key_value_heads, 2 if spec.output_gate else 1
-    table: Parameters = []
-    for letter, units, width in (("q", heads, gates * dim), ("k", kv_heads, dim), ("v", kv_heads, dim)):
+    """Projections, cut by heads, and norms of the heads of q and k; a gate on the output widens q."""
+    hidden, bias, table = spec.hidden_size, spec.attention_bias, Parameters()
+    for letter, units, width in _projections(spec):
         name = f"self_attn.{'qkv' if spec.fused_qkv else letter}_proj"
         table += linear(name, units * width, hidden, "qkv", cut=0, units=units, bias=bias)
-    norms = [Parameter(f"self_attn.{name}_norm.weight", (dim,)) for name in "qk"]
-    return table + norms * spec.qk_norm + output(spec)
+    return table + convolutions.head_parameters(spec) + _head_norms(spec) * spec.qk_norm + output(spec)
+
+
+def _projections(spec: ModelSpec) -> list[tuple[str, int, int]]:
+    """(letter, heads, width of one) of each projection of a layer's input."""
+    heads, kv_heads, dim = spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim
+    gate = (1 if spec.gate_per_head else spec.v_head_dim) if spec.output_gate else 0
+    of_keys = [] if spec.shares_kv else [("k", kv_heads, dim)]
+    of_values = [] if spec.shares_kv or spec.values_are_keys else [("v", kv_heads, spec.v_head_dim)]
+    of_places = [("r", heads, spec.relative_dim)] if spec.relative_dim else []
+    return [("q", heads, dim + gate), *of_keys, *of_values, *of_places]
+
+
+def _head_norms(spec: ModelSpec) -> Parameters:
+    """Norms of the heads of q and k: their weights are those of all heads, or each head has its own."""
+    heads, own = {"q": spec.num_attention_heads, "k": spec.num_key_value_heads}, spec.qk_norm_weights == "own"
+    letters = "q" if spec.shares_kv else "qk"
+    has = {"weights": spec.qk_norm_weights != "none", "bias": spec.qk_norm_bias}
+    shapes = {each: (heads[each] * spec.head_dim if own else spec.head_dim,) for each in letters}
+    norms = [norm_of(f"self_attn.{each}_norm", shape, **has, cut=0 if own else None) for each, shape in shapes.items()]
+    return [parameter for norm in norms for parameter in norm]
 
 
 def output(spec: ModelSpec) -> Parameters:
-    """The projection behind the heads, and a sink per head."""
+    """The projection behind the heads, a norm of what it reads, and a sink per head."""
     heads, bias = spec.num_attention_heads, spec.attention_out_bias
     into = heads * spec.v_head_dim
     out = linear("self_attn.o_proj", spec.hidden_size, into, "proj", cut=1, units=heads, bias=bias)
-    return out + [Parameter("self_attn.sinks", (heads,), cut=0)] * spec.attention_sinks
+    sub_norm = norm_of("self_attn.attn_sub_norm", (into,), cut=0) * spec.sub_norms
+    return out + sub_norm + [Parameter("self_attn.sinks", (heads,), cut=0)] * spec.attention_sinks
 
 
 def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
@@ -36,18 +55,23 @@ def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
     table = parameters(spec)
     heads, kv_heads = split(spec.num_attention_heads, shard.tp), split(spec.num_key_value_heads, shard.tp)
     dim, tokens = spec.head_dim, shard.tokens
-    turned = tokens * (heads + kv_heads) * dim
+    turned = tokens * (heads + (0 if spec.shares_kv else kv_heads)) * dim
     qk_norm = (memory_bound("rms_norm", "qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
     rope = (memory_bound("rope", "rope", "qkv", dim, turned, 2, shard),)
-    gated = tokens * heads * dim
-    read = gated * shard.stored_bytes("attn_proj", shard.narrow)
-    gate = (memory_bound("gate", "output_gate", "activation", dim, gated, 3, shard, read),)
+    made = tokens * heads * spec.v_head_dim
+    read = made * shard.stored_bytes("attn_proj", shard.narrow)
+    moved = 2 if spec.gate_per_head else 3
+    gate = (memory_bound("gate", "output_gate", "activation", spec.v_head_dim, made, moved, shard, read),)
+    _, width = matrix(table, "proj", shard.tp)
+    sub_norm = (memory_bound("rms_norm", "attn_sub_norm", "proj", width, made, 2, shard, read),)
     return (
         *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=shard.wide),
+        *convolutions.head_kernels(spec, shard),
         *(qk_norm if spec.qk_norm else ()),
         *(rope if spec.positions == "rotary" else ()),
         *scores(spec, number, shard, heads, kv_heads),
         *(gate if spec.output_gate else ()),
+        *(sub_norm if spec.sub_norms else ()),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )
 
@@ -64,15 +88,17 @@ def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int
         return _unfused(spec, shard, heads)
     qk_dim, v_dim, window = spec.qk_head_dim, spec.v_head_dim, spec.window(number) or 0
     seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
-    made = shard.tokens * heads
+    batch, made = shard.batch, shard.tokens * heads
     if ulysses:
         heads, kv_heads = -(-heads // shard.cp), max(kv_heads // shard.cp, 1)
     elif shard.cp_type == "ring" and not window:
         seq, steps = seq // shard.cp, shard.cp
     else:
         parts = shard.cp
-    shape = (shard.batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
-    next_reads = shard.wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)
+    if spec.window_is_chunk and 0 < window < seq:
+        batch, seq, window = split(batch * seq, window), window, 0
+    shape = (batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
+    next_reads = shard.wide if spec.output_gate or spec.sub_norms else shard.stored_bytes("attn_proj", shard.narrow)
     shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide
     own = 0 if shared and not ulysses else shard.wide
     kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))

@@ -10,11 +10,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import attention, kimi_delta, linear_attention, mamba, mamba2, mla, mlp, rwkv7, short_convolution
+from . import (
+    altup,
+    attention,
+    compressed,
+    convolutions,
+    kimi_delta,
+    layer_embeddings,
+    linear_attention,
+    mamba,
+    mamba2,
+    mla,
+    mlp,
+    rwkv7,
+    short_convolution,
+    streams,
+)
 from .kernels import Kept, Kernel, Kernels
 from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 from .model import LayerKind, ModelSpec
-from .parameters import Parameter, Parameters, matrix, norm
+from .parameters import Parameter, Parameters, linear, matrix, norm
 from .shard import Shard, gemm, memory_bound, rank_view
 
 _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[ModelSpec, Any, Shard], Kernels]]] = {
@@ -32,11 +47,23 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
 
 def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     """One decoder layer of this kind."""
-    names = ["input_layernorm"] * kind.mixer
-    names += ["post_attention_layernorm"] * (kind.network and not (kind.mixer and spec.shared_norm))
-    names += spec.second_norms if spec.sandwich_norms else ()
+    spec = spec.of(kind.variant)
+    first = ["input_layernorm"] * kind.mixer
+    first += ["post_attention_layernorm"] * (kind.network and not (kind.mixer and spec.shared_norm))
+    names = first * spec.pre_norms + list(spec.second_norms) * spec.sandwich_norms
     norms = [parameter for name in names for parameter in norm(spec, name)]
-    return norms + _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind)
+    norms += [parameter for name in first for parameter in _norm_gate_parameters(spec, name)]
+    networks = _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind)
+    beside = (streams, altup, layer_embeddings)
+    own = [each for part in beside for each in part.layer_parameters(spec)]
+    return norms + networks + convolutions.branch_parameters(spec) + own
+
+
+def _norm_gate_parameters(spec: ModelSpec, name: str) -> Parameters:
+    """A network of low rank that gates the output of a norm (A.X K2)."""
+    rank, hidden = spec.norm_gate_rank, spec.hidden_size
+    down, up = (f"{name}.mlp.fc1", rank, hidden, "norm_gate_down"), (f"{name}.mlp.fc2", hidden, rank, "norm_gate_up")
+    return [*linear(*down), *linear(*up)] if rank else []
 
 
 def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
@@ -46,6 +73,8 @@ def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     if kind.linear and (of := spec.linear_attention):
         parameters, _ = _MIXERS[type(of)]
         return (attention.parameters(spec) if of.beside_attention else []) + parameters(spec, of)
+    if spec.compressed:
+        return compressed.parameters(spec, spec.compressed)
     if spec.mla:
         return mla.parameters(spec, spec.mla, spec.indexer if kind.indexer else None)
     return attention.parameters(spec)
@@ -60,17 +89,24 @@ def _mlp_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
 
 
 def embedding_parameters(spec: ModelSpec) -> Parameters:
-    """Before the layers: token embeddings, split over the vocabulary, and learned positions, which every rank has."""
+    """Before the layers: token embeddings, split over the vocabulary, learned positions and norms on every rank."""
     tokens = Parameter(f"{spec.trunk}.embed_tokens.weight", (spec.vocab_size, spec.hidden_size), cut=0)
     positions = Parameter(f"{spec.trunk}.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
     beside = norm(spec, f"{spec.trunk}.embed_layernorm") if spec.embedding_norm else []
-    return [tokens] + [positions] * bool(spec.position_embeddings) + beside
+    own = altup.end_parameters(spec, "altup_projections") + layer_embeddings.model_parameters(spec)
+    return [tokens] + [positions] * bool(spec.position_embeddings) + beside + own
 
 
 def head_parameters(spec: ModelSpec, tied: bool = False) -> Parameters:
-    """After the layers: a norm and the output matrix, which is the embedding's if `tied`."""
-    output = Parameter("lm_head.weight", (spec.vocab_size, spec.hidden_size), 0, gemm="logits")
-    return norm(spec, f"{spec.trunk}.norm") + [output] * (not tied)
+    """After the layers: a norm, a square matrix and its norm, and the output matrix, the embedding's if `tied`."""
+    vocab, hidden = spec.vocab_size, spec.hidden_size
+    last_norm = norm(spec, f"{spec.trunk}.norm") * spec.final_norm
+    transform = [*linear("lm_head.dense", hidden, hidden, "head_transform"), *norm(spec, "lm_head.norm")]
+    output = Parameter("lm_head.weight", (vocab, hidden), 0, gemm="logits")
+    bias = Parameter("lm_head.bias", (vocab,), 0)
+    states = altup.end_parameters(spec, "altup_unembed_projections") + streams.head_parameters(spec)
+    ends = [output] * (not tied) + [bias] * spec.head_bias
+    return states + last_norm + transform * spec.head_transform + ends
 
 
 def mtp_parameters(spec: ModelSpec) -> Parameters:
@@ -119,8 +155,8 @@ class Layer:
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`; MTP layers are numbered after the stack."""
-    spec, shard = rank_view(spec, shard)
     kind = spec.kind(number)
+    spec, shard = rank_view(spec.of(kind.variant), shard)
     moe = spec.moe if kind.moe else None
     own, group = _mixer(spec, number, shard)
     table = _mlp_parameters(spec, kind)
@@ -131,20 +167,31 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     # nothing reads the output of a sandwich norm in the backward, so its input is kept
     sandwich = (_norm(spec, shard, "post_norm", shard.wide, "residual"),) * spec.sandwich_norms
     return Layer(
-        before=(*(input_norm,) * kind.mixer, *own),
+        before=(
+            *streams.collapse(spec, shard, "attn_streams") * kind.mixer,
+            *altup.predict(spec, shard),
+            *(input_norm, *_norm_gate(spec, shard)) * (kind.mixer and spec.pre_norms),
+            *altup.laurel(spec, shard),
+            *own,
+        ),
         attention=group,
         mlp_in=(
+            *convolutions.branch_kernels(spec, shard) * both,
             *sandwich * both,
             *(_residual(spec, shard),) * (both and not spec.parallel_residual),
-            *(mlp_norm,) * (kind.network and not shared),
+            *streams.collapse(spec, shard, "ffn_streams") * kind.network,
+            *(mlp_norm, *_norm_gate(spec, shard)) * (kind.network and spec.pre_norms and not shared),
             *(mlp.routing(spec, moe, shard, table) if moe else ()),
         ),
         mlp=mlp.kernels(spec, shard, table, "shared_experts" if moe else "mlp"),
         experts=mlp.experts(spec, moe, shard, table) if moe else (),
         after=(
             *(mlp.combine(spec, moe, shard, table) if moe else ()),
+            *convolutions.branch_kernels(spec, shard),
             *sandwich,
             _residual(spec, shard, 2 if both and spec.parallel_residual else 1),
+            *altup.correct(spec, shard),
+            *layer_embeddings.layer_kernels(spec, shard),
         ),
     )
 
@@ -161,6 +208,9 @@ def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels
         size = shard.tokens * spec.hidden_size
         both = memory_bound("residual_add", "add_mixers", "residual", spec.hidden_size, size, 3, shard)
         return (), (*attention.kernels(spec, number, shard), *kernels(spec, of, shard), both)
+    if spec.compressed:
+        of_entries = spec.compressed
+        return compressed.latents(spec, of_entries, shard), compressed.kernels(spec, of_entries, number, shard)
     if spec.mla:
         return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, number, shard)
     return (), attention.kernels(spec, number, shard)
@@ -172,7 +222,9 @@ def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     size = 2 * shard.wide * shard.tokens * spec.hidden_size
     kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
     norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
-    return (Kernel("embed", "embed", "embedding", (spec.hidden_size,), shard.dtype, size, kept), *norm)
+    lookup = Kernel("embed", "embed", "embedding", (spec.hidden_size,), shard.dtype, size, kept)
+    states = altup.end_kernels(spec, shard, "altup_projections")
+    return (lookup, *norm, *states, *layer_embeddings.model_kernels(spec, shard))
 
 
 def head(spec: ModelSpec, shard: Shard) -> Kernels:
@@ -188,7 +240,11 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
     kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
     kind, moved = ("loss_passes", 38) if shard.loss_passes else ("cross_entropy", 2)
     loss = Kernel(kind, "loss", "head", (words,), shard.dtype, moved * shard.tokens * words, kept)
-    return (_norm(spec, shard, "final_norm", shard.wide), *logits, loss)
+    transform = gemm(shard, table, "head_transform", "head", shard.own_tokens, keeps=shard.wide, dtype=shard.plain)
+    norms = [_norm(spec, shard, name, shard.wide) for name in ("final_norm", "head_norm")]
+    states = altup.end_kernels(spec, shard, "altup_unembed_projections")
+    first = (*states, *streams.collapse(spec, shard, "head_streams", head=True))
+    return (*first, *norms[:1] * spec.final_norm, *transform, *norms[1:] * spec.head_transform, *logits, loss)
 
 
 def mtp_in(spec: ModelSpec, shard: Shard) -> Kernels:
@@ -216,7 +272,22 @@ def _first_norm(spec: ModelSpec, shard: Shard, name: str, *, router: bool, gathe
     return replace(norm, keeps=(Kept(own.part, own.bytes * shard.tokens // shard.own_tokens),))
 
 
+def _norm_gate(spec: ModelSpec, shard: Shard) -> Kernels:
+    """The gate of a norm's output, on a rank's own tokens."""
+    table, tokens, wide = _norm_gate_parameters(spec, ""), shard.own_tokens, shard.wide
+    if not table:
+        return ()
+    made = tokens * spec.hidden_size
+    return (
+        *gemm(shard, table, "norm_gate_down", "layernorm", tokens, keeps=wide),
+        *gemm(shard, table, "norm_gate_up", "layernorm", tokens, keeps=wide),
+        memory_bound("gate", "norm_gate", "layernorm", spec.hidden_size, made, 3, shard, made * shard.narrow),
+    )
+
+
 def _residual(spec: ModelSpec, shard: Shard, branches: int = 1) -> Kernel:
+    """The sum of what enters a block and what comes out of its branches, for each stream."""
     elements = shard.own_tokens * spec.hidden_size
-    kept = elements * shard.wide
-    return memory_bound("residual_add", "residual", "residual", spec.hidden_size, elements, 2 + branches, shard, kept)
+    count = spec.streams if streams.has_streams(spec) else 1
+    kept, moved = count * elements * shard.wide, 2 * count + branches
+    return memory_bound("residual_add", "residual", "residual", spec.hidden_size, elements, moved, shard, kept)

@@ -5,20 +5,31 @@ See `families` for what a family fixes and what is refused, and `keys` for typed
 """
 
 import os
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
-from functools import cache
-from importlib.resources import files
+from dataclasses import fields, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import UserError, fault, unknown
+from ..base.errors import UserError
 from ..base.files import read_json
-from .families import FAMILIES, KEY_OF_INDEXER, Family, family_of, refuse
+from .families import FAMILIES, KEY_OF_INDEXER, family_of, refuse
+from .family import Family, LayerKeys
 from .hybrid import ATTENTION, DENSE, EXPERTS, MIXERS, REPLACED, count_layers, layers_of, read_layers
 from .keys import Keys
-from .model import ACTIVATIONS, NORMS, POSITIONS, Fp8, Indexer, Mla, ModelSpec, Moe
+from .layer_keys import layer_keys, layer_types, moe_layers, sliding_layers, spread_lists
+from .model import (
+    ACTIVATIONS,
+    NORMS,
+    POSITIONS,
+    Compressed,
+    Fp8,
+    Indexer,
+    Mla,
+    ModelSpec,
+    Moe,
+    Variant,
+)
 from .tensors import total_params
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -78,12 +89,32 @@ def _read(config: Any, where: str, name: str | None) -> tuple[ModelSpec, Keys]:
         raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
     model_type = str(config.get("model_type") or "llama")
     family = family_of(model_type, config)
-    keys = Keys(config, where, family.own)
+    keys = Keys(config, where, family.own, family.defaults)
     keys.text("model_type", "llama")
     refuse(keys, family, model_type)
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
-    return _spec(keys, family, model_type, name or named), keys
+    whole = _layers(keys, family)
+    keys, lists = spread_lists(keys, whole)
+    spec = _spec(keys, family, model_type, name or named)
+    of_layers = layer_keys(keys, family, spec.sliding_layers, whole)
+    own = {number: lists.get(number, {}) | of_layers.get(number, {}) for number in {*lists, *of_layers}}
+    variants = _variants(spec, keys, family, own)
+    return replace(spec, variants=variants, assumptions=_assumptions(keys, model_type)), keys
+
+
+def _variants(spec: ModelSpec, keys: Keys, family: Family, own: LayerKeys) -> tuple[Variant, ...]:
+    """Layers whose own keys make them differ from the model, those with the same keys together."""
+    numbers: dict[str, list[int]] = {}
+    for number, changes in own.items():
+        numbers.setdefault(repr(sorted(changes.items())), []).append(number)
+    found = []
+    for alike in numbers.values():
+        other = _spec(keys.change(own[alike[0]]), family, spec.model_type, spec.name)
+        pairs = [(each.name, getattr(other, each.name)) for each in fields(spec)]
+        if differ := tuple((name, value) for name, value in pairs if value != getattr(spec, name)):
+            found.append(Variant(frozenset(alike), differ))
+    return tuple(found)
 
 
 def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
@@ -97,8 +128,7 @@ def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
 
 
 def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
-    hidden = keys.whole("hidden_size")
-    layers = keys.whole("num_hidden_layers", count_layers(keys) if family.mixer else None, maximum=_MAX_LAYERS)
+    hidden, layers = keys.whole("hidden_size"), _layers(keys, family)
     letters = read_layers(keys, layers, family.alone) if family.mixer else ""
     mixer = MIXERS[family.mixer](keys, layers_of(letters, REPLACED)) if REPLACED in letters else None
     attends = mixer is None or mixer.beside_attention or ATTENTION in letters
@@ -106,8 +136,9 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
     flags = _flags(keys, family)
-    kinds = [] if family.mixer else _layer_types(keys, layers)
-    sliding = _sliding_layers(keys, family, layers, kinds)
+    kinds = layer_types(keys, family, layers)
+    sliding = sliding_layers(keys, family, layers, kinds)
+    moe = _moe(keys, family, layers, letters)
     mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
     mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
     return replace(
@@ -118,32 +149,51 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         num_hidden_layers=layers,
         num_attention_heads=heads,
         head_dim=mla.v_head_dim if mla else _head_dim(keys, hidden, heads),
+        value_head_dim=0 if mla else keys.whole("v_head_dim", default=0, minimum=0),
         num_key_value_heads=heads if mla else _kv_heads(keys, family, heads),
-        intermediate_size=_ffn_width(keys, family, hidden) if not family.alone or DENSE in letters else 0,
+        intermediate_size=_ffn_width(keys, family, hidden, moe, layers) if not family.alone or DENSE in letters else 0,
         vocab_size=keys.whole("vocab_size"),
         dtype=_dtype(keys),
-        attention_out_bias=keys.flag("attention_out_bias", flags["attention_bias"] and family.out_bias),
+        attention_out_bias=_out_bias(keys, family, flags["attention_bias"]),
         sliding_window=keys.whole("sliding_window") if sliding else None,
         sliding_layers=sliding,
         max_position_embeddings=keys.whole("max_position_embeddings", default=0),
         positions=positions,
         position_embeddings=learned,
         mla=mla,
-        indexer=_indexer(keys, layers, mtp_layers) if family.indexer else None,
+        indexer=_indexer(keys, layers, mtp_layers, kinds) if family.indexer else None,
         linear_attention=mixer,
         network_layers=layers_of(letters, DENSE, EXPERTS) if family.alone else None,
-        moe=_moe(keys, family, layers, letters),
+        moe=moe,
+        conv_kernel=keys.whole("conv_kernel_size") if family.design.convolved else 0,
+        norm_gate_rank=keys.whole("gated_norm_rank", default=0, minimum=0),
+        relative_dim=keys.whole("d_rel", default=0, minimum=0),
+        compressed=_compressed(keys) if family.compressed else None,
+        streams=keys.whole("hc_mult", default=1),
+        laurel_rank=keys.whole("laurel_rank", default=0, minimum=0),
+        per_layer_width=(own_width := keys.whole("hidden_size_per_layer_input", default=0, minimum=0)),
+        per_layer_vocab=keys.whole("vocab_size_per_layer_input", default=keys.whole("vocab_size")) if own_width else 0,
         num_nextn_predict_layers=mtp_layers,
         quantization=_quantization(keys),
-        assumptions=_assumptions(keys, model_type),
         **flags,
     )
 
 
-def _ffn_width(keys: Keys, family: Family, hidden: int) -> int:
-    """The width of an FFN; LFM2's is two thirds of what its config says, rounded up, unless that is turned off."""
-    default = keys.whole("expansion_ratio", default=4) * hidden if family.ffn_ratio else None
-    width = keys.whole(family.ffn_width, default)
+def _layers(keys: Keys, family: Family) -> int:
+    stated = count_layers(keys) if family.mixer else None
+    return keys.whole("num_hidden_layers", stated, maximum=_MAX_LAYERS) * family.sublayers
+
+
+def _ffn_width(keys: Keys, family: Family, hidden: int, moe: Moe | None, layers: int) -> int:
+    """The width of dense networks; without one it is a multiple of the hidden size, or that of experts.
+
+    LFM2's is two thirds of what its config says, rounded up, unless that is turned off.
+    """
+    if keys.has("dense_intermediate_size"):
+        return keys.whole("dense_intermediate_size")
+    ratio = keys.whole("expansion_ratio", default=4) * hidden if family.ffn_ratio else None
+    no_dense = moe.moe_intermediate_size if moe and len(moe.layers) == layers else None
+    width = keys.whole(family.ffn_width, default=ratio or no_dense)
     if not family.narrow_ffn or not keys.flag("block_auto_adjust_ff_dim", True):
         return width
     step, factor = keys.whole("block_multiple_of", default=256), keys.get("block_ffn_dim_multiplier") or 1
@@ -153,17 +203,23 @@ def _ffn_width(keys: Keys, family: Family, hidden: int) -> int:
     return -(-int(factor * (2 * width // 3)) // step) * step
 
 
+def _out_bias(keys: Keys, family: Family, attention_bias: bool) -> bool:
+    return keys.flag("attention_out_bias", family.design.attention_out_bias or (attention_bias and family.out_bias))
+
+
 def _flags(keys: Keys, family: Family) -> dict[str, Any]:
     """The flags of a model's structure: its family's, unless a key says otherwise."""
     design, biased = family.design, not (family.no_bias and keys.flag("no_bias", False))
     biases = ("attention_bias", "mlp_bias", "norm_bias")
-    others = ("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings")
+    others = (
+        *("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings", "pre_norms", "sandwich_norms"),
+        *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys"),
+    )
     found = {key: keys.flag(key, getattr(design, key) and (biased or key in others)) for key in (*biases, *others)}
     return found | {
         "hidden_act": keys.one_of("hidden_act", ACTIVATIONS, design.hidden_act),
         "norm": keys.one_of("norm", NORMS, "layer" if found["norm_bias"] else design.norm),
         "shared_norm": _shared_norm(keys, family, found["parallel_residual"]),
-        "qk_norm": keys.flag("qk_norm", False) or keys.flag("use_qk_norm", design.qk_norm),
     }
 
 
@@ -219,8 +275,23 @@ def _mla(keys: Keys) -> Mla:
     return Mla(keys.optional("q_lora_rank"), *map(keys.whole, sizes))
 
 
-def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
-    """The layers with an indexer, from a list, or from a step and an offset."""
+def _compressed(keys: Keys) -> Compressed:
+    """Compressed attention of a layer, by the number of tokens that its entries stand for."""
+    picked = keys.flag("entries_are_picked", False)
+    return Compressed(
+        q_lora_rank=keys.whole("q_lora_rank"),
+        rope_dim=keys.whole("qk_rope_head_dim"),
+        o_groups=keys.whole("o_groups"),
+        o_lora_rank=keys.whole("o_lora_rank"),
+        ratio=keys.whole("compress_ratio", default=0, minimum=0),
+        index_heads=keys.whole("index_n_heads") if picked else 0,
+        index_dim=keys.whole("index_head_dim") if picked else 0,
+        index_topk=keys.whole("index_topk") if picked else 0,
+    )
+
+
+def _indexer(keys: Keys, layers: int, mtp_layers: int, kinds: list[str]) -> Indexer:
+    """The layers with an indexer, from a list, or from a step and an offset; those with a window have none."""
     keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
     keys.whole(KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
     types = keys.sequence("indexer_types")
@@ -229,6 +300,7 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int) -> Indexer:
     step, offset = keys.whole("index_topk_freq", default=1), keys.whole("index_skip_topk_offset", default=2, minimum=0)
     own = [max(number + 1 - offset, 0) % step == 0 for number in range(layers + mtp_layers)]
     own[: len(types[:layers])] = [kind == "full" for kind in types[:layers]]
+    own[:layers] = [has and kind != "sliding_attention" for has, kind in zip_longest(own[:layers], kinds)]
     return Indexer(
         num_heads=keys.whole("index_n_heads"),
         head_dim=keys.whole("index_head_dim"),
@@ -240,59 +312,37 @@ def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:
     count_key, alone = family.experts, layers_of(letters, EXPERTS)
     if count_key is None or (family.alone and not alone) or (family.mixer and keys.get(count_key) == 0):
         return None
+    if family.experts_need_flag and not keys.flag(family.experts_need_flag, False):
+        return None
     experts = keys.whole(count_key, maximum=_MAX_EXPERTS)
+    idle = keys.whole("zero_expert_num", default=0, minimum=0, maximum=_MAX_EXPERTS)
     width, top_k = keys.whole(family.expert_width), keys.whole("num_experts_per_tok")
-    keys.expect(top_k <= experts, "num_experts_per_tok", f"at most {count_key} = {experts}")
+    keys.expect(top_k <= experts + idle, "num_experts_per_tok", f"at most {count_key} = {experts}")
     return Moe(
         n_routed_experts=experts,
-        num_experts_per_tok=top_k,
+        num_experts_per_tok=max(round(top_k * experts / (experts + idle)), 1),
         moe_intermediate_size=width,
-        layers=tuple(sorted(alone)) if family.alone else _moe_layers(keys, layers),
-        shared_intermediate_size=_shared_width(keys, width),
+        layers=tuple(sorted(alone)) if family.alone else moe_layers(keys, layers),
+        shared_intermediate_size=_shared_width(keys, width) + _beside_experts(keys, family),
         shared_gate=family.shared_gate,
         correction_bias=family.correction_bias,
         router_bias=family.router_bias,
         stacked_experts=family.router_bias,
         latent_size=keys.whole("moe_latent_size", default=0, minimum=0),
+        norms=family.expert_norms,
+        idle_experts=idle,
+        router_width=keys.whole("router_hidden_size", default=0, minimum=0),
     )
+
+
+def _beside_experts(keys: Keys, family: Family) -> int:
+    return keys.whole(family.beside_experts) if family.beside_experts else 0
 
 
 def _shared_width(keys: Keys, width: int) -> int:
     if keys.has("shared_expert_intermediate_size"):
         return keys.whole("shared_expert_intermediate_size", minimum=0)
     return width * keys.whole("n_shared_experts", default=0, minimum=0, maximum=_MAX_EXPERTS)
-
-
-def _moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
-    """DeepSeek gives the first MoE layer and a step, Qwen a step and the dense exceptions."""
-    if keys.has("expert_layer_period"):
-        period, offset = keys.whole("expert_layer_period"), keys.whole("expert_layer_offset", default=0, minimum=0)
-        return tuple(number for number in range(layers) if number % period == offset)
-    first = keys.whole("first_k_dense_replace", default=0, minimum=0)
-    frequency, step = keys.whole("moe_layer_freq", default=1), keys.whole("decoder_sparse_step", default=1)
-    dense = keys.sequence("mlp_only_layers")
-    return tuple(i for i in range(first, layers) if i % frequency == 0 and (i + 1) % step == 0 and i not in dense)
-
-
-def _sliding_layers(keys: Keys, family: Family, layers: int, kinds: list[str]) -> tuple[int, ...]:
-    """Qwen turns the window on from some layer on; GPT-OSS has it in every other layer, Mistral in all."""
-    on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.has("sliding_window")
-    first = keys.whole("max_window_layers", default=0, minimum=0) if family.window_needs_flag else 0
-    if kinds:
-        return tuple(number for number, kind in enumerate(kinds) if kind == "sliding_attention")
-    return tuple(range(first, layers, 2 if family.alternating_window else 1)) if on else ()
-
-
-def _layer_types(keys: Keys, layers: int) -> list[str]:
-    """The kind of attention of each layer, empty where the config does not list them."""
-    if not keys.has("layer_types"):
-        return []
-    known = ["sliding_attention", "full_attention"]
-    types = [str(kind) for kind in keys.sequence("layer_types")]
-    if len(types) >= layers and set(types) <= set(known):
-        return types[:layers]
-    keys.fault("layer_types", f"{' or '.join(known)} for each of {layers} layers")
-    return []
 
 
 def _quantization(keys: Keys) -> Fp8 | None:
@@ -312,59 +362,8 @@ def _assumptions(keys: Keys, model_type: str) -> tuple[str, ...]:
     notes = []
     if model_type not in FAMILIES:
         notes.append(f"model_type {model_type!r} is not known and read as llama-like")
+        if unread := keys.unread_sizes():
+            notes.append(f"keys of sizes that are not read: {', '.join(unread)}")
     if not keys.has("dtype") and not keys.has("torch_dtype"):
         notes.append("no dtype given: bfloat16")
     return tuple(notes)
-
-
-# Models that ship with runcast: each is a file in data/models, the keys of a public config.json that concern sizes, and
-# its source.
-
-
-def preset_names() -> list[str]:
-    """All presets, sorted."""
-    return sorted(_files())
-
-
-def preset_config(name: str, where: str = "model") -> dict[str, Any]:
-    """The Hugging Face keys of a preset, to be changed and read by `from_hf_config`; the name is matched loosely.
-
-    Raises:
-        UserError: no such preset; a near miss is suggested.
-    """
-    file = _files()[_resolve(name, where)]
-    config: dict[str, Any] = read_json(file)
-    return config
-
-
-def preset(name: str, where: str = "model", overrides: Mapping[str, Any] | None = None) -> ModelSpec:
-    """A preset by name, whatever its case, spaces, dashes and underscores; dots count only where names differ in them.
-
-    `overrides` replaces Hugging Face keys, such as `{"num_hidden_layers": 4}` for a cut-down model.
-
-    Raises:
-        UserError: no such preset, or an override that does not fit or means nothing for this model.
-    """
-    changes = dict(overrides or {})
-    return from_hf_config(preset_config(name, where) | changes, where, _resolve(name, where), strict=changes)
-
-
-@cache
-def _files() -> dict[str, Any]:
-    folder = files("runcast.data") / "models"
-    return {file.name.removesuffix(".json"): file for file in folder.iterdir() if file.name.endswith(".json")}
-
-
-def _resolve(name: str, where: str) -> str:
-    """The preset of this name; dots count if names differ in nothing else, such as GPT-3 1.3B and 13B."""
-    if not isinstance(name, str):
-        raise UserError(fault(where, "preset", name, f"a text, one of {', '.join(preset_names())}"))
-    for loose in (_without_separators, lambda text: _without_separators(text).replace(".", "")):
-        meant = [known for known in preset_names() if loose(known) == loose(name)]
-        if len(meant) == 1:
-            return meant[0]
-    raise unknown(where, "preset", name, preset_names())
-
-
-def _without_separators(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name).casefold()

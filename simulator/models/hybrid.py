@@ -14,7 +14,8 @@ from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Mixer, Rwkv7, Sho
 ATTENTION, REPLACED, DENSE, EXPERTS = "*M-E"
 
 _LETTERS = {
-    "attention": ATTENTION, "full_attention": ATTENTION, "linear_attention": REPLACED, "mamba": REPLACED,
+    "attention": ATTENTION, "full_attention": ATTENTION, "sliding_attention": ATTENTION,
+    "linear_attention": REPLACED, "mamba": REPLACED,
     "mamba2": REPLACED, "conv": REPLACED, "mlp": DENSE, "moe": EXPERTS,
 }  # fmt: skip
 _PATTERN = "hybrid_override_pattern"

@@ -1,5 +1,6 @@
 """Keys: typed reading of a config; faults are collected, so that the user sees all of them at once."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from types import UnionType
 from typing import Any
@@ -7,19 +8,44 @@ from typing import Any
 from ..base.errors import UserError, did_you_mean, fault
 
 _MAX_DIM = 2**31
+EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
+ALIASES = {
+    **dict.fromkeys(EXPERT_KEYS, EXPERT_KEYS),
+    "num_experts_per_tok": ("moe_topk", "moe_k", "moe_top_k", "top_k_experts", "num_experts_per_token"),
+    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
+    "shared_expert_intermediate_size": ("shared_intermediate_size", "shared_experts_intermediate_size"),
+    "first_k_dense_replace": ("num_dense_layers", "moe_layer_start_index"),
+    "decoder_sparse_step": ("interleave_moe_layer_step", "moe_layer_interval"),
+    "dense_intermediate_size": ("intermediate_size_mlp", "prefix_dense_intermediate_size"),
+    "sliding_window": ("sliding_window_size",),
+    "sliding_window_pattern": ("_sliding_window_pattern", "global_attn_every_n_layers"),
+    "hidden_act": ("hidden_activation", "activation_function"),
+    "qk_norm": ("use_qk_norm", "qk_layernorm"),
+    "head_bias": ("lm_head_bias",),
+}
+"""Other names of a key, in the configs of several families."""
+_OF_SIZE = re.compile(r"^(n|num)_|_(size|dim|rank|width|heads|layers|experts|bias|norm|gate)$")
 
 
 class Keys:
     """A config and the faults found in it so far.
 
     A method that meets a fault notes it and returns a harmless value; `check` raises if there was any. `None` counts as
-    missing, as in Hugging Face configs. `own` maps keys to other names in this config (`a.b`: key b in table a).
+    missing, as in Hugging Face configs. `own` maps keys to other names in this config (`a.b`: key b in table a); what
+    it lacks may go by one of ALIASES. `defaults` are the values of keys that are not there under any name.
     """
 
-    def __init__(self, config: Mapping[str, Any], where: str, own: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        where: str,
+        own: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ):
         self.config = config
         self.where = where
         self.own = own or {}
+        self.defaults = defaults or {}
         self.faults: list[str] = []
         self.asked: set[str] = set()
         for outer in sorted({name.partition(".")[0] for name in self.own.values() if "." in name}):
@@ -27,13 +53,24 @@ class Keys:
                 self.fault(outer, "an object")
 
     def get(self, key: str) -> Any:
-        """The raw value, None where the key is missing."""
+        """The raw value, None where the key is missing and has no default."""
         name = self._name(key)
         self.asked |= {key, name.partition(".")[0]}
+        if key in self.defaults and not any(each in self.config for each in self._names(key)):
+            return self.defaults[key]
         return self._at(name)
 
+    def _names(self, key: str) -> tuple[str, ...]:
+        return (key, self.own.get(key, key), *ALIASES.get(key, ()))
+
     def _name(self, key: str) -> str:
-        return key if self.config.get(key) is not None else self.own.get(key, key)
+        return next((name for name in self._names(key) if self._at(name) is not None), self.own.get(key, key))
+
+    def change(self, changes: Mapping[str, Any]) -> "Keys":
+        """The keys of a config in which these keys have other values; faults and keys asked for add up in both."""
+        other = Keys({**self.config, **changes}, self.where, self.own, self.defaults)
+        other.faults, other.asked = self.faults, self.asked
+        return other
 
     def _at(self, name: str) -> Any:
         outer, _, inner = name.partition(".")
@@ -49,7 +86,9 @@ class Keys:
     def fault(self, key: str, allowed: str) -> None:
         """Note a fault of this key's value."""
         name = self._name(key)
-        self.faults.append(fault(self.where, name, self._at(name), allowed))
+        line = fault(self.where, name, self._at(name), allowed)
+        if line not in self.faults:
+            self.faults.append(line)
 
     def expect(self, ok: bool, key: str, allowed: str) -> None:
         """Note that this key does not fit others, unless an earlier fault may be the cause."""
@@ -101,6 +140,11 @@ class Keys:
         for key in sorted(set(names) - self.asked):
             near = did_you_mean(key, sorted(self.asked), most=1)
             self.fault(key, "means nothing for this model" + (f"; {near}" if near else ""))
+
+    def unread_sizes(self) -> list[str]:
+        """Keys that were not read, though their names and values are those of sizes or of parts of a model."""
+        present = [key for key, value in self.config.items() if isinstance(value, int) and value]
+        return sorted(key for key in {*present} - self.asked if _OF_SIZE.search(key))
 
     def check(self) -> None:
         """Raise UserError if any fault was noted."""

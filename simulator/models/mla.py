@@ -20,6 +20,7 @@ def parameters(spec: ModelSpec, mla: Mla, indexer: Indexer | None) -> Parameters
         *linear("self_attn.kv_a_proj_with_mqa", down, hidden, "kv_down", bias=bias),
         Parameter("self_attn.kv_a_layernorm.weight", (latent,)),
         *linear("self_attn.kv_b_proj", up, latent, "kv_up", cut=0, units=heads),
+        *_gate(spec),
         *output(spec),
         *(_indexer(spec, indexer, mla.q_lora_rank or 0) if indexer else []),
     ]
@@ -27,14 +28,22 @@ def parameters(spec: ModelSpec, mla: Mla, indexer: Indexer | None) -> Parameters
 
 def _query(spec: ModelSpec, rank: int | None) -> Parameters:
     heads, hidden = spec.num_attention_heads, spec.hidden_size
-    width = heads * spec.qk_head_dim
+    gated = spec.output_gate and spec.gate_from_latents
+    width, read = heads * (spec.qk_head_dim + gated * spec.v_head_dim), 2 if gated else 1
     if rank is None:
         return linear("self_attn.q_proj", width, hidden, "q_up", cut=0, units=heads)
     return [
         *linear("self_attn.q_a_proj", rank, hidden, "q_down", bias=spec.attention_bias),
         Parameter("self_attn.q_a_layernorm.weight", (rank,)),
-        *linear("self_attn.q_b_proj", width, rank, "q_up", cut=0, units=heads),
+        *linear("self_attn.q_b_proj", width, read * rank, "q_up", cut=0, units=heads),
     ]
+
+
+def _gate(spec: ModelSpec) -> Parameters:
+    """A gate on the output of each head, or on each value of it. It reads what latents read, and is not cut either."""
+    width = spec.num_attention_heads * (1 if spec.gate_per_head else spec.v_head_dim)
+    own = spec.output_gate and not spec.gate_from_latents
+    return linear("self_attn.gate_proj", width, spec.hidden_size, "gate_down") if own else []
 
 
 def _indexer(spec: ModelSpec, indexer: Indexer, rank: int) -> Parameters:
@@ -60,6 +69,7 @@ def latents(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
     return (
         *gemm(shard, table, "q_down", "qkv", tokens, "qkv", keeps=wide),
         *gemm(shard, table, "kv_down", "qkv", tokens, "qkv", keeps=wide),
+        *gemm(shard, table, "gate_down", "qkv", tokens, keeps=wide),
         *norms,
     )
 
@@ -68,11 +78,14 @@ def kernels(spec: ModelSpec, mla: Mla, number: int, shard: Shard) -> Kernels:
     """Kernels from latents to the output, on a tensor-parallel group's tokens; kept keys include the rotary part."""
     table, heads, tokens = parameters(spec, mla, None), split(spec.num_attention_heads, shard.tp), shard.tokens
     up, wide, keys = "mla_up_proj", shard.wide, heads * (spec.qk_head_dim + mla.v_head_dim)
-    turned = tokens * (heads + 1) * mla.qk_rope_head_dim
+    turned, made = tokens * (heads + 1) * mla.qk_rope_head_dim, tokens * heads * mla.v_head_dim
+    read, moved = made * shard.stored_bytes("attn_proj", shard.narrow), 2 if spec.gate_per_head else 3
+    gate = (memory_bound("gate", "output_gate", "activation", mla.v_head_dim, made, moved, shard, read),)
     return (
         *gemm(shard, table, "q_up", up, tokens, "qkv", keeps=wide),
         *gemm(shard, table, "kv_up", up, tokens, "qkv", keeps=wide, kept_width=keys),
         memory_bound("rope", "rope", up, mla.qk_rope_head_dim, turned, 2, shard),
         *scores(spec, number, shard, heads, heads),
+        *(gate if spec.output_gate else ()),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )

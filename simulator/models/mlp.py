@@ -8,7 +8,7 @@ from itertools import chain
 
 from .kernels import Kept, Kernel, Kernels
 from .model import ModelSpec, Moe
-from .parameters import Parameter, Parameters, linear, matrix, n_elements, split
+from .parameters import Parameter, Parameters, linear, matrix, n_elements, norm, norm_of, split
 from .shard import Shard, gemm, memory_bound
 
 
@@ -25,12 +25,20 @@ def parameters(spec: ModelSpec, prefix: str, width: int, experts: int = 0, stack
     suffixes = ("", "_bias") if stacked else (".weight", ".bias")
     matrix_of = partial(linear, bias=spec.mlp_bias, experts=experts, suffixes=suffixes)
     into = [matrix_of(f"{prefix}.{name}", width, hidden, gemms[0], cut=0) for name in ups]
-    return [*chain(*into), *matrix_of(f"{prefix}.{down}", hidden, width, gemms[1], cut=1)]
+    within = [] if experts else _within(spec, prefix, width)
+    return [*chain(*into), *within, *matrix_of(f"{prefix}.{down}", hidden, width, gemms[1], cut=1)]
+
+
+def _within(spec: ModelSpec, prefix: str, width: int) -> Parameters:
+    """Between the matrices: the two learned slopes of xIELU, and a norm."""
+    slopes = [Parameter(f"{prefix}.act_fn.alpha_{sign}", (1,)) for sign in "pn"] * (spec.hidden_act == "xielu")
+    return slopes + norm_of(f"{prefix}.ffn_sub_norm", (width,), cut=0) * spec.sub_norms
 
 
 def moe_parameters(spec: ModelSpec, moe: Moe) -> Parameters:
-    """Router, routed experts, shared experts."""
-    return _router(spec, moe) + _latents(spec, moe) + _experts(spec, moe) + _shared(spec, moe)
+    """Router, routed experts, shared experts, and norms that dense layers lack."""
+    norms = [parameter for name in moe.norms for parameter in norm(spec, name)]
+    return _router(spec, moe) + _latents(spec, moe) + _experts(spec, moe) + _shared(spec, moe) + norms
 
 
 def _latents(spec: ModelSpec, moe: Moe) -> Parameters:
@@ -43,12 +51,26 @@ def _latents(spec: ModelSpec, moe: Moe) -> Parameters:
 
 
 def _router(spec: ModelSpec, moe: Moe) -> Parameters:
-    name, experts = f"{spec.moe_name}.{'router' if moe.router_bias else 'gate'}", moe.n_routed_experts
+    name = f"{spec.moe_name}.{'router' if moe.router_bias else 'gate'}"
+    experts = moe.n_routed_experts + moe.idle_experts
     correction = Parameter(f"{name}.e_score_correction_bias", (experts,), dtype="float32", learned=False)
     return [
-        Parameter(f"{name}.weight", (experts, spec.hidden_size), gemm="router"),
+        *_router_network(spec, name, moe.router_width),
+        Parameter(f"{name}.weight", (experts, moe.router_width or spec.hidden_size), gemm="router"),
         *[Parameter(f"{name}.bias", (experts,))] * moe.router_bias,
         *[correction] * moe.correction_bias,
+    ]
+
+
+def _router_network(spec: ModelSpec, name: str, width: int) -> Parameters:
+    """What comes before the scores, if the router is a network: three GEMMs, and a norm after the first (Zaya)."""
+    if not width:
+        return []
+    return [
+        *linear(f"{name}.down_proj", width, spec.hidden_size, "router_down", bias=True),
+        *norm_of(f"{name}.router_mlp.norm", (width,)),
+        *linear(f"{name}.router_mlp.fc1", width, width, "router_within", bias=True),
+        *linear(f"{name}.router_mlp.fc2", width, width, "router_within", bias=True),
     ]
 
 
@@ -73,9 +95,11 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
     kept = activated * (shard.narrow + shard.wide * (shard.keeps_gate and spec.gated_ffn))
     stored = shard.stored_bytes("mlp_act" if part == "mlp" else "moe_act", shard.wide)
     moved = 3 if spec.gated_ffn else 2
+    sub_norm = (memory_bound("rms_norm", "ffn_sub_norm", "activation", inter, activated, 2, shard, kept),)
     return (
         *gemm(shard, table, "up", part, tokens, "up", keeps=stored),
         memory_bound(kind, "activation", "activation", inter, activated, moved, shard, kept),
+        *(sub_norm if spec.sub_norms else ()),
         *gemm(shard, table, "down", part, tokens, "down"),
     )
 
@@ -87,6 +111,8 @@ def routing(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     plain, moved = shard.plain, tokens * (1 + chosen) * hidden
     return (
         *gemm(shard, table, "shared_gate", "shared_experts", tokens, keeps=shard.wide, dtype=plain),
+        *gemm(shard, table, "router_down", "router", tokens, keeps=shard.wide, dtype=plain),
+        *gemm(shard, table, "router_within", "router", tokens, keeps=shard.wide, dtype=plain),
         *gemm(shard, table, "router", "router", tokens, keeps=4, dtype=plain),
         memory_bound("route", "topk", "router", experts, tokens * experts, 4, shard, tokens * chosen * 12),
         *gemm(shard, table, "latent_down", "moe", tokens),
@@ -127,9 +153,11 @@ def combine(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     summed = shard.own_tokens * latent * shard.narrow  # the last projection reads it
     gate = (memory_bound("gate", "shared_gate", "shared_experts", hidden, own, 2, shard, own * shard.wide),)
     both = (memory_bound("residual_add", "add_shared", "moe", hidden, own, 3, shard),)
+    norm = memory_bound("rms_norm", "expert_norm", "moe", hidden, own, 2, shard, own * shard.wide)
     return (
         memory_bound("combine", "unpermute", "moe", latent, moved, 1, shard, summed if moe.latent_size else 0),
         *gemm(shard, table, "latent_up", "moe", shard.own_tokens),
         *(gate if moe.shared_gate else ()),
         *(both if moe.shared_intermediate_size else ()),
+        *(norm,) * len(moe.norms),
     )

@@ -3,18 +3,20 @@
 Field names follow the Hugging Face config.json, which `hf` reads; `blocks` has the parameters and kernels of a layer.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from .mixers import Mixer
 
 ACTIVATIONS = (  # as Hugging Face spells them; which of the GELUs it is makes no difference to sizes
-    *("silu", "swish", "relu", "relu2", "sqrelu"),
+    *("silu", "swish", "relu", "relu2", "sqrelu", "xielu"),
     *("gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "quick_gelu"),
 )
 NORMS = ("rms", "layer")
 POSITIONS = ("rotary", "learned", "alibi", "none")
+HEAD_NORMS = ("shared", "own", "none")
+"""Weights of a norm of heads: one set for all heads, one for each head (or for all heads together), none."""
 
 
 def _later(default: Any) -> Any:
@@ -26,9 +28,14 @@ class _Text:
     """Gives a dataclass a text with its fields, of those that came later only the ones that are set."""
 
     def __repr__(self) -> str:
-        every = fields(self)  # type: ignore[arg-type]
-        told = [f.name for f in every if f.repr or ("later" in f.metadata and getattr(self, f.name) != f.default)]
+        told = [f.name for f in fields(self) if f.repr or f.name in self.rare]  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
+
+    @property
+    def rare(self) -> dict[str, Any]:
+        """The fields that came later, which most models leave at their defaults, where they are set."""
+        later = [f for f in fields(self) if "later" in f.metadata]  # type: ignore[arg-type]
+        return {f.name: getattr(self, f.name) for f in later if getattr(self, f.name) != f.default}
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,25 @@ class Indexer:
     layers: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Compressed:
+    """Compressed attention in one layer: entries that stand for `ratio` tokens each (0: a window of tokens only).
+
+    Queries come from a latent of `q_lora_rank`; `rope_dim` of each head is rotary; the outputs of the heads of each of
+    `o_groups` go through a latent of `o_lora_rank`. An indexer with `index_heads` of `index_dim` picks `index_topk`
+    entries for each token (0: no indexer, all entries).
+    """
+
+    q_lora_rank: int
+    rope_dim: int
+    o_groups: int
+    o_lora_rank: int
+    ratio: int = 0
+    index_heads: int = 0
+    index_dim: int = 0
+    index_topk: int = 0
+
+
 @dataclass(frozen=True, repr=False)
 class Moe(_Text):
     """Mixture of experts: what one MoE layer holds, and which layers are MoE.
@@ -61,7 +87,9 @@ class Moe(_Text):
     `shared_intermediate_size` is the width of all shared experts together, which checkpoints store as one FFN;
     `shared_gate` is Qwen2-MoE's gate on it, `correction_bias` DeepSeek's bias for balancing without a loss. GPT-OSS has
     `router_bias` and `stacked_experts`: one tensor for all experts of a layer. Experts of Nemotron 3 Super read tokens
-    that are projected to `latent_size` (0: the hidden size).
+    that are projected to `latent_size` (0: the hidden size). `norms` are the names of norms beside those of dense
+    layers. `idle_experts` are chosen like others, but return the token as it is (LongCat); `num_experts_per_tok` leaves
+    them out. `router_width`: the router is a network of this width.
     """
 
     n_routed_experts: int
@@ -74,6 +102,9 @@ class Moe(_Text):
     router_bias: bool = False
     stacked_experts: bool = False
     latent_size: int = _later(0)
+    norms: tuple[str, ...] = _later(())
+    idle_experts: int = _later(0)
+    router_width: int = _later(0)
 
 
 @dataclass(frozen=True)
@@ -88,6 +119,7 @@ class LayerKind(NamedTuple):
     """A kind of layer; layers of one kind hold the same tensors.
 
     `mixer`: it has attention or what replaces it (`linear`). `network`: it has an FFN, dense or of experts (`moe`).
+    `variant`: its place among the model's variants, from 1 on (0: none of them).
     """
 
     moe: bool = False
@@ -95,6 +127,14 @@ class LayerKind(NamedTuple):
     linear: bool = False
     mixer: bool = True
     network: bool = True
+    variant: int = 0
+
+
+class Variant(NamedTuple):
+    """Layers that differ from the model in some fields, such as the width of their heads."""
+
+    layers: frozenset[int]
+    fields: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,13 +142,28 @@ class ModelSpec(_Text):
     """A decoder-only transformer.
 
     `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
-    `norm` is one of NORMS, all with a weight per channel; `norm_bias` adds a bias to each.
+    `norm` is one of NORMS, with a weight per channel unless `norm_weights` is false; `norm_bias` adds a bias to each.
     `positions` is one of POSITIONS; `position_embeddings` counts the learned ones, and is 0 otherwise.
     `attention_bias` is on the q, k, v projections, which `fused_qkv` stores as one matrix, and `attention_out_bias` on
-    o. `qk_norm` norms each head of q and k. `output_gate` doubles q, whose second half gates what attention gives.
-    `sandwich_norms` is a second pair of norms, after attention and FFN. `embedding_norm` norms what enters the layers.
+    o. `qk_norm` norms each head of q and k; `qk_norm_weights` is one of HEAD_NORMS, and `qk_norm_bias` adds biases.
+    `output_gate` doubles q, whose second half gates what attention gives; with `gate_per_head` one value gates a head;
+    with `gate_from_latents` latent attention makes it with q, both from its latents before and after their norm.
+    `norm_gate_rank`: a network of this rank gates the output of each norm before attention and FFN.
+    `value_head_dim` is the width of a head of v if it is not `head_dim`. `shares_kv`: keys and values are those of an
+    earlier layer; `values_are_keys`: one projection gives both.
+    `pre_norms` come before attention and FFN; `sandwich_norms` after them, as a second pair unless `pre_norms` is
+    false; `sub_norms` come before the last GEMM of each. `embedding_norm` norms what enters the layers, `final_norm`
+    what leaves them. `head_bias` is on the logits; `head_transform` is a square GEMM and a norm before them.
     `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
-    their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only.
+    their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only; with `window_is_chunk`
+    to the earlier tokens of their own chunk of so many tokens.
+    `relative_dim` values of each head give its bias for near tokens. Short convolutions of `conv_kernel` tokens run
+    over what is `convolved`: projections (q, k, v), outputs of attention and network (o); `conv_mixes_heads`: so do
+    convolutions of all channels of a head.
+    `streams` hidden states of a token pass from layer to layer, of which `streams_mix` makes mixtures.
+    With `altup` layers compute one of them and correct the others, and have a branch of rank `laurel_rank`.
+    `per_layer_width`: each layer adds an embedding of its own of each token, so wide, from `per_layer_vocab` of them.
+    `variants` are layers that differ in some fields.
     `mtp_copies`: each MTP layer is stored with copies of embedding and head;
     `mtp_apart`: MTP is stored beside the stack, and its layers share one projection and norms.
     Names in the checkpoint: `trunk` is what holds the layers, `moe_name` what holds router and experts, `matrix_names`
@@ -164,6 +219,33 @@ class ModelSpec(_Text):
     matrix_names: tuple[str, str, str] = field(default=("gate_proj", "up_proj", "down_proj"), repr=False)
     second_norms: tuple[str, str] = field(default=("post_self_attn_layernorm", "post_mlp_layernorm"), repr=False)
     network_layers: frozenset[int] | None = _later(None)
+    norm_weights: bool = _later(True)
+    pre_norms: bool = _later(True)
+    sub_norms: bool = _later(False)
+    final_norm: bool = _later(True)
+    head_bias: bool = _later(False)
+    head_transform: bool = _later(False)
+    qk_norm_weights: str = _later("shared")
+    qk_norm_bias: bool = _later(False)
+    gate_per_head: bool = _later(False)
+    gate_from_latents: bool = _later(False)
+    norm_gate_rank: int = _later(0)
+    value_head_dim: int = _later(0)
+    shares_kv: bool = _later(False)
+    values_are_keys: bool = _later(False)
+    window_is_chunk: bool = _later(False)
+    relative_dim: int = _later(0)
+    convolved: tuple[str, ...] = _later(())
+    conv_kernel: int = _later(0)
+    conv_mixes_heads: bool = _later(False)
+    compressed: Compressed | None = _later(None)  # noqa: RUF009
+    streams: int = _later(1)
+    streams_mix: bool = _later(False)
+    altup: bool = _later(False)
+    laurel_rank: int = _later(0)
+    per_layer_width: int = _later(0)
+    per_layer_vocab: int = _later(0)
+    variants: tuple[Variant, ...] = _later(())
 
     @property
     def qk_head_dim(self) -> int:
@@ -173,7 +255,7 @@ class ModelSpec(_Text):
     @property
     def v_head_dim(self) -> int:
         """Width of one head of v, and of each head's output."""
-        return self.mla.v_head_dim if self.mla else self.head_dim
+        return self.mla.v_head_dim if self.mla else self.value_head_dim or self.head_dim
 
     @property
     def expert_hidden(self) -> int:
@@ -203,7 +285,16 @@ class ModelSpec(_Text):
             linear=self.linear_attention is not None and layer in self.linear_attention.layers,
             mixer=not alone or not network,
             network=network,
+            variant=next((number for number, of in enumerate(self.variants, 1) if layer in of.layers), 0),
         )
+
+    def of(self, variant: int) -> "ModelSpec":
+        """The model as layers of this variant have it; 0 is the model itself."""
+        return self._all_variants[variant]
+
+    @cached_property
+    def _all_variants(self) -> tuple["ModelSpec", ...]:
+        return (self, *[replace(self, **dict(variant.fields)) for variant in self.variants])
 
     @cached_property
     def kinds(self) -> frozenset[LayerKind]:
@@ -237,4 +328,4 @@ class ModelSpec(_Text):
     def norms_per_layer(self) -> int:
         """Norms over the hidden dimension in one layer, without those of heads."""
         own = 1 if self.shared_norm or self.network_layers is not None else 2
-        return own + (2 if self.sandwich_norms else 0)
+        return self.pre_norms * own + (2 if self.sandwich_norms else 0)

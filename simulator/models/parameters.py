@@ -75,9 +75,16 @@ def linear(
 
 
 def norm(spec: ModelSpec, name: str) -> Parameters:
-    """A norm over the hidden dimension: a weight per channel, and a bias if the model's norms have one."""
-    weight = [Parameter(f"{name}.weight", (spec.hidden_size,))]
-    return weight + [Parameter(f"{name}.bias", (spec.hidden_size,))] * spec.norm_bias
+    """A norm over the hidden dimension: a weight per channel, and a bias, if the model's norms have them."""
+    return norm_of(name, (spec.hidden_size,), weights=spec.norm_weights, bias=spec.norm_bias)
+
+
+def norm_of(
+    name: str, shape: tuple[int, ...], *, weights: bool = True, bias: bool = False, cut: int | None = None
+) -> Parameters:
+    """A norm with weights and biases of this shape."""
+    parts = ["weight"] * weights + ["bias"] * bias
+    return [Parameter(f"{name}.{part}", shape, cut) for part in parts]
 
 
 def n_elements(table: Iterable[Parameter]) -> int:

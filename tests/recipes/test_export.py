@@ -23,6 +23,10 @@ def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
     ]
 
 
+OLMO = {"model_type": "olmo", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -36,6 +40,7 @@ def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
         ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
         ({"model": {"preset": "gemma2-9b"}}, "gemma2-9b has norms behind each part, which no argument says"),
         ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
+        ({"model": {"config": OLMO}}, "olmo has norms without weights, which no argument says"),
     ],
 )
 def test_what_no_argument_says_is_a_fault(change, line):

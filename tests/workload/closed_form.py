@@ -6,7 +6,7 @@ from runcast.simulator.models.mixers import KimiDelta, LinearAttention, Mamba, M
 
 
 def norm(spec):
-    return spec.hidden_size * (2 if spec.norm_bias else 1)
+    return spec.hidden_size * (spec.norm_weights + spec.norm_bias)
 
 
 def ffn(spec, width):
@@ -14,17 +14,46 @@ def ffn(spec, width):
     return (up + 1) * spec.hidden_size * width + spec.mlp_bias * (up * width + spec.hidden_size)
 
 
+def network(spec, width):
+    """A network with what is inside it, which experts lack: slopes of xIELU and a norm."""
+    return ffn(spec, width) + 2 * (spec.hidden_act == "xielu") + spec.sub_norms * width
+
+
 def mla(spec):
     of, heads, hidden, rank = spec.mla, spec.num_attention_heads, spec.hidden_size, spec.mla.q_lora_rank
     q = heads * spec.qk_head_dim
-    query = hidden * q if rank is None else rank * (hidden + 1 + q + spec.attention_bias)
+    gated = spec.output_gate and spec.gate_from_latents
+    up = (1 + gated) * (q + gated * heads * of.v_head_dim)
+    query = hidden * q if rank is None else rank * (hidden + 1 + up + spec.attention_bias)
     up = of.kv_lora_rank * heads * (of.qk_nope_head_dim + of.v_head_dim)
+    query += (spec.output_gate and not gated) * heads * (1 if spec.gate_per_head else of.v_head_dim) * hidden
     return query + (of.kv_lora_rank + of.qk_rope_head_dim) * (hidden + spec.attention_bias) + of.kv_lora_rank + up
 
 
 def qkv(spec):
-    width = (spec.num_attention_heads * (1 + spec.output_gate) + 2 * spec.num_key_value_heads) * spec.head_dim
-    return width * (spec.hidden_size + spec.attention_bias) + spec.qk_norm * 2 * spec.head_dim
+    heads, keys = spec.num_attention_heads, spec.num_key_value_heads * (not spec.shares_kv)
+    dim, value_dim = spec.head_dim, spec.v_head_dim
+    width = heads * (dim + spec.output_gate * (1 if spec.gate_per_head else value_dim))
+    width += keys * (dim + value_dim * (not spec.values_are_keys))
+    normed = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 0}[spec.qk_norm_weights] * dim
+    biases = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 2}[spec.qk_norm_weights] * dim
+    width += heads * spec.relative_dim
+    convolved = sum({"q": heads, "k": keys, "v": keys}.get(letter, 0) for letter in spec.convolved) * dim
+    per_channel = spec.conv_kernel + spec.conv_mixes_heads * (2 + dim * spec.conv_kernel)
+    return (
+        width * (spec.hidden_size + spec.attention_bias)
+        + convolved * per_channel
+        + spec.qk_norm * (normed + spec.qk_norm_bias * biases)
+    )
+
+
+def compressed(spec):
+    of, hidden, heads, dim = spec.compressed, spec.hidden_size, spec.num_attention_heads, spec.head_dim
+    query = of.q_lora_rank * (hidden + 1 + heads * dim)
+    out = of.o_groups * of.o_lora_rank * (heads * dim // of.o_groups + hidden)
+    entries = (1 + (of.index_topk > 0)) * (2 * hidden + of.ratio)
+    index = of.index_dim * (entries + 1 + of.index_heads * of.q_lora_rank) + of.index_heads * hidden
+    return query + out + dim * (hidden + 1) + heads + (of.ratio > 0) * dim * (entries + 1) + index
 
 
 def indexer(spec):
@@ -91,8 +120,11 @@ def attention(spec, number):
 
 
 def plain_attention(spec):
+    if spec.compressed:
+        return compressed(spec)
     heads = spec.num_attention_heads
     out = (heads * spec.v_head_dim + spec.attention_out_bias) * spec.hidden_size + spec.attention_sinks * heads
+    out += spec.sub_norms * heads * spec.v_head_dim
     return out + (mla(spec) if spec.mla else qkv(spec))
 
 
@@ -108,31 +140,51 @@ REPLACED = {
 
 def moe(spec):
     of = spec.moe
-    router = of.n_routed_experts * (spec.hidden_size + of.correction_bias + of.router_bias)
-    shared = ffn(spec, of.shared_intermediate_size) if of.shared_intermediate_size else 0
+    read, width = of.router_width or spec.hidden_size, of.router_width
+    router = (of.n_routed_experts + of.idle_experts) * (read + of.correction_bias + of.router_bias)
+    router += width * (spec.hidden_size + 2 * width + 4)
+    shared = network(spec, of.shared_intermediate_size) if of.shared_intermediate_size else 0
+    shared += len(of.norms) * norm(spec)
     gate, latent = of.shared_gate * spec.hidden_size, of.latent_size
     projections = 2 * latent * spec.hidden_size + spec.mlp_bias * (latent + spec.hidden_size) if latent else 0
     expert = ffn(replace(spec, hidden_size=latent or spec.hidden_size), of.moe_intermediate_size)
     return of.n_routed_experts * expert + router + shared + gate + projections
 
 
+def stream_weights(spec, rows, scales):
+    return (rows * (spec.streams * spec.hidden_size + 1) + scales) if spec.streams > 1 and not spec.altup else 0
+
+
+def altup(spec):
+    states, hidden = spec.streams, spec.hidden_size
+    return states**3 + states**2 + hidden * (1 + states + 2 * spec.laurel_rank) + 2 * norm(spec)
+
+
 def layer(spec, number):
-    kind, own = spec.kind(number), 2 * spec.sandwich_norms
-    if not kind.network:
-        return attention(spec, number) + (1 + own) * norm(spec)
-    network = moe(spec) if spec.is_moe(number) else ffn(spec, spec.intermediate_size)
-    norms = 2 if kind.mixer and not spec.shared_norm else 1
-    return attention(spec, number) + (norms + own) * norm(spec) + network
+    kind = spec.kind(number)
+    spec = spec.of(kind.variant)
+    first = kind.mixer + kind.network - (kind.mixer and kind.network and spec.shared_norm)
+    norms = first * spec.pre_norms + 2 * spec.sandwich_norms
+    own = first * 2 * spec.hidden_size * spec.norm_gate_rank
+    own += (2 * spec.hidden_size * spec.per_layer_width + norm(spec)) if spec.per_layer_width else 0
+    own += 2 * stream_weights(spec, spec.streams * (2 + spec.streams * spec.streams_mix), 2 + spec.streams_mix)
+    own += spec.altup * altup(spec) + ("o" in spec.convolved) * 2 * spec.hidden_size * spec.conv_kernel
+    ffn = moe(spec) if kind.moe else network(spec, spec.intermediate_size)
+    return attention(spec, number) + norms * norm(spec) + kind.network * ffn + own
 
 
 def embeddings(spec):
     """Token and position embeddings and the output head; a tied matrix counts once."""
-    return ((2 - spec.tie_word_embeddings) * spec.vocab_size + spec.position_embeddings) * spec.hidden_size
+    tokens = ((2 - spec.tie_word_embeddings) * spec.vocab_size + spec.position_embeddings) * spec.hidden_size
+    own = spec.num_hidden_layers * spec.per_layer_width * (spec.per_layer_vocab + spec.hidden_size)
+    return tokens + own + spec.per_layer_width
 
 
 def total(spec, mtp=False):
     count = spec.num_nextn_predict_layers * mtp
     layers = sum(layer(spec, number) for number in range(spec.num_hidden_layers + count))
     extras = min(count, 1) if spec.mtp_apart else count
-    ends = embeddings(spec) + (1 + spec.embedding_norm) * norm(spec)
+    ends = embeddings(spec) + (spec.final_norm + spec.embedding_norm + spec.head_transform) * norm(spec)
+    ends += stream_weights(spec, spec.streams, 1) + spec.altup * 2 * (spec.streams - 1) * spec.hidden_size**2
+    ends += spec.head_transform * spec.hidden_size**2 + spec.head_bias * spec.vocab_size
     return layers + ends + extras * (2 * spec.hidden_size**2 + 3 * norm(spec))

@@ -3,6 +3,7 @@
 from runcast.simulator.models import active_params, preset, total_params
 from runcast.simulator.models.families import FAMILIES, REFUSED_KEYS, REFUSED_TYPES
 
+from .built import N_CAUSAL, N_DECODERS, VERSION, recorded
 from .published import PUBLISHED, Figure, counted
 
 HEAD = """# Models
@@ -15,17 +16,19 @@ published. `python -m tests.workload.models_page` writes it; a test compares it.
 
 | of | what a spec tells apart |
 |---|---|
-| attention | heads of q and of k, v; MLA; biases on q, k, v and on the output; norms of heads; sinks |
-| attention by layer | sliding windows; indexers of sparse attention; what replaces attention |
+| attention | heads of q and of k, v, and their widths; MLA; biases on q, k, v and on the output; sinks |
+| beside attention | norms of heads (weights: one set, a set for each head, or none); gates; short convolutions |
+| attention by layer | windows; chunks; indexers of sparse attention; compressed attention; what replaces attention |
+| sizes by layer | `per_layer_config`, lists of sizes, keys that begin with `swa_`, layers that share keys and values |
 | in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba, Mamba-2 (or beside it), RWKV-7, convolutions |
 | layers of one part | by a pattern such as `M-M*E`: `M` Mamba-2, `-` an FFN, `*` attention, `E` experts |
 | positions | `rotary`, `learned` (as many as `position_embeddings`), `alibi`, `none` |
-| FFN | width, biases, `gated_ffn`, and `hidden_act`: silu, the GELUs, relu, relu2 (squared) |
-| norms | `norm` is `rms` or `layer`; `norm_bias`; `embedding_norm` after the embedding |
-| norms per layer | two (one if a layer has one part); four with `sandwich_norms`, one with `shared_norm` |
-| residual | `parallel_residual`: attention and FFN read the same input |
+| FFN | width, biases, `gated_ffn`, and `hidden_act`: silu, the GELUs, relu, relu2 (squared), xielu |
+| norms | `norm` is `rms` or `layer`; `norm_bias`; `embedding_norm` after the embedding; norms without weights |
+| norms per layer | two (one if a layer has one part); four with `sandwich_norms`, then without `pre_norms` two behind |
+| residual | `parallel_residual`: attention and FFN read the same input, with `shared_norm` one norm; several streams |
 | MoE | experts, top k, width, shared experts, latents, and which layers route; the others are dense |
-| beside the stack | tied or untied head, MTP layers |
+| beside the stack | tied or untied head, `head_bias`, MTP layers, embeddings of each layer's own |
 
 Keys go by Llama's names or by the family's own (`n_embd`, `n_layer`, `d_model`, `ffn_dim`, `attn_config.alibi`); where
 a config has both, Llama's counts, so `overrides = { num_hidden_layers = 8 }` cuts down any preset. The keys of the
@@ -37,15 +40,19 @@ preset = "gpt3-175b"
 overrides = { vocab_size = 51200 }  # as Megatron pads it with tp = 8
 ```
 
-Tensors are named as in the checkpoint, but those of GPT-2, GPT-NeoX, BLOOM, MPT, OPT, Falcon, StarCoder2 and Grok-1 get
-Llama's names; q, k and v are one tensor where the family stores one. State-space layers have Bamba's names.
+Tensors are named as in the checkpoint of Llama, Mistral, Qwen, DeepSeek, GLM, Gemma and GPT-OSS; those of most other
+families get Llama's names, state-space layers Bamba's. q, k and v are one tensor where the family stores one.
+
+Of features that make no difference to time and memory nothing is read: soft caps, scales of embeddings, logits and
+residuals, kinds of rotary positions, how a router scores. DiffLlama and Doge are priced as Llama with the same sizes.
 
 ## What is not read
 
 """
 MIDDLE = """
-A `model_type` that is neither known nor refused is read as llama-like, which the report says among the assumptions, and
-without model_type it is Llama. A config that is refused is told in one line.
+A `model_type` that is neither known nor refused is read as llama-like. The report says so among the assumptions, and
+names the keys that look like sizes and were not read. Without model_type a config is Llama's. A config that is refused
+is told in one line.
 
 ## State-space layers
 
@@ -93,6 +100,12 @@ are equal to the last one. Others are what rounding ours, or cutting it off, giv
 
 """
 
+_READ = """transformers {} has {} types with a causal language model. {} of them are text decoders; the others are
+encoders, halves of encoder-decoders, or have towers for other media. {} text decoders are read. Their parameters are
+those of the models that transformers builds, to 0.1 % (`tests/workload/test_built.py` compares them).
+
+"""
+
 
 def page() -> str:
     """The page as text."""
@@ -104,6 +117,7 @@ def _refused() -> str:
     cells = [(why, _code(REFUSED_TYPES.get(why, ())), _code(REFUSED_KEYS.get(why, ()))) for why in reasons]
     rows = [f"| {' | '.join(row)} |\n" for row in cells]
     known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
+    known += _READ.format(VERSION, N_CAUSAL, N_DECODERS, len(recorded()))
     head = "Refused are, by `model_type` or by a key that tells:\n\n| what | `model_type` | key |\n|---|---|---|\n"
     return known + head + "".join(rows)
 

@@ -178,7 +178,7 @@ def test_a_key_may_go_by_llamas_name_or_the_familys_own():
         preset("gpt2", overrides={"n_layers": 4})
 
 
-KNOWN = r"not modelled: {}; known are bamba, .* and others that are built like Llama$"
+KNOWN = r"not modelled: {}; known are afmoe, .* and others that are built like Llama$"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ KNOWN = r"not modelled: {}; known are bamba, .* and others that are built like L
         (LLAMA | {"model_type": "new", "is_encoder_decoder": True}, "is_encoder_decoder = True", "encoder and decoder"),
         ({"model_type": "bert", "type_vocab_size": 2}, "model_type = 'bert'", "an encoder"),
         (LLAMA | {"model_type": "new", "type_vocab_size": 2}, "type_vocab_size = 2", "an encoder"),
-        (LLAMA | {"model_type": "phi"}, "model_type = 'phi'", "a decoder whose norms, biases or layers differ"),
+        (LLAMA | {"model_type": "cpmant"}, "model_type = 'cpmant'", "a decoder whose norms, biases or layers differ"),
         (LLAMA | {"text_config": {"hidden_size": 4096}}, "text_config", "towers for other media"),
         (DEEPSEEK | {"index_topk": 2048}, "index_topk = 2048", "another kind of attention"),
         (LLAMA | {"linear_num_value_heads": 48}, "linear_num_value_heads = 48", "another kind of attention"),
@@ -252,8 +252,8 @@ def test_signs_that_say_no_are_none():
         (QWEN_LINEAR, {"linear_key_head_dim": 0}, "linear_key_head_dim = 0: a whole number"),
         (
             QWEN_LINEAR,
-            {"layer_types": ["sliding_attention"] * 64},
-            "layer_types = .*one of attention, full_attention, linear_attention",
+            {"layer_types": ["chunked_attention"] * 64},
+            "layer_types = .*one of attention, full_attention, sliding_attention, linear_attention",
         ),
     ],
 )

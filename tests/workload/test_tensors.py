@@ -179,14 +179,17 @@ def small(**changes):
 
 
 FLAGS = ["attention_bias", "attention_out_bias", "mlp_bias", "norm_bias", "qk_norm", "gated_ffn", "tie_word_embeddings"]
-FLAGS += ["embedding_norm", "no_bias", "alibi", "new_decoder_architecture"]
+FLAGS += ["embedding_norm", "no_bias", "alibi", "new_decoder_architecture", "sandwich_norms", "pre_norms", "head_bias"]
 RESIDUALS = [{}, {"parallel_residual": False}, {"parallel_residual": True}]
 RESIDUALS += [{"parallel_residual": True, "shared_norm": shared} for shared in (True, False)]
 GATED_DELTA = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim")
 GATED_DELTA += ("linear_conv_kernel_dim", "full_attention_interval")
+OF_INDEXER = ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset")
+OF_COMPRESSED = ("o_groups", "o_lora_rank", "index_topk", "index_n_heads", "index_head_dim")
 OWN_KEYS = {  # refused by other families
-    "glm_moe_dsa": ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset"),
-    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"), GATED_DELTA),
+    **{name: OF_INDEXER for name, family in FAMILIES.items() if family.indexer},
+    **{name: OF_COMPRESSED for name, family in FAMILIES.items() if family.compressed},
+    **{name: GATED_DELTA for name, family in FAMILIES.items() if family.mixer == "gated_delta"},
     "kimi_linear": ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
 }
 
@@ -237,7 +240,8 @@ def configs(draw):
     kv = draw(st.integers(1, 4))
     layers = draw(st.integers(1, 5))
     model_type = draw(st.sampled_from([*FAMILIES, "some_model"]))
-    positions = draw(st.integers(FAMILIES.get(model_type, Family()).design.positions == "learned", 3))
+    family = FAMILIES.get(model_type, Family())
+    positions = draw(st.integers(family.design.positions == "learned", 3))
     return small(
         model_type=model_type,
         num_hidden_layers=layers,
@@ -254,7 +258,7 @@ def configs(draw):
         decoder_sparse_step=draw(st.integers(1, 2)),
         moe_layer_freq=draw(st.integers(1, 2)),
         **dict.fromkeys(("num_nextn_predict_layers", "mtp_num_hidden_layers"), draw(st.integers(0, 2))),
-        q_lora_rank=draw(st.integers(1, 20) if model_type == "glm_moe_dsa" else st.none() | st.integers(1, 20)),
+        q_lora_rank=draw(st.integers(1, 20) if family.indexer or family.compressed else st.none() | st.integers(1, 20)),
         position_embeddings=positions,
         max_position_embeddings=positions or None,
         norm=draw(st.sampled_from(NORMS)),
@@ -263,6 +267,7 @@ def configs(draw):
         **MLA,
         **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
         **draw(mixer_keys(model_type)),
+        **draw(st.sampled_from([{}, {"num_kv_shared_layers": 1}, {"hidden_size_per_layer_input": 5}])),
     )
 
 

@@ -207,7 +207,7 @@ def _outline(spec: ModelSpec) -> tuple[Any, ...]:
     moe = spec.moe
     dense = spec.intermediate_size if moe is None or len(moe.layers) < spec.num_hidden_layers else None
     relu = spec.hidden_act if spec.hidden_act.startswith("relu") else ""
-    return *_OF_ALL(spec), moe and _OF_EXPERTS(moe), dense, relu
+    return *_OF_ALL(spec), spec.rare, moe and (_OF_EXPERTS(moe), moe.norms, moe.idle_experts), dense, relu
 
 
 def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str, Flag]:
@@ -240,6 +240,20 @@ def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str
     }
 
 
+_RARE = {
+    "norm_weights": "norms without weights", "pre_norms": "no norms before attention and feed-forward network",
+    "sub_norms": "norms before the last matrices", "final_norm": "no norm behind its layers",
+    "head_bias": "a bias on its logits", "head_transform": "a matrix before its output matrix",
+    "qk_norm_weights": "norms of heads with other weights", "qk_norm_bias": "norms of heads with biases",
+    "value_head_dim": "values of another width than keys", "window_is_chunk": "attention within chunks",
+    "streams": "several residual streams", "per_layer_width": "embeddings of each layer's own",
+    "variants": "layers that differ in size", "compressed": "compressed attention", "convolved": "convolutions",
+    "relative_dim": "relative positions", "norm_gate_rank": "gates of norms",
+    "norms": "norms beside its experts", "idle_experts": "experts that compute nothing",
+    "router_width": "a network as router",
+}  # fmt: skip
+
+
 def _not_said(spec: ModelSpec) -> list[str]:
     features = {
         "an attention that picks tokens": spec.indexer is not None,
@@ -255,7 +269,9 @@ def _not_said(spec: ModelSpec) -> list[str]:
         "norms without bias": (spec.norm == "layer") != spec.norm_bias,
         "biases in attention that are not those in its feed-forward": spec.attention_out_bias != spec.mlp_bias,
     }
-    return [what for what, has in features.items() if has]
+    return [what for what, has in features.items() if has] + [
+        _RARE[field] for field in (*spec.rare, *(spec.moe.rare if spec.moe else ())) if field in _RARE
+    ]
 
 
 def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:

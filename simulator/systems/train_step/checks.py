@@ -72,6 +72,8 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
     keys = spec.num_key_value_heads
     if not spec.mla and keys % tp and tp % keys:
         yield f"must divide, or be divided by, the {keys} key heads"
+    if spec.compressed is not None and spec.compressed.o_groups % tp:
+        yield f"must divide the {spec.compressed.o_groups} groups of heads that share a latent"
     if spec.linear_attention and spec.linear_attention.whole and tp > 1:
         yield f"1 for {spec.name}: {spec.linear_attention.whole}"
     for count, what in spec.linear_attention.split_units if spec.linear_attention else ():
@@ -166,7 +168,11 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
         return
     if given.sequence_parallel and "sequence_parallel" in given.model_fields_set:
         yield "a grid splits tokens itself: sequence_parallel = false"
-    kinds = {"experts": spec.moe, "latent attention": spec.mla, "linear attention": spec.linear_attention}
+    kinds = {
+        "experts": spec.moe, "latent attention": spec.mla, "linear attention": spec.linear_attention,
+        "compressed attention": spec.compressed, "several residual streams": spec.streams > 1,
+        "embeddings of each layer's own": spec.per_layer_width, "layers that differ in size": spec.variants,
+    }  # fmt: skip
     if held := [name for name, there in kinds.items() if there]:
         yield f"{spec.name} has {' and '.join(held)}: dense models with plain attention only"
     if dims.cp > 1 or scenario.lora is not None:

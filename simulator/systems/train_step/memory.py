@@ -263,7 +263,7 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     """
     shard, hidden = plan.shard, plan.spec.hidden_size
     peers = 2 * (plan.grid.ranks > 1)
-    sends = 2 * peers * shard.own_tokens * hidden * shard.wide
+    sends = 2 * peers * shard.own_tokens * hidden * plan.spec.streams * shard.wide
     gathered = (shard.tp > 1 and shard.sequence_parallel) * shard.tokens * hidden * shard.wide
     moe = plan.spec.moe
     each = shard.dispatch_bytes + shard.wide

@@ -22,7 +22,8 @@ from .plan import TrainPlan
 After = list[int]
 Core = Callable[[Kernels, Sequence[int]], After]
 Input = tuple[str, int]  # (part, layer): an input that weight gradients read
-_OWN = ("proj", "out_proj", "down")  # GEMMs whose input is not gathered over tensor-parallel ranks
+_OWN = ("proj", "out_proj", "down", "head_transform", "altup_unembed_projections")  # what they read is not gathered
+_LATENTS = ("q_down", "kv_down", "gate_down")  # what latent attention gathers instead of hidden states
 
 
 class LayerWriter:
@@ -124,7 +125,7 @@ class LayerWriter:
     # Backward: weight gradients
 
     def mlp_weights(self, number: int) -> None:
-        """Write the weight gradients of experts and dense network."""
+        """Write the weight gradients of experts and dense network, and of what follows them."""
         layer = self.layer(number)
         self._weights(layer.after)
         self._weights(layer.mlp, "mlp", number, self._hidden)
@@ -223,17 +224,17 @@ class LayerWriter:
     def loss(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
         """Write norm, logits of this rank's vocabulary, and the loss, with an all-reduce of three numbers per token."""
         self.w.layer = number
-        norm, *logits, loss = kernels
-        done = self.collect(self.w.compute([norm], after))
-        done = self.w.compute([*logits, loss], done)
+        own, of_vocabulary = _split_head(kernels)
+        done = self.collect(self.w.compute(own, after))
+        done = self.w.compute(of_vocabulary, done)
         return self._tp("all_reduce", 3.0 * 4 * self.shard.tokens, done) if self._line else done
 
     def loss_back(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
         """Write the backward from the loss to the last hidden states."""
         self.w.layer = number
-        loss, *logits, norm = gradients(kernels)
-        done = self._products([loss, *logits], self._hidden, after, self._ahead("head", number, kernels))
-        return self.w.compute([norm], self.scatter(done))
+        own, of_vocabulary = _split_head(kernels)
+        done = self._products(gradients(of_vocabulary), self._hidden, after, self._ahead("head", number, kernels))
+        return self.w.compute(gradients(own), self.scatter(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
         """Write the weight gradients of the logits."""
@@ -253,7 +254,9 @@ class LayerWriter:
 
     def _inward(self, layer: Layer) -> float:
         """Bytes that ranks gather before attention: hidden states, or their latents with MLA."""
-        latents = sum(k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in ("q_down", "kv_down"))
+        latents = sum(
+            k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in ("q_down", "kv_down", "gate_down")
+        )
         return float(self.shard.tokens * latents * self.shard.wide) if latents else self._hidden
 
     def _between(
@@ -358,6 +361,12 @@ def gradients(kernels: Kernels) -> Kernels:
     for kernel in reversed(kernels):
         found += [replace(kernel, keeps=())] * kernel.again + [input_gradient(kernel)]
     return tuple(found)
+
+
+def _split_head(kernels: Kernels) -> tuple[Kernels, Kernels]:
+    """The kernels of a head on a rank's own tokens, and those on its part of the vocabulary."""
+    first = next(place for place, kernel in enumerate(kernels) if kernel.name == "logits")
+    return kernels[:first], kernels[first:]
 
 
 def _reads_gathered(kernel: Kernel) -> bool:

@@ -170,7 +170,8 @@ class TrainPlan:
         if number < 0:
             return 1
         learned = {k.name for k in self.layer(number).all if weight_gradient(k) and (k.kind == "experts") == experts}
-        return len(learned) + (0 if experts or self.lora else self.spec.norms_per_layer)
+        norms = self.spec.norms_per_layer * self.spec.norm_weights
+        return len(learned) + (0 if experts or self.lora else norms)
 
     @cached_property
     def split(self) -> tuple[ModelSpec, int]:

@@ -265,6 +265,7 @@ class Script:
             kernels, issued = embedding(self.plan.spec, self.layers.shard), self._issued(-1)
             began = len(self.w)
             self.tail = self.layers.embed_back(kernels, [*self.tail, *issued])
+            self.layers.plain_weights(kernels)
             self._launched(began)
         self._reduce(self._units[0])
 

@@ -175,7 +175,7 @@ class Step:
         Without overlap the send also holds the sender's compute lane.
         """
         shard, spec = self.plan.shard, self.plan.spec
-        size = -(-shard.tokens // shard.tp) * spec.hidden_size * shard.wide
+        size = -(-shard.tokens // shard.tp) * spec.hidden_size * spec.streams * shard.wide
         group = self.traffic.first[rank], self.traffic.first[target]
         lanes = [(rank, f"{way} to {target}"), (target, f"{way} from {rank}")]
         row = self.assembly.row("send_recv", f"{way} to {target}", size, "", group)

@@ -1,0 +1,67 @@
+"""Steps of decoders of many families: all that layers compute is in the Program, weight gradients included."""
+
+import numpy as np
+import pytest
+from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, kinds_of_form
+from runcast.simulator.models.kernels import Kernel, flop
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.report import model_flop
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+
+from ..workload.built import recorded
+from .steps import ops
+
+CONFIGS = {model.model_type: model.config for model in recorded()}
+TYPES = (
+    *(
+        "bitnet",
+        "cohere2",
+        "deepseek_v4",
+        "dots3_note_text",
+        "gemma3n_text",
+        "gemma4_text",
+        "hy_v4",
+        "llama4_text",
+        "mimo_v2_flash",
+    ),
+    *("modernbert-decoder", "nanochat", "olmo2", "openai-gpt", "phi"),
+)
+SMALL = {
+    "num_hidden_layers": 8, "n_layer": 8, "num_kv_shared_layers": 2, "num_key_value_heads": 4,
+    "num_attention_heads": 16, "num_experts": 8, "n_routed_experts": 8,
+}  # fmt: skip
+
+
+def resolved(model_type, **parallel):
+    """A step of a model with 8 layers, 4 micro-batches for each of its ranks' replicas."""
+    gpus = parallel.get("tp", 1) * parallel.get("pp", 1)
+    config = CONFIGS[model_type]
+    config = config | {name: size for name, size in SMALL.items() if name in config}
+    return ResolvedTrain(check_train({
+        "kind": "train_step", "cluster": {"base": "dgx-h100", "gpus_per_node": gpus}, "model": {"config": config},
+        "parallel": parallel, "batch": {"global": 4, "seq_len": 256},
+    }))  # fmt: skip
+
+
+@pytest.mark.parametrize("parallel", [{}, {"tp": 2}, {"pp": 2}], ids=str)
+@pytest.mark.parametrize("model_type", TYPES)
+def test_all_ranks_together_do_what_the_model_needs(model_type, parallel):
+    step = resolved(model_type, **parallel)
+    program = step.program
+    place = np.array([lane.place for lane in program.lanes])
+    done = 0.0
+    for op in np.flatnonzero(program.is_kind(*kinds_of_form(PRODUCT, ATTENTION, EXPERTS))).tolist():
+        kernel = Kernel(program.kind_of(op), "", "", tuple(program.shape[op].tolist()), "bf16")
+        done += flop(kernel) * len(program.places[place[program.lanes_of[op][0]]].ranks)
+    assert done == pytest.approx(model_flop(step.plan, 4), rel=1e-9)
+
+
+def test_a_stage_sends_every_residual_stream():
+    program = resolved("hy_v4", pp=2).program
+    sizes = {int(program.bytes[op]) for op in ops(program, kind="send_recv")}
+    assert sizes == {256 * 2816 * 4 * 2}  # tokens, width, streams, bytes of an element
+
+
+@pytest.mark.parametrize("label", ["per_layer_out_wgrad", "altup_projections_wgrad", "laurel_left_wgrad"])
+def test_matrices_beside_attention_and_network_have_weight_gradients(label):
+    assert ops(resolved("gemma3n_text").program, label=label)
