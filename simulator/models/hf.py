@@ -133,6 +133,8 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     mixer = MIXERS[family.mixer](keys, layers_of(letters, REPLACED)) if REPLACED in letters else None
     attends = mixer is None or mixer.beside_attention or ATTENTION in letters
     heads = keys.whole("num_attention_heads") if attends else 0
+    embedded = keys.whole("word_embed_proj_dim", default=hidden)
+    keys.expect(embedded == hidden, "word_embed_proj_dim", f"hidden_size = {hidden}: others are not modelled")
     mla = _mla(keys) if family.mla else None
     positions, learned = _positions(keys, family)
     flags = _flags(keys, family)

@@ -238,6 +238,7 @@ def test_signs_that_say_no_are_none():
         (MPT, {"attn_config": {"qk_ln": True}}, r"attn_config\.qk_ln = True: not modelled; False"),
         (MPT, {"attn_config": [1]}, r"attn_config = \[1\]: an object"),
         (MPT, {"ffn_config": {"ffn_type": "mptglu"}}, r"ffn_config\.ffn_type = 'mptglu': not modelled; 'mptmlp'"),
+        (OPT, {"word_embed_proj_dim": 512}, "word_embed_proj_dim = 512: hidden_size = 2048"),
         (OPT, {"do_layer_norm_before": False}, "do_layer_norm_before = False: not modelled; True"),
         (LLAMA, {"quantization_config": {"quant_method": "gptq"}}, 'quantization_config = .*"fp8" with a weight_block'),
         (LLAMA, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
