@@ -28,7 +28,8 @@ class _Text:
     """Gives a dataclass a text with its fields, of those that came later only the ones that are set."""
 
     def __repr__(self) -> str:
-        told = [f.name for f in fields(self) if f.repr or f.name in self.rare]  # type: ignore[arg-type]
+        rare = self.rare
+        told = [f.name for f in fields(self) if f.repr or f.name in rare]  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
 
     @property

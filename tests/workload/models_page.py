@@ -89,8 +89,14 @@ A new attention is:
 1. its sizes: a record in `mixers.py`;
 2. a file like `mamba2.py`: `parameters`, the table, and `kernels`, in the order of the forward. `gemm` of `shard.py`
    takes shapes from the table, so no size is written twice; and a line in `_MIXERS` of `blocks.py`;
-3. the keys that it is read from in `hybrid.py`, and the model types that have it in `families.py`;
+3. the keys that it is read from in `hybrid.py`, and the model types that have it in `hybrids.py`;
 4. a preset in `data/models` and its published count in `tests/workload/published.py`, which a test compares.
+
+A new `model_type` is one line of a table: `llamas.py`, `mixtures.py` (experts), `gpts.py` or `hybrids.py`. It says what
+the code fixes (`design`, a spec without sizes), which keys have other names (`own`; names that several families use are
+in `ALIASES` of `keys.py`), and the defaults of keys. Layers that differ from others in size are `variants` of the
+model: each is the config read once more with the keys of these layers (`layer_keys.py`). Where transformers is
+installed, `python -m tests.workload.built` writes the counts that tests compare.
 
 ## Presets
 
