@@ -291,10 +291,11 @@ class ModelSpec(_Text):
 
     def of(self, variant: int) -> "ModelSpec":
         """The model as layers of this variant have it; 0 is the model itself."""
-        return self._all_variants[variant]
+        return self.designs[variant]
 
     @cached_property
-    def _all_variants(self) -> tuple["ModelSpec", ...]:
+    def designs(self) -> tuple["ModelSpec", ...]:
+        """The model, and the model as layers of each variant have it."""
         return (self, *[replace(self, **dict(variant.fields)) for variant in self.variants])
 
     @cached_property

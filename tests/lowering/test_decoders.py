@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.op_kinds import ATTENTION, EXPERTS, PRODUCT, kinds_of_form
 from runcast.simulator.models.kernels import Kernel, flop
 from runcast.simulator.scenario import check_train
@@ -65,3 +66,11 @@ def test_a_stage_sends_every_residual_stream():
 @pytest.mark.parametrize("label", ["per_layer_out_wgrad", "altup_projections_wgrad", "laurel_left_wgrad"])
 def test_matrices_beside_attention_and_network_have_weight_gradients(label):
     assert ops(resolved("gemma3n_text").program, label=label)
+
+
+def test_tensor_parallelism_must_divide_the_heads_of_every_layer():
+    config = CONFIGS["llama"] | {"num_attention_heads_per_layer": [32] * 31 + [36], "num_key_value_heads": 4}
+    table = {"kind": "train_step", "cluster": "dgx-h100", "model": {"config": config}, "parallel": {"tp": 8}}
+    step = ResolvedTrain(check_train(table | {"batch": {"global": 8, "seq_len": 256}}))
+    with pytest.raises(UserError, match=r"parallel\.tp = 8: must divide the 36 heads"):
+        assert step.plan

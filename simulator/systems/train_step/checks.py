@@ -47,7 +47,7 @@ def indivisible(
     spec: ModelSpec, dims: ParallelDims, seq_len: int, *, sequence_parallel: bool = True, ulysses: bool = False
 ) -> Iterator[Misfit]:
     """The sizes of a model and its sequences that the axes do not divide; for tp only the first one."""
-    if wrong := next(_tensor_parallel(spec, dims.tp), ""):
+    if wrong := next((line for design in spec.designs for line in _tensor_parallel(design, dims.tp)), ""):
         yield Misfit("parallel.tp", dims.tp, wrong)
     elif ulysses and (spec.num_attention_heads // dims.tp) % dims.cp:
         heads = spec.num_attention_heads // dims.tp
