@@ -110,6 +110,12 @@ def sized(model_type, hidden, layers, heads, vocab, **others):
 
 
 MULTI_QUERY = {"num_key_value_heads": 1, "head_dim": 256}
+EIGHT = {"num_experts_per_tok": 8}
+PHI_MOE = {"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2, "intermediate_size": 6400}
+GPT_NEO = {"model_type": "gpt_neo", "hidden_size": 2560, "num_layers": 32, "num_heads": 20, "vocab_size": 50257}
+GPT_NEO |= {"max_position_embeddings": 2048}
+STARCODER = {"model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40, "n_head": 48, "vocab_size": 49152}
+STARCODER |= {"n_positions": 8192, "n_inner": 24576}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +134,21 @@ MULTI_QUERY = {"num_key_value_heads": 1, "head_dim": 256}
         (sized("starcoder2", 4608, 32, 36, 49152, num_key_value_heads=4, intermediate_size=18432), 7_173_923_840),
         (sized("gemma", 2048, 18, 8, 256000, **MULTI_QUERY, intermediate_size=16384), 2_506_172_416),
         (sized("gemma", 3072, 28, 16, 256000, head_dim=256, intermediate_size=24576), 8_537_680_896),
+        # Likewise for phi-2, gemma-3-1b, command-r-plus, OLMo-2 7B, OLMoE 1B-7B, Phi-3.5-MoE, stablelm-2-1.6b,
+        # gpt-neo-2.7B, starcoder, gpt-j-6b, with the keys of their config.json.
+        (sized("phi", 2560, 32, 32, 51200, intermediate_size=10240), 2_779_683_840),
+        (sized("gemma3_text", 1152, 26, 4, 262144, num_key_value_heads=1, intermediate_size=6912), 999_885_952),
+        (
+            sized("cohere", 12288, 64, 96, 256000, num_key_value_heads=8, intermediate_size=33792, use_qk_norm=True),
+            103_810_674_688,
+        ),
+        (sized("olmo2", 4096, 32, 32, 100352, intermediate_size=11008), 7_298_617_344),
+        (sized("olmoe", 2048, 16, 16, 50304, num_experts=64, **EIGHT, intermediate_size=1024), 6_919_161_856),
+        (sized("phimoe", 4096, 32, 32, 32064, **PHI_MOE, attention_bias=True, lm_head_bias=True), 41_873_153_344),
+        (sized("stablelm", 2048, 24, 32, 100352, intermediate_size=5632, use_qkv_bias=True), 1_644_515_328),
+        (GPT_NEO, 2_651_307_520),
+        (STARCODER, 15_517_456_384),
+        ({"model_type": "gptj", "n_embd": 4096, "n_layer": 28, "n_head": 16, "vocab_size": 50400}, 6_050_882_784),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else None,
 )
