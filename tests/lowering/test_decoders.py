@@ -9,10 +9,10 @@ from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.report import model_flop
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
-from ..workload.built import recorded
+from ..workload.built import read_models
 from .steps import ops
 
-CONFIGS = {model.model_type: model.config for model in recorded()}
+CONFIGS = {model.model_type: model.config for model in read_models()}
 TYPES = (
     *(
         "bitnet",

@@ -85,7 +85,7 @@ def build(model_type: str) -> Built:
     return Built(model_type, saved, sum(each.numel() for each in model.parameters()))
 
 
-def recorded() -> list[Built]:
+def read_models() -> list[Built]:
     """The lines of built.jsonl; their configs have the keys that runcast reads."""
     return [Built(**json.loads(line)) for line in FILE.read_text().splitlines()]
 
@@ -106,4 +106,4 @@ def _line(model: Built) -> str:
 if __name__ == "__main__":
     models = map(build, decoder_types())
     FILE.write_text("".join(f"{_line(model)}\n" for model in models if not reason(model.config)))
-    print(len(recorded()), "of", len(decoder_types()), file=sys.stderr)
+    print(len(read_models()), "of", len(decoder_types()), file=sys.stderr)

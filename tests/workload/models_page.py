@@ -3,7 +3,7 @@
 from runcast.simulator.models import active_params, preset, total_params
 from runcast.simulator.models.families import FAMILIES, REFUSED_KEYS, REFUSED_TYPES
 
-from .built import N_CAUSAL, N_DECODERS, VERSION, recorded
+from .built import N_CAUSAL, N_DECODERS, VERSION, read_models
 from .published import PUBLISHED, Figure, counted
 
 HEAD = """# Models
@@ -123,7 +123,7 @@ def _refused() -> str:
     cells = [(why, _code(REFUSED_TYPES.get(why, ())), _code(REFUSED_KEYS.get(why, ()))) for why in reasons]
     rows = [f"| {' | '.join(row)} |\n" for row in cells]
     known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
-    known += _READ.format(VERSION, N_CAUSAL, N_DECODERS, len(recorded()))
+    known += _READ.format(VERSION, N_CAUSAL, N_DECODERS, len(read_models()))
     head = "Refused are, by `model_type` or by a key that tells:\n\n| what | `model_type` | key |\n|---|---|---|\n"
     return known + head + "".join(rows)
 

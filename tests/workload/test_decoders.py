@@ -8,9 +8,9 @@ from runcast.simulator.models.kernels import flop, visible
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.tensors import weights
 
-from .built import recorded
+from .built import read_models
 
-CONFIGS = {model.model_type: model.config for model in recorded()}
+CONFIGS = {model.model_type: model.config for model in read_models()}
 SHARD = Shard(1, 4096)
 
 
