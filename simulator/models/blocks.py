@@ -17,6 +17,7 @@ from . import (
     convolutions,
     kimi_delta,
     layer_embeddings,
+    lightning,
     linear_attention,
     mamba,
     mamba2,
@@ -27,7 +28,7 @@ from . import (
     streams,
 )
 from .kernels import Kept, Kernel, Kernels
-from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
+from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 from .model import LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm
 from .shard import Shard, gemm, memory_bound, rank_view
@@ -37,6 +38,7 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
     Mamba2: (mamba2.parameters, mamba2.kernels),
     Mamba: (mamba.parameters, mamba.kernels),
     KimiDelta: (kimi_delta.parameters, kimi_delta.kernels),
+    Lightning: (lightning.parameters, lightning.kernels),
     Rwkv7: (rwkv7.parameters, rwkv7.kernels),
     ShortConvolution: (short_convolution.parameters, short_convolution.kernels),
 }

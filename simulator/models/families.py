@@ -45,7 +45,7 @@ REFUSED_TYPES = {
     _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
     _STATE_SPACE: (
         *("rwkv", "rwkv5", "rwkv6", "xlstm", "retnet", "hyena"),
-        *("recurrent_gemma", "plamo2", "minimax", "bailing_hybrid", "qwen4_exp_text"),
+        *("recurrent_gemma", "plamo2", "bailing_hybrid", "qwen4_exp_text"),
     ),
     _SHARED: ("zamba", "zamba2", "dory", "hrm_text", "inkling2_loop_text"),
     _OTHER_ATTENTION: ("inkling2_text", "jetmoe"),

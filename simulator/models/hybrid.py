@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .keys import Keys
-from .mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Mixer, Rwkv7, ShortConvolution
+from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Mixer, Rwkv7, ShortConvolution
 
 ATTENTION, REPLACED, DENSE, EXPERTS = "*M-E"
 
@@ -42,6 +42,9 @@ def read_layers(keys: Keys, layers: int, alone: bool) -> str:
     for key in filter(keys.has, _NUMBERS):
         numbers = keys.sequence(key)
         return "".join(ATTENTION if number in numbers else REPLACED for number in range(layers))
+    if keys.has("attn_type_list"):  # 1: attention
+        kinds = [ATTENTION if kind == 1 else REPLACED for kind in keys.sequence("attn_type_list")]
+        return _checked(keys, "attn_type_list", "".join(kinds), layers, alone)
     if keys.has("full_attn_layers"):  # counted from 1
         numbers = keys.sequence("full_attn_layers")
         return "".join(ATTENTION if number + 1 in numbers else REPLACED for number in range(layers))
@@ -133,6 +136,12 @@ def _mamba_with_norms(keys: Keys, layers: frozenset[int]) -> Mamba:
     return replace(_mamba(keys, layers), inner_norms=True)
 
 
+def _lightning(keys: Keys, layers: frozenset[int]) -> Lightning:
+    heads = keys.whole("num_attention_heads")
+    dim = keys.whole("head_dim", default=max(keys.whole("hidden_size") // heads, 1))
+    return Lightning(heads, dim, keys.whole("block_size", default=256), layers)
+
+
 def _rwkv7(keys: Keys, layers: frozenset[int]) -> Rwkv7:
     hidden, dim = keys.whole("hidden_size"), keys.whole("rwkv_head_dim", default=64)
     keys.expect(hidden % dim == 0, "rwkv_head_dim", f"a divisor of hidden_size = {hidden}")
@@ -157,6 +166,7 @@ MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mixer]] = {
     "mamba": _mamba,
     "mamba with norms": _mamba_with_norms,
     "rwkv7": _rwkv7,
+    "lightning": _lightning,
     "short convolution": _short_convolution,
 }
 """Readers of the sizes of what replaces attention."""

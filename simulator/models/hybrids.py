@@ -76,6 +76,7 @@ HYBRIDS = {
     "lfm3": Family(
         replace(_LFM2.design, sandwich_norms=True, output_gate=True, gate_per_head=True), mixer="short convolution"
     ),
+    "minimax": Family(mixer="lightning", experts="num_local_experts", expert_width="intermediate_size"),
     "qwen3_next": Family(
         built(qk_norm=True, output_gate=True, mtp_copies=False),
         mixer="gated_delta",

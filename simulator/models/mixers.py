@@ -167,4 +167,24 @@ class Rwkv7(_Mixer):
         return ((self.num_heads, "heads of RWKV-7"),)
 
 
-Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution | KimiDelta | Rwkv7
+@dataclass(frozen=True)
+class Lightning(_Mixer):
+    """Lightning Attention (arXiv 2501.08313), in `layers` in place of attention; `block_size` tokens go together."""
+
+    num_heads: int
+    head_dim: int
+    block_size: int
+    layers: frozenset[int]
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return ((self.num_heads, "heads of linear attention"),)
+
+    @property
+    def width(self) -> int:
+        """Width of all heads of q, of k and of v."""
+        return self.num_heads * self.head_dim
+
+
+Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution | KimiDelta | Rwkv7 | Lightning

@@ -2,7 +2,15 @@
 
 from dataclasses import replace
 
-from runcast.simulator.models.mixers import KimiDelta, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
+from runcast.simulator.models.mixers import (
+    KimiDelta,
+    Lightning,
+    LinearAttention,
+    Mamba,
+    Mamba2,
+    Rwkv7,
+    ShortConvolution,
+)
 
 
 def norm(spec):
@@ -100,6 +108,11 @@ def rwkv7(spec):
     return 4 * hidden**2 + 2 * hidden * ranks + 15 * hidden
 
 
+def lightning(spec):
+    width = spec.linear_attention.num_heads * spec.linear_attention.head_dim
+    return 5 * spec.hidden_size * width + width
+
+
 def short_convolution(spec):
     of, hidden = spec.linear_attention, spec.hidden_size
     return 4 * hidden**2 + hidden * of.conv_kernel + of.bias * 5 * hidden
@@ -130,6 +143,7 @@ def plain_attention(spec):
 
 REPLACED = {
     KimiDelta: kimi_delta,
+    Lightning: lightning,
     LinearAttention: linear_attention,
     Mamba: mamba,
     Mamba2: mamba2,

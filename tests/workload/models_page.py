@@ -20,7 +20,7 @@ published. `python -m tests.workload.models_page` writes it; a test compares it.
 | beside attention | norms of heads (weights: one set, a set for each head, or none); gates; short convolutions |
 | attention by layer | windows; chunks; indexers of sparse attention; compressed attention; what replaces attention |
 | sizes by layer | `per_layer_config`, lists of sizes, keys that begin with `swa_`, layers that share keys and values |
-| in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba, Mamba-2 (or beside it), RWKV-7, convolutions |
+| in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba, Mamba-2, RWKV-7, Lightning, convolutions |
 | layers of one part | by a pattern such as `M-M*E`: `M` Mamba-2, `-` an FFN, `*` attention, `E` experts |
 | positions | `rotary`, `learned` (as many as `position_embeddings`), `alibi`, `none` |
 | FFN | width, biases, `gated_ffn`, and `hidden_act`: silu, the GELUs, relu, relu2 (squared), xielu |
@@ -72,7 +72,8 @@ Q is the chunk's length, H heads of width P, G groups, N the state of a channel 
 compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan takes 5 to
 22 % less than was measured (vllm-project/vllm, pull request 27299); nobody published times of its backward. So these
 models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers,
-each with its own time and memory. Kimi Delta Attention and RWKV-7 are priced in chunks as Gated DeltaNet is.
+each with its own time and memory. Kimi Delta Attention, RWKV-7 and Lightning
+Attention are priced in chunks as Gated DeltaNet is.
 
 Published steps of such models, which no fit has read, are on [a page of their own](unseen-models.md).
 

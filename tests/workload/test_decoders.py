@@ -171,6 +171,21 @@ def test_short_convolutions_around_attention():
     ]
 
 
+def test_lightning_attention_in_blocks():
+    """MiniMax-Text-01 has 456,089,655,296 parameters; of 8 layers 7 are linear, in blocks of 256 tokens."""
+    config = {"model_type": "minimax", "hidden_size": 6144, "num_hidden_layers": 80, "num_attention_heads": 64}
+    config |= {"head_dim": 128, "num_key_value_heads": 8, "intermediate_size": 9216, "num_local_experts": 32}
+    config |= {"num_experts_per_tok": 2, "vocab_size": 200064, "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10}
+    spec = from_hf_config(config)
+    linear = kernels(spec)
+    assert total_params(spec) == 456_089_655_296
+    assert [flop(linear[name]) for name in ("blocks", "state")] == [
+        4096 * 64 * 2 * 256 * 256,
+        4096 * 64 * 2 * 128 * 256,
+    ]
+    assert ("attention" in linear, "attention" in kernels(spec, 7)) == (False, True)
+
+
 def test_compressed_attention_reads_a_window_and_entries():
     """DeepSeek-V4 at 8,192 tokens: an entry for 128 tokens in layer 0, and in layer 3 512 of those for 4 tokens."""
     shard = Shard(1, 8192)
