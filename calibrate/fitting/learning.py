@@ -1,4 +1,4 @@
-"""What measured runs say of the factors of what they consist of: a posterior of ln(factor), from a prior.
+"""The posterior of ln(factor) of each cause, from measured runs and a prior.
 
 A run is a sum of parts. Causes make parts longer or shorter: a part takes exp(u) as long for each cause that moves it.
 A measured run is off by `sigma` about the right factors, with the tails of Student's t, so that a run which contradicts
@@ -34,7 +34,7 @@ class Parts:
     moved: Floats
 
     @classmethod
-    def of_own_causes(cls, seconds: Floats) -> "Parts":
+    def one_cause_each(cls, seconds: Floats) -> "Parts":
         """Parts that have a cause each."""
         parts = seconds.shape[1]
         return cls(seconds, np.broadcast_to(np.eye(parts), (len(seconds), parts, parts)))
@@ -84,7 +84,7 @@ def _settle(
     return found
 
 
-def left_out(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> tuple[Floats, Floats]:
+def leave_one_out(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> tuple[Floats, Floats]:
     """For each run by what the other runs say: (ln(predicted / measured), its standard deviation)."""
     found = []
     for run in range(len(measured_s)):

@@ -1,7 +1,7 @@
 """What a few measured training steps of one's own say of a software stack: how much longer each phase takes there.
 
 A step is the sum of its critical path by phase, as predicted with a base stack. On one's own machine and software each
-phase takes a factor as long, and if the runs compute in several data types, the products of each type take one besides.
+phase has a factor; if the runs compute in several data types, the GEMMs of each type have one more.
 The prior of ln(factor) is what the shipped fit does not know of the base stack and the device (its covariance between
 phases), and how far software is from its like (`Fit.apart`): one's own site is another than those of the fit.
 Between two simulations of all runs a step is taken as the sum of its phases; the next simulation corrects what is wrong
@@ -29,7 +29,7 @@ from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
-from .learning import Floats, Parts, Posterior, learn, left_out
+from .learning import Floats, Parts, Posterior, learn, leave_one_out
 from .next_run import after, choose_runs, open_part
 from .owners import entry
 from .run_files import Measured, Plan, Run, read_runs
@@ -165,7 +165,7 @@ class LearnedSteps(Learned):
     def describe(self, cause: int) -> tuple[str, str]:
         """A factor and its meaning."""
         name = self.factors[cause]
-        meaning = MEANING.get(name) or f"products in {name.removeprefix('gemm.')}, beside that"
+        meaning = MEANING.get(name) or f"GEMMs in {name.removeprefix('gemm.')}, one factor more"
         return name, meaning
 
     def stack(self, out: Path) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
         answers = [run.answer(values_of(own, factors, posterior.u)) for run in runs]
         parts = parts_of(steps, answers, factors, posterior.u)
     after = np.array([answer.seconds for answer in answers])
-    error, deviation = left_out(parts, measured_s, prior, SIGMA)
+    error, deviation = leave_one_out(parts, measured_s, prior, SIGMA)
     return LearnedSteps(
         paths, base, runs, prior, posterior, parts.predict(posterior.u)[1], before / measured_s - 1,
         after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory, factors,
@@ -287,10 +287,11 @@ def prior_of(steps: Sequence[ResolvedTrain], factors: Sequence[str], fit: Fit) -
     """
     elsewhere = replace(fit, site=0.0)
     known = np.mean([errors_of_phases(step, elsewhere).covariance for step in steps], axis=0)
-    here = "covariance" in load_stack(steps[0].scenario.stack).about
-    apart = [0.0 if here else fit.apart.get(f"time_factor.{phase}", 0.0) for phase in FACTORS]
+    here = load_stack(steps[0].scenario.stack).about.get("covariance", {}).get("of", ())
+    usual = {f"time_factor.{phase}": 0.0 for phase in PHASES} | dict(fit.apart)
+    apart = [usual.get(f"time_factor.{name}", TYPES_APART) * (name not in here) for name in factors]
     at = [PHASES.index(phase) for phase in FACTORS]
-    found = np.diag([*np.square(apart), *[TYPES_APART**2] * (len(factors) - len(FACTORS))])
+    found = np.diag(np.square(apart))
     found[: len(at), : len(at)] += known[np.ix_(at, at)]
     return found
 

@@ -29,7 +29,7 @@ from ...simulator.answers.validate.updates import (
 from ...simulator.base.errors import UserError
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
-from .learning import Floats, Parts, Posterior, learn, left_out
+from .learning import Floats, Parts, Posterior, learn, leave_one_out
 from .ledger import SIGMA
 from .owners import entry
 from .run_files import (
@@ -135,7 +135,7 @@ class Parameters:
     def split(self, runs: Sequence[UpdateRun], u: Floats) -> Parts:
         """Runs by parameter and the rest, simulated about u; each part is its own cause."""
         found = np.array([self._split_one(run, u) for run in runs])
-        return Parts.of_own_causes(found / np.exp(u))
+        return Parts.one_cause_each(found / np.exp(u))
 
     def _split_one(self, run: UpdateRun, u: Floats) -> Floats:
         seconds = run.predict(self.values(u))
@@ -226,7 +226,7 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
             f"{runs[0].where}: no parameter of {base} moves this update by {LEAST_MOVE:.0%}; nothing to learn"
         )
     posterior, parts = settle(free, runs, measured_s)
-    error, deviation = left_out(parts, measured_s, free.prior, SIGMA)
+    error, deviation = leave_one_out(parts, measured_s, free.prior, SIGMA)
     after, shares = parts.predict(posterior.u)
     return LearnedUpdates(
         paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,

@@ -3,17 +3,17 @@
 from .costs import Costs, kind_costs
 from .forms import cost
 from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Kernels, alignment_penalty
-from .phases import BUSY, COMPUTE, EXCHANGES, OF_LAYERS, PHASES, PRODUCTS, WAITS, phase_of_lane, phase_of_op
+from .phases import BUSY, COMPUTE, EXCHANGES, GEMM_PHASES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store
 
 __all__ = [
     "BUSY",
     "COMPUTE",
     "EXCHANGES",
+    "GEMM_PHASES",
     "HEAD_MULTIPLE",
     "OF_LAYERS",
     "PHASES",
-    "PRODUCTS",
     "PRODUCT_TYPE",
     "UNALIGNED",
     "WAITS",

@@ -16,7 +16,7 @@ BUSY = ("gemm", "attention", "experts", "memory", "loss", "optimizer", "coarse")
 OF_LAYERS = ("gemm", "attention", "experts", "memory")
 """Phases whose kernels an architecture's factor (`architecture.factor`) scales."""
 
-PRODUCTS = ("gemm", "experts")
+GEMM_PHASES = ("gemm", "experts")
 """Phases of GEMMs."""
 
 WAITS = ("tp", "cp", "ep", "dp", "fsdp", "pipeline", "host", "offload")

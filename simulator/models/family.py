@@ -46,7 +46,8 @@ class Family:
     hidden size. `ffn_width` is the key of an FFN's width. `mla`, `indexer` and `compressed`: its configs have those
     keys. `mixer` replaces attention in some layers, a key of `hybrid.MIXERS`; `alone`: each layer holds one part.
     `narrow_ffn`: LFM2's FFN is narrower than its config says. `experts` is the key of the number of experts (None:
-    dense) and `expert_width` of their width; see `Moe` for the rest. `experts_need_flag` is a key without which a model
+    dense) and `expert_width` of their width; see `Moe` for the rest. With a mixer, fewer than `fewest_experts` are
+    none. `experts_need_flag` is a key without which a model
     is dense, `beside_experts` the key of the width of a dense network that a layer has beside its experts.
     `sublayers`: LongCat counts pairs of layers as one. `window_needs_flag`: Qwen's `use_sliding_window`;
     `full_first`: of each `sliding_window_pattern` layers the first has no window, not the last. `layer_keys` gives keys
@@ -69,6 +70,7 @@ class Family:
     alone: bool = False
     narrow_ffn: bool = False
     experts: str | None = None
+    fewest_experts: int = 1
     expert_width: str = "moe_intermediate_size"
     shared_gate: bool = False
     correction_bias: bool = False

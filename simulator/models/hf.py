@@ -131,7 +131,9 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     hidden, layers = keys.whole("hidden_size"), _layers(keys, family)
     letters = read_layers(keys, layers, family.alone) if family.mixer else ""
     mixer = MIXERS[family.mixer](keys, layers_of(letters, REPLACED)) if REPLACED in letters else None
-    attends = mixer is None or mixer.beside_attention or ATTENTION in letters
+    mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
+    mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
+    attends = mixer is None or mixer.beside_attention or ATTENTION in letters or mtp_layers > 0
     heads = keys.whole("num_attention_heads") if attends else 0
     embedded = keys.whole("word_embed_proj_dim", default=hidden)
     keys.expect(embedded == hidden, "word_embed_proj_dim", f"hidden_size = {hidden}: others are not modelled")
@@ -141,8 +143,6 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     kinds = layer_types(keys, family, layers)
     sliding = sliding_layers(keys, family, layers, kinds)
     moe = _moe(keys, family, layers, letters)
-    mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
-    mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
     return replace(
         family.design,
         name=name,
@@ -312,7 +312,9 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int, kinds: list[str]) -> Inde
 
 def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:
     count_key, alone = family.experts, layers_of(letters, EXPERTS)
-    if count_key is None or (family.alone and not alone) or (family.mixer and keys.get(count_key) == 0):
+    if count_key is None or (family.alone and not alone):
+        return None
+    if family.mixer and keys.whole(count_key, minimum=0) < family.fewest_experts:
         return None
     if family.experts_need_flag and not keys.flag(family.experts_need_flag, False):
         return None

@@ -69,7 +69,11 @@ HYBRIDS = {
     "mamba": _MAMBA,
     "falcon_mamba": _MAMBA,
     "jamba": Family(
-        built(positions="none"), mixer="mamba with norms", experts="num_experts", expert_width="intermediate_size"
+        built(positions="none"),
+        mixer="mamba with norms",
+        experts="num_experts",
+        fewest_experts=2,
+        expert_width="intermediate_size",
     ),
     "lfm2": _LFM2,
     "lfm2_moe": replace(_LFM2, own=_LFM2_MOE_KEYS, narrow_ffn=False, experts="num_experts", correction_bias=True),

@@ -65,7 +65,7 @@ def scan(of: Mamba2, shard: Shard) -> Kernels:
     heads, groups = split(of.num_heads, shard.tp), split(of.num_groups, shard.tp)
     chunk, state, dim = min(of.chunk_size, shard.seq), of.state_size, of.head_dim
     tokens = shard.tokens
-    chunks = -(-tokens // chunk)
+    chunks = -(-shard.batch * -(-shard.seq // chunk) // shard.cp)  # a chunk is of one sequence
     states = chunks * heads * state
 
     def product(name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:

@@ -83,7 +83,7 @@ FACTORS = ("gemm", "attention", "experts", "memory", "loss", "optimizer",
 """Phases of a training step of which software may say that they take longer, or shorter, than the profile says."""
 
 FACTORS_OF_TYPES = tuple(f"gemm.{dtype}" for dtype in DTYPES)
-"""Products of one data type, dense and of experts, of which software may say the same."""
+"""GEMMs of steps that compute in one data type, of which software may say the same."""
 
 TP_EXPOSED = "tp.exposed_fraction"
 
@@ -97,7 +97,7 @@ OPTIONAL = {
         f"time_factor.gemm.{dtype}": (
             0.05,
             50.0,
-            f"time of products in {dtype}, dense and of experts, over what the factors of gemm and experts say",
+            f"time of all GEMMs of a step that computes in {dtype}, over what the factors of gemm and experts say",
         )
         for dtype in DTYPES
     },

@@ -221,7 +221,7 @@ def choose(page, label, option):
 
 DEBOUNCED_MS = 500
 """A number field of Mantine says what it shows 400 ms later, also what a page wrote into it: a choice that comes sooner
-is answered, and then written over. No hand is so quick."""
+is answered, and then written over."""
 
 
 @pytest.mark.slow

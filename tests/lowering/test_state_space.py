@@ -111,8 +111,9 @@ def test_a_mixer_beside_attention_shares_its_exchanges():
     assert (found["tp reduce_scatter"], found["tp all_gather"]) == (4, 6)  # as of attention and FFN alone
 
 
-def test_both_mixers_exchange_between_ranks_that_share_a_sequence():
-    made = program(2, 1, FALCON, parallel={"cp": 2})
+@pytest.mark.parametrize("parallel", [{"cp": 2}, {"cp": 2, "tp": 2}, {"cp": 2, "tp": 2, "sequence_parallel": False}])
+def test_both_mixers_exchange_between_ranks_that_share_a_sequence(parallel):
+    made = program(2 * parallel.get("tp", 1), 1, FALCON, parallel=parallel)
     found = Counter(of_layer(made, 1))
     assert (found["cp all_to_all"], found["cp send_recv"]) == (4, 2)
 

@@ -69,11 +69,11 @@ is told in one line.
 | context parallelism | two all-to-alls, as in Megatron-LM | refused | divided; tokens that pass are not counted |
 
 Q is the chunk's length, H heads of width P, G groups, N the state of a channel (arXiv 2405.21060, section 6). A test
-compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan takes 5 to
-22 % less than was measured (vllm-project/vllm, pull request 27299); nobody published times of its backward. So these
-models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold their own layers,
-each with its own time and memory. Kimi Delta Attention, RWKV-7 and Lightning
-Attention are priced in chunks as Gated DeltaNet is.
+compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan is
+predicted 5 to 22 % shorter than measured (vllm-project/vllm, pull request 27299); nobody published times of its
+backward. So these models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold
+their own layers, each with its own time and memory. Kimi Delta Attention, RWKV-7 and Lightning Attention are priced in
+chunks as Gated DeltaNet is.
 
 Published steps of such models, which no fit has read, are on [a page of their own](unseen-models.md).
 

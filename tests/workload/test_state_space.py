@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.models import from_hf_config
+from runcast.simulator.models import from_hf_config, preset_config
 from runcast.simulator.models.blocks import embedding, head, layer
 from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
 from runcast.simulator.models.mamba2 import SCAN
+from runcast.simulator.models.mamba2 import scan as scan_kernels
 from runcast.simulator.models.mixers import Mamba2
 from runcast.simulator.models.model import ModelSpec
 from runcast.simulator.models.shard import Shard
@@ -189,3 +190,18 @@ def test_selective_recomputation_of_attention_leaves_scans_alone():
     parts = ("core_attn", "activation", "layernorm")
     again = [[k.name for k in recomputation(layer(spec, n, shard), "selective", parts)] for n in (0, 3)]
     assert again == [["input_norm"], ["input_norm", "attention"]]
+
+
+def test_a_chunk_of_a_scan_lies_in_one_sequence():
+    eight = Shard(batch=8, seq=300)
+    states = next(
+        kernel for kernel in scan_kernels(replace(MAMBA, chunk_size=256), eight) if kernel.name == "chunk_states"
+    )
+
+    assert states.shape[0] == 8 * 2 * MAMBA.num_heads * MAMBA.state_size
+
+
+def test_one_expert_of_jamba_is_a_usual_network():
+    config = {**preset_config("jamba-v0.1"), "num_experts": 1, "num_experts_per_tok": 1}
+
+    assert from_hf_config(config, "config.json").moe is None

@@ -169,7 +169,7 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
     if given.sequence_parallel and "sequence_parallel" in given.model_fields_set:
         yield "a grid splits tokens itself: sequence_parallel = false"
     kinds = {
-        "experts": spec.moe, "latent attention": spec.mla, "linear attention": spec.linear_attention,
+        "experts": spec.moe, "latent attention": spec.mla, "layers without attention": spec.linear_attention,
         "compressed attention": spec.compressed, "several residual streams": spec.streams > 1,
         "embeddings of each layer's own": spec.per_layer_width, "layers that differ in size": spec.variants,
     }  # fmt: skip

@@ -6,7 +6,7 @@ How much wider each makes the interval is in `errors`.
 from collections.abc import Iterator, Mapping
 
 from ...uncertainty import Fit, shipped_fit
-from .errors import SITE, device_names, left_open, site_of
+from .errors import SITE, device_names, own_run_errors, site_of
 from .resolve import ResolvedTrain
 from .terms import data_sheets, shipped_stack
 
@@ -34,7 +34,7 @@ def sizes_of(resolved: ResolvedTrain) -> Mapping[str, float]:
 
 
 def _software(resolved: ResolvedTrain, fit: Fit) -> str:
-    if (said := left_open(resolved)) is not None:
+    if (said := own_run_errors(resolved)) is not None:
         stack, site = resolved.scenario.stack, site_of(resolved)
         if (site, SITE) in said[0]:
             return f"{stack} was learned from runs of {site}: the interval is what they leave open"

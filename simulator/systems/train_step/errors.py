@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ...costs import EXCHANGES, PHASES, PRODUCTS, phase_of_op
+from ...costs import EXCHANGES, GEMM_PHASES, PHASES, phase_of_op
 from ...profile import FACTORS, load_stack
 from ...uncertainty import Errors, Fit, PhaseErrors, Term, errors_of_costs, phase_errors, shipped_fit
 from .resolve import ResolvedTrain
@@ -54,8 +54,8 @@ def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Pha
     A stack that was learned from runs of one's own (`calibrate runs`) says it itself; what these runs had no part of,
     such as another device or data type, adds to it.
     """
-    terms = (*_as_stated(resolved, fit), *_strange(resolved, fit), *of_site(resolved, fit, source))
-    if (said := left_open(resolved)) is not None:
+    terms = (*_parameter_terms(resolved, fit), *_new_device_terms(resolved, fit), *of_site(resolved, fit, source))
+    if (said := own_run_errors(resolved)) is not None:
         known, left = said
         others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
         return left.join(phase_errors(others, fit))
@@ -64,7 +64,7 @@ def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Pha
     return resolved.memo.get("errors of phases", terms, lambda: phase_errors(terms, fit).join(of_routing(fit)))
 
 
-def left_open(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], PhaseErrors] | None:
+def own_run_errors(resolved: ResolvedTrain) -> tuple[frozenset[tuple[str, str]], PhaseErrors] | None:
     """(the parameters and sites that its runs had, the errors that they leave) if the stack's file states it."""
     stack, where = resolved.scenario.stack, resolved.where
     said = resolved.memo.get("stack", (stack, where), lambda: load_stack(stack, where)).about.get("covariance")
@@ -82,7 +82,7 @@ def moved_phases(resolved: ResolvedTrain, factors: Sequence[str]) -> Floats:
     A factor of products in another data type moves no phase.
     """
     typed = f"gemm.{resolved.gemm_type}"
-    phases = [PRODUCTS if name == typed else (name,) for name in factors]
+    phases = [GEMM_PHASES if name == typed else (name,) for name in factors]
     return np.array([[float(phase in moved) for moved in phases] for phase in PHASES])
 
 
@@ -91,7 +91,7 @@ def of_routing(fit: Fit) -> PhaseErrors:
     return PhaseErrors(("routing: experts",), np.array([[fit.routing * (phase in ROUTED) for phase in PHASES]]))
 
 
-def _as_stated(resolved: ResolvedTrain, fit: Fit) -> Iterator[Term]:
+def _parameter_terms(resolved: ResolvedTrain, fit: Fit) -> Iterator[Term]:
     """The terms of parameters; an architecture without rows in the fit is as far off as its file states."""
     for term in terms_of(resolved):
         if term.name == ARCHITECTURE and (term.of, term.name) not in fit.index:
@@ -99,7 +99,7 @@ def _as_stated(resolved: ResolvedTrain, fit: Fit) -> Iterator[Term]:
         yield term
 
 
-def _strange(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
+def _new_device_terms(resolved: ResolvedTrain, fit: Fit) -> list[Term]:
     """The terms of `data_sheets` for devices without rows in the ledger."""
     return [term for term in data_sheets(resolved, fit.data_sheet) if term.of not in fit.heard]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...base.errors import UserError
 from ...collectives import DEFAULT_ALGORITHM
-from ...costs import EXCHANGES, PRODUCTS, Costs, cost
+from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
 from ...costs.costs import Floats
 from ...profile import Profile
 from ...program import Place, Program
@@ -70,7 +70,7 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
         stated["time_factor.attention"] = profile.value_or("time_factor.attention", 1.0) * slower
     slower = profile.value_or(f"time_factor.gemm.{resolved.gemm_type}", 1.0)
     if slower != 1.0:
-        factors = [f"time_factor.{phase}" for phase in PRODUCTS]
+        factors = [f"time_factor.{phase}" for phase in GEMM_PHASES]
         stated |= {name: profile.value_or(name, 1.0) * slower for name in factors}
     if (fusion := resolved.scenario.overlap.fusion) is not None:
         stated["fusion.cycle_s"] = fusion.cycle

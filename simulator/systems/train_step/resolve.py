@@ -331,7 +331,7 @@ class ResolvedTrain(OnMachines):
                 f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
             )
         if (mixer := self.spec.linear_attention) and not mixer.swaps_heads and self.dims.cp > 1:
-            notes.append("what linear attention passes between context-parallel ranks is not counted")
+            notes.append("what recurrent layers and convolutions pass between context-parallel ranks is not counted")
         if self.scenario.offload.activations:
             slots = self.scenario.offload.slots
             notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")

@@ -11,7 +11,7 @@ from functools import partial
 from math import hypot, log2
 
 from ...base.files import path_beside
-from ...costs import OF_LAYERS, PHASES, PRODUCTS
+from ...costs import GEMM_PHASES, OF_LAYERS, PHASES
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
 from ...uncertainty import DOUBLING, Term, size_error
@@ -96,7 +96,7 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
     for phase in FACTORS:
         yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
-    for phase in PRODUCTS:
+    for phase in GEMM_PHASES:
         yield from _stating(chain, f"time_factor.gemm.{resolved.gemm_type}", phase, 1.0)
     if resolved.tp_in_far_pipeline:
         yield from _stating(chain, BLOCKED, "host", 1.0)
@@ -116,7 +116,7 @@ def _of_device(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
     own = f"{RATE}.{kept}" if kept in _OWN_RATE else RATE
     for phase, name in (("gemm", own), ("experts", own), ("experts", GROUPED)):
         yield from _to_first_stated(chain, name, phase, -1.0)
-    for phase in PRODUCTS:
+    for phase in GEMM_PHASES:
         yield from (Term(PHASES.index(phase), link.of, CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
     if resolved.scenario.attention == "flash-2":
         yield from _to_first_stated(chain, FLASH2, "attention", 1.0)

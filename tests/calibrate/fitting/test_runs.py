@@ -66,7 +66,7 @@ def changed(path, folder, line, **cells):
 def test_exact_runs_tell_their_factors(factors):
     measured = SECONDS @ np.array(factors)
 
-    found = learn(Parts.of_own_causes(SECONDS), measured, PRIOR * 100, sigma=1e-4)
+    found = learn(Parts.one_cause_each(SECONDS), measured, PRIOR * 100, sigma=1e-4)
 
     assert np.exp(found.u) == pytest.approx(factors, rel=0.01)
 
@@ -75,7 +75,7 @@ def test_exact_runs_tell_their_factors(factors):
 def test_runs_as_predicted_change_nothing_but_the_spread(runs):
     seconds = SECONDS[:runs]
 
-    found = learn(Parts.of_own_causes(seconds), seconds.sum(axis=1), PRIOR, sigma=0.07)
+    found = learn(Parts.one_cause_each(seconds), seconds.sum(axis=1), PRIOR, sigma=0.07)
 
     assert found.u == pytest.approx(np.zeros(3), abs=1e-9)
     assert (np.diag(found.covariance) <= np.diag(PRIOR)).all()
@@ -84,7 +84,7 @@ def test_runs_as_predicted_change_nothing_but_the_spread(runs):
 def test_what_no_run_shows_stays_as_it_was():
     seconds = SECONDS * [1, 1, 0]
 
-    found = learn(Parts.of_own_causes(seconds), seconds.sum(axis=1) * 1.3, PRIOR, sigma=0.07)
+    found = learn(Parts.one_cause_each(seconds), seconds.sum(axis=1) * 1.3, PRIOR, sigma=0.07)
 
     assert (found.u[2], found.covariance[2, 2]) == (0, PRIOR[2, 2])
 
@@ -92,7 +92,7 @@ def test_what_no_run_shows_stays_as_it_was():
 def test_one_run_that_contradicts_the_others_counts_little():
     measured = SECONDS.sum(axis=1) * [1, 1, 1, 1, 1, 3]
 
-    found = learn(Parts.of_own_causes(SECONDS), measured, PRIOR, sigma=0.07)
+    found = learn(Parts.one_cause_each(SECONDS), measured, PRIOR, sigma=0.07)
 
     assert np.abs((SECONDS[:5] @ np.exp(found.u)) / measured[:5] - 1).max() < 0.05
 
@@ -226,7 +226,7 @@ def test_one_run_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path, mon
 def test_runs_that_agree_are_believed_however_far_from_the_base():
     measured = SECONDS.sum(axis=1) * 1.5
 
-    found = learn(Parts.of_own_causes(SECONDS), measured, PRIOR, sigma=0.05)
+    found = learn(Parts.one_cause_each(SECONDS), measured, PRIOR, sigma=0.05)
 
     assert SECONDS @ np.exp(found.u) == pytest.approx(measured, rel=0.1)
 

@@ -29,13 +29,16 @@ def fill_shape(cells: Cells) -> Cells:
             f"{PRESET} = {name!r}: {did_you_mean(name, preset_names()) or 'expected one of docs/models.md'}"
         )
     spec = preset(name)
-    sizes = (spec.num_hidden_layers, spec.hidden_size, spec.intermediate_size, spec.num_attention_heads)
-    for column, size in zip(SHAPE, sizes, strict=False):
+    sizes = {
+        "layers": spec.num_hidden_layers, "hidden": spec.hidden_size, "ffn_hidden": spec.intermediate_size,
+        "heads": spec.num_attention_heads, "kv_heads": spec.num_key_value_heads, "head_dim": spec.head_dim,
+        "vocab": spec.vocab_size,
+    }  # fmt: skip
+    for column, size in sizes.items():
         if cells.has(column) and cells.whole(column) != size:
             raise CellError(f"{column} = {cells.text(column)}: {PRESET} {name} has {size}")
     arch = ("moe_mla" if spec.mla else "moe") if spec.moe else "dense"
-    shape = dict(zip(SHAPE, map(str, (*sizes, spec.vocab_size)), strict=True)) | {"head_dim": str(spec.head_dim)}
-    return Cells({**cells, **shape, "arch": arch})
+    return Cells({**cells, **{column: str(size) for column, size in sizes.items()}, "arch": arch})
 
 
 def model_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:

@@ -233,7 +233,8 @@ class LayerWriter:
         """Write the backward from the loss to the last hidden states."""
         self.w.layer = number
         own, of_vocabulary = _split_head(kernels)
-        done = self._products(gradients(of_vocabulary), self._hidden, after, self._ahead("head", number, kernels))
+        ahead = self._ahead("head", number, kernels)
+        done = self._beside_gather(self._plain, gradients(of_vocabulary), self._hidden, after, ahead)
         return self.w.compute(gradients(own), self.scatter(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
@@ -284,7 +285,7 @@ class LayerWriter:
         if ahead is None:
             return self._tp("reduce_scatter", behind, core(kernels, gathered))
         first = next(i for i, kernel in enumerate(kernels) if _reads_gathered(kernel))
-        done = self._products(kernels[first:], behind, core(kernels[:first], gathered), ahead)
+        done = self._beside_gather(core, kernels[first:], behind, core(kernels[:first], gathered), ahead)
         return self._tp("reduce_scatter", behind, done)
 
     def _part(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
@@ -303,13 +304,13 @@ class LayerWriter:
         learns = any(weight_gradient(kernel) for kernel in kernels if _reads_gathered(kernel))
         return self._line and self.shard.sequence_parallel and learns
 
-    def _products(
-        self, kernels: Sequence[Kernel], size_bytes: float, after: Sequence[int], ahead: Input | None
+    def _beside_gather(
+        self, core: Core, kernels: Kernels, size_bytes: float, after: Sequence[int], ahead: Input | None
     ) -> After:
         """Write input gradients of GEMMs and, beside them, the gather for weight gradients, as Megatron-LM does."""
         if ahead is not None:
             self._inputs[ahead] = self._tp("all_gather", size_bytes, after)
-        return self.w.compute(kernels, after)
+        return list(core(kernels, after))
 
     def _weights(self, kernels: Kernels, part: str = "", number: int = -1, gathered: float = 0.0) -> None:
         """Write weight gradients: first those with local inputs, then those that read gathered tokens."""
