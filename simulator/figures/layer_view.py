@@ -27,12 +27,11 @@ WAITED = 0.3  # a panel starts behind a gap that is longer than this share of it
 ROW_PX, PANEL_GAP_PX, HEAD_PX = 24, 62, 20
 LANES = (COMPUTE, "tp", "cp", "ep", "etp", "fsdp", "dp", "edp", "d2h", "h2d")
 LANE_NAME = {"d2h": "offload", "h2d": "onload", "edp": "dp of experts", "etp": "tp of experts"}
-ATTENTION = frozenset({
-    "input_norm", "q_down", "kv_down", "q_norm", "kv_norm", "q_up", "kv_up", "qkv", "rope", "attention", "proj",
-    "residual", "indexer", "scores", "softmax", "context", "in_proj", "convolution", "x_proj", "dt_proj",
-    "selective_scan", "chunk_scores", "chunk_states", "pass_states", "chunk_output", "state_output", "gated_norm",
-    "token_shift", "gate_before", "gate_behind", "out_proj",
+NETWORK = frozenset({
+    "mlp_norm", "up", "down", "activation", "ffn_sub_norm", "post_norm", "router", "topk", "permute", "unpermute",
+    "sort", "unsort", "experts", "expert_norm", "shared_gate", "add_shared", "latent_down", "latent_up",
 })  # fmt: skip
+"""Kernels of a layer's FFN or experts; all others are of attention, or of what replaces it."""
 ENDS = frozenset({"embed", "final_norm", "logits", "loss"})
 EXCHANGE, COPY = "exchange", "copy"
 COLOUR = {
@@ -199,7 +198,7 @@ def _kind(lane: str, label: str, action: int) -> str:
 
 def _part(label: str, layer: int, kind: str) -> str:
     base = label.removesuffix("_dgrad").removesuffix("_wgrad")
-    piece = "Attn" if base in ATTENTION else base if base in ENDS or layer < 0 else "MLP"
+    piece = "MLP" if base in NETWORK else base if base in ENDS or layer < 0 else "Attn"
     suffix = {"weight gradient": "W", "backward": "B", "forward": "F", "computed again": "again"}[kind]
     return f"{piece} {suffix}" + (f" L{layer}" if layer >= 0 else "")
 

@@ -1,5 +1,6 @@
 """Pictures of a training step: boxes where a hand would draw them, nothing lost, pages for every schedule."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,13 @@ from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
 from runcast.simulator.figures.actions import boxes, endings, few_boxes, traffic, waits, windows
-from runcast.simulator.figures.layer_view import first_part, kernels, panels
+from runcast.simulator.figures.layer_view import NETWORK, first_part, kernels, panels
 from runcast.simulator.figures.layer_view import parts as layer_parts
 from runcast.simulator.figures.spans import Window
+from runcast.simulator.models import ModelSpec, preset, preset_names
+from runcast.simulator.models.blocks import layer
+from runcast.simulator.models.kernels import Kernel
+from runcast.simulator.models.shard import Shard
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.program import ProgramBuilder, Ragged
@@ -281,3 +286,15 @@ def test_the_png_of_a_step_is_its_pipeline(tmp_path: Path, chromium: str) -> Non
     png(figure, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert len(figure.layout.updatemenus) == 1
+
+
+def test_kernels_of_a_network_are_known_by_their_names() -> None:
+    named = {kernel.name for name in preset_names() for kernel in of_networks(preset(name))}
+    assert named - {"residual"} <= NETWORK
+
+
+def of_networks(spec: ModelSpec) -> Iterator[Kernel]:
+    """The kernels of the FFNs and experts of a model."""
+    for number in sorted(set(spec.first_alike)):
+        found = layer(spec, number, Shard(batch=1, seq=128))
+        yield from (*found.mlp_in, *found.mlp, *found.experts, *found.after)

@@ -75,6 +75,10 @@ backward. So these models have an error of their own (`state-space` in `data/arc
 their own layers, each with its own time and memory. Kimi Delta Attention, RWKV-7 and Lightning Attention are priced in
 chunks as Gated DeltaNet is.
 
+Limits: Mamba-1's scan counts an exponential as a byte of memory traffic, as it is on A100 and H100. H20, H200 and B200
+have more traffic for each exponential, and there its scan is priced up to 1.8 times too short. Of RWKV-7's
+element-wise work only token shift and gate are priced.
+
 Published steps of such models, which no fit has read, are on [a page of their own](unseen-models.md).
 
 ## What is in a layer, and how to add an attention
