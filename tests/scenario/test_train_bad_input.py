@@ -52,6 +52,8 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "schedule.vpp=2": "schedule.vpp = 2: 1f1b has 1 chunk per pipeline rank; interleaved takes any number",
     "schedule.group=2": "schedule.group = 2: goes with interleaved, not 1f1b",
     "precision.compute=nvfp4": "precision.compute = 'nvfp4': H100 SXM computes in fp32, tf32, bf16, fp16, fp8",
+    "precision.compute=mxfp8": "precision.compute = 'mxfp8': H100 SXM computes in fp32, tf32, bf16, fp16, fp8, int8, "
+    "without scales of 32 elements",
     "precision.compute=fp8; cluster=dgx-a100": "precision.compute = 'fp8': A100 SXM 80GB computes in",
     "precision.compute=int8": "precision.compute = 'int8': expected 'fp32', 'tf32'",
     "model={bytes='10 GB', tensors=4}": "model.bytes: a model known by totals alone has no shape;",

@@ -73,9 +73,11 @@ class ResolvedTrain(OnMachines):
             UserError: a device has no peak for this type.
         """
         compute, peak = self.scenario.precision.compute, self.gemm_type
+        needed = {peak, "fp4"} if compute == "mxfp8" else {peak}  # tensor cores took both up together (Blackwell)
         for device in self.devices:
-            if peak not in device.peak_flop_per_s:
+            if not needed <= {*device.peak_flop_per_s}:
                 allowed = f"{device.name} computes in {', '.join(device.peak_flop_per_s)}"
+                allowed += ", without scales of 32 elements" * (peak in device.peak_flop_per_s)
                 raise UserError(fault(self.where, "precision.compute", compute, allowed))
         return peak
 
