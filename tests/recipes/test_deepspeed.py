@@ -78,7 +78,7 @@ def test_what_a_key_says(table, keys, key, value):
         (zero(3, mics_shard_size=3), "zero_optimization.mics_shard_size = 3: must divide the 16 data-parallel ranks"),
         ({"train_batch_size": 30}, "train_batch_size = 30: micro 2 x accumulation . x dp 16: 32 must divide it"),
         ({"train_batch_size": 128, "gradient_accumulation_steps": 2}, "accumulation 2 x dp 16 = 64 is expected"),
-        ({"fp16": {"enabled": True}}, "fp16.enabled = True: goes not with bf16.enabled"),
+        ({"fp16": {"enabled": True}}, "fp16.enabled = True: cannot go with bf16.enabled"),
         ({"tensor_parallel": {"autotp_size": 3}}, "tensor_parallel.autotp_size = 3: tp 3 x cp 1 x pp 1 = 3 must"),
         (zero(2, offload_optimizer={"device": "disk"}), "offload_optimizer.device = 'disk': expected one of none, cpu"),
         (zero(2, reduce_bucket_size=0), "reduce_bucket_size = 0: expected a number of elements from 1 on"),
@@ -139,6 +139,41 @@ def test_what_is_auto_is_what_the_trainer_says(beside):
 def test_a_size_that_is_not_the_trainers_is_refused(beside):
     with pytest.raises(UserError, match=r"ds.json: train_micro_batch_size_per_gpu = 2: the trainer's own file says 4"):
         beside(zero(2) | {"train_micro_batch_size_per_gpu": 2})
+
+
+FACTORY = "model_name_or_path: Qwen/Qwen3-8B\ndo_train: true\n"
+ON, OFF = {"enabled": True}, {"enabled": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "line"),
+    [
+        (RECIPE, {"fp16": ON}, "ds.json: fp16.enabled = True: the trainer's own file computes in bf16; expected"),
+        (RECIPE, {"fp16": ON, "bf16": OFF}, "fp16.enabled = True: the trainer's own file computes in bf16"),
+        (RECIPE, {"bf16": OFF}, "bf16.enabled = False: the trainer's own file computes in bf16; expected the same, or"),
+        (FACTORY, {"bf16": ON}, "bf16.enabled = True: the trainer's own file computes in fp32; expected the same, or"),
+        (FACTORY + "fp8: true\n", {"fp16": ON}, "fp16.enabled = True: the trainer's own file computes in fp8"),
+    ],
+)  # fmt: skip
+def test_a_type_that_is_not_the_trainers_is_refused(beside, text, keys, line):
+    with pytest.raises(UserError, match=line) as refused:
+        beside(zero(2) | keys, text)
+
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "compute"),
+    [
+        (RECIPE, {"bf16": ON, "fp16": OFF}, "bf16"),
+        (RECIPE.replace("bf16: true\n", ""), {"bf16": ON, "fp16": {"enabled": "auto"}}, "bf16"),  # Axolotl's default
+        (FACTORY, {"bf16": {"enabled": "auto"}}, "fp32"),
+        (FACTORY + "fp16: true\n", {"fp16": ON}, "fp16"),
+        (FACTORY + "bf16: true\nfp8: true\n", {"bf16": ON}, "fp8"),
+    ],
+)
+def test_types_on_which_both_files_agree(beside, text, keys, compute):
+    assert beside(zero(2) | keys, text).table["precision"]["compute"] == compute
 
 
 def test_keys_of_both_files_are_accounted_for(beside):

@@ -3,6 +3,7 @@
 import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import read_recipe
+from runcast.simulator.models import from_hf_config
 
 COMMON = (
     "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --group-query-attention "
@@ -49,7 +50,7 @@ def test_sizes_of_mamba_that_are_not_given_are_megatrons(read):
 
 def test_parts_behind_a_pattern_are_layers_of_multi_token_prediction(read):
     recipe = read(TINY + "--hybrid-layer-pattern M-M*/*-/*-")
-    line = "--hybrid-layer-pattern /*-/*-: layers of multi-token prediction have a network alone"
+    line = "--hybrid-layer-pattern /*-/*-: each MTP layer is one of attention and one FFN here, whatever its pattern"
 
     assert (recipe.config["hybrid_override_pattern"], recipe.config["num_nextn_predict_layers"]) == ("M-M*", 2)
     assert line in recipe.not_modelled
@@ -79,6 +80,57 @@ def test_a_gate_without_linear_attention_is_not_modelled(read):
     recipe = read(TINY + "--num-layers 4 --attention-output-gate")
 
     assert "--attention-output-gate: gates go with linear attention" in recipe.not_modelled
+
+
+def test_attention_beside_linear_attention_is_gated(read):
+    recipe = read(QWEN.replace("--attention-output-gate ", ""))
+
+    assert "attention is gated here, as in Qwen3-Next" in recipe.assumed
+    assert [line for line in recipe.not_modelled if "gate" in line] == []
+
+
+EXPERTS = "--num-layers 4 --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --softmax-type learnable "
+
+
+@pytest.mark.parametrize(
+    ("more", "shape"),
+    [
+        ("--num-layers 4 --softmax-type learnable", None),
+        (EXPERTS, ((0, 1, 2, 3), 0, 0, False, False)),
+        (EXPERTS + "--moe-shared-expert-intermediate-size 128", ((0, 1, 2, 3), 128, 0, False, False)),
+        (EXPERTS + "--moe-layer-freq ([0]*1+[1]*3)", ((1, 2, 3), 0, 0, False, False)),
+        (EXPERTS + "--moe-latent-size 64", ((0, 1, 2, 3), 0, 64, False, False)),
+        (EXPERTS + "--moe-router-enable-expert-bias", ((0, 1, 2, 3), 0, 0, False, True)),
+        (EXPERTS + "--moe-shared-expert-gate", ((0, 1, 2, 3), 0, 0, True, False)),
+    ],
+)
+def test_sinks_go_with_dense_models_and_with_what_experts_have(read, more, shape):
+    spec = from_hf_config(read(TINY + more).config)
+    moe = spec.moe and (
+        spec.moe.layers, spec.moe.shared_intermediate_size, spec.moe.latent_size, spec.moe.shared_gate,
+        spec.moe.correction_bias,
+    )  # fmt: skip
+
+    assert (spec.attention_sinks, moe) == (True, shape)
+
+
+def test_dense_layers_beside_gpt_oss_experts_keep_their_width(read):
+    spec = from_hf_config(read(TINY + EXPERTS + "--moe-layer-freq ([0]*1+[1]*3) --ffn-hidden-size 1536").config)
+
+    assert (spec.intermediate_size, spec.moe.moe_intermediate_size) == (1536, 256)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("--num-layers 4 --multi-latent-attention --softmax-type learnable",
+         "--softmax-type learnable: multi-latent attention has no sinks here"),
+        (EXPERTS + "--moe-shared-expert-gate --moe-router-enable-expert-bias",
+         "--moe-router-enable-expert-bias: the experts of qwen2_moe have no bias here"),
+    ],
+)  # fmt: skip
+def test_what_a_family_does_not_have_is_named(read, more, line):
+    assert read(TINY + more).not_modelled == (line,)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator.cli import main
+from runcast.simulator.formats.recipes.recipe import FORMS
 
 FILES = Path(__file__).parent / "files"
 
@@ -30,6 +31,13 @@ def test_import_tells_what_became_of_every_argument(here, capsys):
     assert out.startswith("read 30 arguments as megatron: --nproc_per_node 8,")
     assert "not modelled: --manual-gc: pauses of Python are not modelled\n" in out
     assert out.endswith("wrote a.toml\n")
+
+
+def test_the_help_of_import_names_every_form(here, capsys):
+    code, out, _ = run(capsys, "import", "--help")
+    said = " ".join(out.split())
+
+    assert (code, [form for form in FORMS if form not in said]) == (0, [])
 
 
 def test_export_prints_arguments(here, capsys):

@@ -39,6 +39,8 @@ def read(tmp_path):
          "that of the tokenizer unsloth/Meta-Llama-3.1-8B"),
         ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen2.5-72B", 152064,
          "that of the tokenizer Qwen/Qwen2.5-72B"),
+        ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen2.5-Coder-7B-Instruct", 152064,
+         "that of the tokenizer Qwen/Qwen2.5-Coder-7B-Instruct"),
         ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model $T", 128256,
          "that of Llama 3, as $T is not known; --set vocab-size=TOKENS gives another"),
     ],

@@ -5,7 +5,7 @@ What the names of a tool mean to a training step is in data/recipes.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -38,6 +38,19 @@ class Argument:
     def is_flag(self) -> bool:
         """Whether it is of a command line, where what follows a switch is no value of it."""
         return self.spelled.startswith("--")
+
+
+def read_leaves(table: Mapping[str, Any], name_of: Callable[[str, str], str], section: str = "") -> Iterator[Argument]:
+    """Leaves of nested tables as arguments; null and nothing are what is not given.
+
+    `name_of` has the name of an argument by its key with all sections (`a.b.key`) and by the key alone.
+    """
+    for key, value in table.items():
+        place = f"{section}.{key}" if section else str(key)
+        if isinstance(value, Mapping):
+            yield from read_leaves(value, name_of, place)
+        elif value not in (None, "", []):
+            yield Argument(name_of(place, str(key)), tuple(value) if isinstance(value, list) else (value,), place)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
 
 
 def _compute(args: Arguments) -> str:
-    bf16 = args.text("bf16", args.text("bfloat16", "false")).lower()
+    half = args.switch("fp16") or args.switch("float16")
+    bf16 = args.text("bf16", args.text("bfloat16", "false" if half else "auto")).lower()
     if args.switch("fp8"):
         return "fp8"
     if bf16 in ("auto", "full"):
@@ -56,7 +57,7 @@ def _compute(args: Arguments) -> str:
         return "bf16"
     if bf16 == "true":
         return "bf16"
-    if args.switch("fp16") or args.switch("float16"):
+    if half:
         return "fp16"
     return "tf32" if args.switch("tf32") else "fp32"
 

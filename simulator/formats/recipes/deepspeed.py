@@ -4,6 +4,7 @@
 DeepSpeed's runtime/config.py and runtime/zero/config.py.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from .arguments import Arguments
@@ -28,7 +29,7 @@ def read_axes(args: Arguments) -> dict[str, int]:
     return found | ({"cp_type": "ulysses"} if "cp" in found else {})
 
 
-def read_alone(args: Arguments, seq_len: int) -> Training:
+def read_alone(args: Arguments, seq_len: int | None) -> Training:
     """The step of a file that no trainer's file names; its loss is made of torch's ops, as in transformers.
 
     Where the file sets up DeepSpeed's own activation checkpointing, the model is taken to use it.
@@ -38,7 +39,7 @@ def read_alone(args: Arguments, seq_len: int) -> Training:
         args.assumed.append("recompute.mode = full: activation_checkpointing says how, not whether")
         away = args.switch("activation_checkpointing.cpu_checkpointing")
         more |= {"recompute": {"mode": "full"}, "offload": {"activations": float(away)}}
-    return Training(seq_len, None, None, None, more=more)
+    return Training(seq_len or 1, None, None, None, more=more)
 
 
 def _sets_up_checkpointing(args: Arguments) -> bool:
@@ -88,11 +89,15 @@ def _is_auto(args: Arguments, name: str) -> bool:
 
 
 def _compute(args: Arguments, training: Training) -> str:
-    """The type of computation: the trainer's own one where it computes in FP8, or where nothing else says it."""
-    on = [name for name in HALF if not _is_auto(args, f"{name}.enabled") and args.switch(f"{name}.enabled")]
+    """The type of computation: the trainer's, with which this file must agree; without a trainer's file, this one's."""
+    stated = {name: args.switch(f"{name}.enabled") for name in HALF if not _is_auto(args, f"{name}.enabled")}
+    on = [name for name, enabled in stated.items() if enabled]
     if len(on) > 1:
-        args.fault("fp16.enabled", "goes not with bf16.enabled")
-    if training.compute and (training.compute not in HALF or not on):
+        args.fault("fp16.enabled", "cannot go with bf16.enabled")
+    elif training.compute and (wrong := _find_contradiction(stated, training.compute)):
+        allowed = f"the trainer's own file computes in {training.compute}; expected the same, or auto"
+        args.fault(f"{wrong}.enabled", allowed)
+    if training.compute:
         return training.compute
     if on:
         return on[0]
@@ -100,6 +105,14 @@ def _compute(args: Arguments, training: Training) -> str:
         args.assumed.append("precision.compute = bf16: bf16 is auto, and no trainer's file says it")
         return "bf16"
     return "fp32"
+
+
+def _find_contradiction(stated: Mapping[str, bool], compute: str) -> str | None:
+    """The type that is on or off against the trainer's; FP8 has BF16 beside it, on or not."""
+    if compute == "fp8":
+        return "fp16" if stated.get("fp16") else None
+    on_first = sorted(stated, key=stated.__getitem__, reverse=True)
+    return next((name for name in on_first if stated[name] != (name == compute)), None)
 
 
 def _types(args: Arguments, training: Training, compute: str, stage: int) -> dict[str, Any]:
@@ -112,7 +125,7 @@ def _types(args: Arguments, training: Training, compute: str, stage: int) -> dic
         return {"gradients": "fp32", "reduce": "fp32", "moments": training.moments}
     kept = args.choice("data_types.grad_accum_dtype", "", ("", "fp32", "fp16", "bf16"))
     kept = kept or ("fp32" if compute == "bf16" and stage == 0 else "bf16")
-    sent = args.choice("communication_data_type", "", ("", "fp32", "fp16", "bf16", "fp16_e5m2"))
+    sent = args.choice("communication_data_type", "", ("", "fp32", "fp16", "bf16"))
     if compute == "fp16" and kept != "fp32":
         args.assumed.append("precision.gradients = bf16: fp16 gradients, which take as many bytes")
     types = {"gradients": kept, "reduce": sent or "bf16"}

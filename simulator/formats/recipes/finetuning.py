@@ -11,7 +11,7 @@ _TARGETS = {
     "up": r"(gate|up|gate_up)_proj|dense_h_to_4h|w1|w3|fc1|c_fc",
     "down": r"down_proj|dense_4h_to_h|w2|fc2|c_proj",
 }
-"""Modules that adapters name, by the products of a layer that a scenario has."""
+"""Modules that adapters name, by the GEMMs of a layer that a scenario has."""
 _PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "up": ("gate_proj", "up_proj")}
 _STATES = re.compile(
     r"(paged_)?(adamw_(torch|hf|apex)\w*|adamw|adam|adamw_(8bit|bnb_8bit)|ao_adamw_\w+|flash_adamw?|optimi_adamw)"
@@ -24,7 +24,7 @@ _KERNELS = {
 
 
 def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool) -> dict[str, Any]:
-    """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every product of a layer."""
+    """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every GEMM of a layer."""
     found: dict[str, Any] = {"rank": args.whole(rank, 8)}
     modules = [name.rpartition(".")[2].lower() for name in args.texts(targets)]
     if all_linear or "all" in modules or "all-linear" in modules:
@@ -33,14 +33,14 @@ def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool) ->
         args.assumed.append("lora.targets = qkv: PEFT's default for Llama, q_proj and v_proj")
         return found | {"targets": ("qkv",)}
     if any(re.search(r"[\\()|*\[\]]", name) for name in args.texts(targets)):
-        args.assumed.append(f"lora.targets = all products of a layer: {args.spelling(targets)} is a pattern")
+        args.assumed.append(f"lora.targets = all GEMMs of a layer: {args.spelling(targets)} is a pattern")
         return found
-    return found | {"targets": _products(args, targets, modules)}
+    return found | {"targets": _adapted_gemms(args, targets, modules)}
 
 
-def _products(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
-    """The products of a layer that these modules are parts of; a module without one is named as not modelled."""
-    products = {name: _product(name) for name in modules}
+def _adapted_gemms(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
+    """The GEMMs of a layer that these modules are parts of; a module without one is named as not modelled."""
+    products = {name: _gemm(name) for name in modules}
     for name in [name for name, product in products.items() if product is None]:
         args.not_modelled.append(
             f"{args.spelling(targets)} {name}: only qkv, proj, up and down of a layer have adapters"
@@ -56,7 +56,7 @@ def _products(args: Arguments, targets: str, modules: list[str]) -> tuple[str, .
     return adapted
 
 
-def _product(name: str) -> str | None:
+def _gemm(name: str) -> str | None:
     return next((product for product, names in _TARGETS.items() if re.fullmatch(names, name)), None)
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ...base.errors import UserError
-from .arguments import Argument, Names, names_of
+from .arguments import Argument, Names, names_of, read_leaves
 from .shell import ASSIGNMENT, Variables, read_words, seal, unseal
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?$", re.DOTALL)
@@ -24,12 +24,8 @@ def read_arguments(text: str, where: str, variables: Variables | None = None) ->
 
     `variables` are those that are known from outside; the text assigns more.
     """
-    if text.lstrip().startswith("{"):
-        try:
-            table = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
-        return list(_leaves(table, names_of("megatron")))
+    if is_json(text):
+        return _leaves(_load_json(text, where), names_of("megatron"))
     variables = variables or Variables()
     bare = re.sub(r"(?m)(^|\s)#.*$", "", text)
     is_script = re.search(r"(?:^|[\s\"'(=])--[A-Za-z][\w-]*(?![\w-]*:)", bare, re.MULTILINE)
@@ -41,27 +37,39 @@ def read_arguments(text: str, where: str, variables: Variables | None = None) ->
     raise UserError(f"{where}: holds no arguments; {wanted}")
 
 
-def read_keys(text: str) -> list[Argument] | None:
-    """All keys of torchtitan's tables in TOML or JSON; None where it is neither."""
+def read_keys(text: str, where: str) -> list[Argument] | None:
+    """All keys of torchtitan's tables in TOML or JSON; None for another text; a UserError for broken JSON; one line."""
     try:
-        table = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
-    except (ValueError, RecursionError):
+        table = _load_json(text, where) if is_json(text) else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
         return None
-    return list(_leaves(table, names_of("torchtitan"))) if isinstance(table, Mapping) else None
+    return _leaves(table, names_of("torchtitan"))
 
 
-def _leaves(table: Mapping[str, Any], names: Names, section: str = "") -> Iterator[Argument]:
-    """Leaves of nested tables by their own name, or with their section where that is known; null is what is not given.
+def is_json(text: str) -> bool:
+    """Whether a text, if it holds a table at all, is JSON."""
+    return text.lstrip().startswith("{")
+
+
+def _load_json(text: str, where: str) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
+    return table
+
+
+def _leaves(table: Mapping[str, Any], names: Names) -> list[Argument]:
+    """Leaves by their own name, or with their section where that is known.
 
     A key of a plain table of FSDP settings may say so: `fsdp_sharding_strategy`.
     """
-    for key, value in table.items():
-        place, plain = f"{section}.{key}" if section else key, _plain(key)
-        if isinstance(value, Mapping):
-            yield from _leaves(value, names, place)
-        elif value not in (None, "", []):
-            known = (name for name in (place, plain, plain.removeprefix("fsdp_")) if name in names)
-            yield Argument(next(known, plain), tuple(value) if isinstance(value, list) else (value,), place)
+
+    def name_of(place: str, key: str) -> str:
+        plain = _plain(key)
+        return next((name for name in (place, plain, plain.removeprefix("fsdp_")) if name in names), plain)
+
+    return list(read_leaves(table, name_of))
 
 
 def _pairs(text: str, variables: Variables) -> Iterator[Argument]:
@@ -132,7 +140,7 @@ def sort_settings(settings: Mapping[str, str], names: Names) -> tuple[dict[str, 
     variables: dict[str, str] = {}
     arguments: list[Argument] = []
     for name, value in settings.items():
-        plain = next((known for known in (name, _plain(name)) if known in names and known.islower()), None)
+        plain = next((known for known in (name, _plain(name)) if known in names), None)
         if plain is None or not name.islower():
             variables[name] = value
         else:

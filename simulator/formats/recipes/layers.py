@@ -6,10 +6,10 @@ Experts, windows and linear attention have a number for each layer; Mamba-2 and 
 import re
 from typing import Any
 
+from ...models.hybrid import ATTENTION, DENSE, EXPERTS, REPLACED
 from .arguments import Arguments
 
-LETTERS = "M*-E"
-"""Mamba-2, attention, a feed-forward network and experts (megatron/core/ssm/mamba_hybrid_layer_allocation.py)."""
+_LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/ssm/mamba_hybrid_layer_allocation.py
 GATED_DELTA = "gated_delta_net"
 _PATTERN = "hybrid_layer_pattern"
 _RUN = re.compile(r"\(?\[?([01](?:,[01])*)\]?\)?(?:\*(\d{1,4}))?")
@@ -21,23 +21,23 @@ def read_pattern(args: Arguments) -> str | None:
     if not args.has(_PATTERN):
         return None
     pattern = "".join(_stages(args))
-    if not pattern or set(pattern) - set(LETTERS):
+    if not pattern or set(pattern) - set(_LETTERS):
         args.fault(_PATTERN, "expected M (Mamba), * (attention), - (feed-forward) or E (experts) for each layer")
     if args.has("num_layers") and args.whole("num_layers") != len(pattern):
         args.fault("num_layers", f"{args.spelling(_PATTERN)} has {len(pattern)} layers")
     return pattern
 
 
-def count_ahead(args: Arguments) -> int:
+def count_mtp_layers(args: Arguments) -> int:
     """Layers of multi-token prediction: as many as given, or as parts of a pattern behind a `/`."""
     ahead = args.hint(_PATTERN).split("/")[1:]
     if ahead:
-        line = f"{args.spelling(_PATTERN)} /{'/'.join(ahead)}: layers of multi-token prediction have a network alone"
-        args.not_modelled.append(line)
+        line = "each MTP layer is one of attention and one FFN here, whatever its pattern"
+        args.not_modelled.append(f"{args.spelling(_PATTERN)} /{'/'.join(ahead)}: {line}")
     return args.whole("mtp_num_layers", len(ahead), minimum=0)
 
 
-def count_stages(args: Arguments) -> list[int] | None:
+def layers_per_stage(args: Arguments) -> list[int] | None:
     """Layers of each stage where bars split the pattern (`M-|M*-`), None where none do."""
     stages = _stages(args)
     return [len(stage) for stage in stages] if len(stages) > 1 else None
@@ -50,6 +50,7 @@ def _stages(args: Arguments) -> list[str]:
 def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -> dict[str, Any]:
     """Keys of what replaces attention, in the layers where it does; none where all layers have attention."""
     is_linear = _has_linear_attention(args)
+    _note_gates(args, is_linear)
     if pattern is not None:
         width = args.whole("mamba_head_dim", 64)
         return {
@@ -75,11 +76,17 @@ def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -
 
 
 def _has_linear_attention(args: Arguments) -> bool:
-    """Whether most layers have linear attention, which has a gate on the attention of the others."""
-    linear = args.choice("experimental_attention_variant", "", ("", GATED_DELTA)) == GATED_DELTA
-    if args.switch("attention_output_gate") != linear:
+    """Whether most layers have linear attention."""
+    return args.choice("experimental_attention_variant", "", ("", GATED_DELTA)) == GATED_DELTA
+
+
+def _note_gates(args: Arguments, is_linear: bool) -> None:
+    """Note where attention is gated here and not in the recipe, or the other way round."""
+    gated = args.switch("attention_output_gate")
+    if is_linear and not gated:
+        args.assumed.append("attention is gated here, as in Qwen3-Next")
+    elif gated and not is_linear:
         args.not_modelled.append(f"{args.spelling('attention_output_gate')}: gates go with linear attention")
-    return linear
 
 
 def window_keys(args: Arguments, layers: int) -> dict[str, Any]:
@@ -96,7 +103,7 @@ def window_keys(args: Arguments, layers: int) -> dict[str, Any]:
 
 def expert_keys(args: Arguments, layers: int) -> dict[str, Any]:
     """Keys of the layers with experts: every n-th, or a list such as ([0]*3+[1]*58)."""
-    text = _bare(args, "moe_layer_freq", "1")
+    text = _text_without_spaces(args, "moe_layer_freq", "1")
     if re.fullmatch(r"\d{1,4}", text) and int(text) > 0:
         return {"moe_layer_freq": int(text)} if int(text) > 1 else {}
     dense = [number for number, moe in enumerate(_listed(args, "moe_layer_freq", text, layers)) if not moe]
@@ -107,13 +114,13 @@ def expert_keys(args: Arguments, layers: int) -> dict[str, Any]:
 
 def _numbers(args: Arguments, name: str, layers: int) -> list[int]:
     """A 1 or a 0 for each layer: from a list, or from a number n that gives every n-th layer a 0."""
-    text = _bare(args, name, "0")
+    text = _text_without_spaces(args, name, "0")
     if not re.fullmatch(r"\d{1,4}", text):
         return _listed(args, name, text, layers)
     return [int(int(text) == 0 or number % int(text) != 0) for number in range(1, layers + 1)]
 
 
-def _bare(args: Arguments, name: str, default: str) -> str:
+def _text_without_spaces(args: Arguments, name: str, default: str) -> str:
     return re.sub(r"\s", "", args.text(name, default))
 
 

@@ -157,7 +157,7 @@ def _check_batch(
 def _precision(args: Arguments, zero: int) -> dict[str, Any]:
     bf16, fp16 = args.switch("bf16"), args.switch("fp16")
     if bf16 and fp16:
-        args.fault("fp16", "goes not with --bf16", True)
+        args.fault("fp16", "cannot go with --bf16", True)
     compute = "bf16" if bf16 else "fp16" if fp16 else "fp32"
     if args.has("fp8_format") and args.text("fp8_format").lower() not in ("", "false"):
         args.choice("fp8_format", "hybrid", ("e4m3", "hybrid"))

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from .arguments import Arguments
-from .layers import count_stages
+from .layers import layers_per_stage
 
 _LONGEST_LAYOUT = 10_000
 _LAYOUT_RUN = re.compile(
@@ -14,7 +14,7 @@ _LAYOUT_RUN = re.compile(
 
 def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table `schedule`, and what of `parallel` splits layers into stages."""
-    counts = _layout(args, pp, layers) if args.has("pipeline_model_parallel_layout") else count_stages(args)
+    counts = _layout(args, pp, layers) if args.has("pipeline_model_parallel_layout") else layers_per_stage(args)
     if counts and len(counts) % pp:
         args.fault("hybrid_layer_pattern", f"expected a multiple of pp = {pp} stages split by |")
         return {"name": "1f1b"}, {}
@@ -41,7 +41,7 @@ def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any]
 def _chunks(args: Arguments, pp: int, layers: int) -> int:
     per_chunk, chunks = "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"
     if args.has(per_chunk) and args.has(chunks):
-        args.fault(per_chunk, f"goes not with {args.spelling(chunks)}; give one of them")
+        args.fault(per_chunk, f"cannot go with {args.spelling(chunks)}; give one of them")
     if not args.has(per_chunk):
         return args.whole(chunks)
     each = args.whole(per_chunk)
@@ -68,7 +68,7 @@ def _split(args: Arguments, pp: int, vpp: int, layers: int, counts: list[int] | 
     embedding, loss = _ends(args)
     first, last = (args.optional(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     if (embedding or loss) and (first or last):
-        args.fault("account_for_embedding_in_pipeline_split", "goes not with layers of the first or last stage", True)
+        args.fault("account_for_embedding_in_pipeline_split", "cannot go with layers of the first or last stage", True)
         return {}
     if pp == 1:
         return {}
@@ -111,7 +111,7 @@ def _layout(args: Arguments, pp: int, layers: int) -> list[int] | None:
         "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
     )  # fmt: skip
     if clash := [other for other in clashes if args.has(other)]:
-        args.fault(name, f"goes not with {args.spelling(clash[0])}")
+        args.fault(name, f"cannot go with {args.spelling(clash[0])}")
         return None
     stages = _spread(text).split("|")
     if not stages[0].startswith("E") or not stages[-1].endswith("L") or len(stages) % pp or "?" in "".join(stages):

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ...base.errors import UserError, did_you_mean, fault
 from ...base.files import read_text, read_toml, to_toml, write_atomic
@@ -18,11 +18,11 @@ from .arguments import Argument, Arguments, Machine, Names, names_of
 from .forms import read_arguments, read_keys, sort_settings
 from .megatron import read_megatron
 from .shell import Variables, include_sourced, missing_sources
-from .tables import FORMS, recognize
 from .torchtitan import MARKS, read_torchtitan
-from .trainers import Additions, read_trainer
+from .trainers import TRAINERS, Additions, read_trainer, recognize
 
-Form = Literal["auto", "megatron", "torchtitan", "axolotl", "llamafactory", "deepspeed"]
+FORMS = ("auto", "megatron", "torchtitan", *TRAINERS)
+"""What `--format` can be."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,20 @@ def parse_recipe(
     text: str, where: str, machines: Spec, nodes: int = 1, form: str = "auto", additions: Additions | None = None
 ) -> Recipe:
     """Read the text of another tool's file, which stands in `where`, as `read_recipe` does."""
-    if form not in get_args(Form):
-        raise UserError(fault("--format", "", form, f"expected one of {', '.join(get_args(Form))}"))
+    if form not in FORMS:
+        raise UserError(fault("--format", "", form, f"expected one of {', '.join(FORMS)}"))
     name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
     form = recognize(text) or form if form == "auto" else form
     additions = additions or Additions()
-    if form in FORMS:
+    if form in TRAINERS:
         if additions.settings:
             raise UserError("--set: goes with recipes of megatron and torchtitan; change the file instead")
         found = read_trainer(form, text, where, machine, additions)
         return Recipe(form, found.table, found.config, **found.account)
     if flags := additions.flags():
-        raise UserError(f"{flags[0]}: goes with recipes of {', '.join(FORMS)}, which leave it open")
-    keys = None if form == "megatron" else read_keys(text)
+        raise UserError(f"{flags[0]}: goes with recipes of {', '.join(TRAINERS)}, which leave it open")
+    keys = None if form == "megatron" else read_keys(text, where)
     if form == "auto":
         marked = any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys or ())
         form = "torchtitan" if marked else "megatron"

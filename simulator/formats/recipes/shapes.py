@@ -13,7 +13,7 @@ from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe
 from .arguments import Arguments, loose
-from .layers import GATED_DELTA, count_ahead, expert_keys, mixer_keys, read_pattern, window_keys
+from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
 from .vocabulary import stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
@@ -52,7 +52,20 @@ def read_shape(args: Arguments, tp: int) -> Shape:
     elif _UNSAID not in config:
         config[_UNSAID] = usual_vocabulary(args)
     spec = from_hf_config(config, args.where)
+    _note_left_out(args, spec)
     return Shape(spec, _named(known, config), None) if known else Shape(spec, {}, config)
+
+
+def _note_left_out(args: Arguments, spec: ModelSpec) -> None:
+    """Note the parts that arguments ask for, and that the model does not have here."""
+    moe, gate, bias = spec.moe, "moe_shared_expert_gate", "moe_router_enable_expert_bias"
+    if _has_sinks(args) and not spec.attention_sinks:
+        softmax = f"{args.spelling('softmax_type')} {args.text('softmax_type')}"
+        args.not_modelled.append(f"{softmax}: multi-latent attention has no sinks here")
+    if moe and args.switch(gate) and not moe.shared_gate:
+        args.not_modelled.append(f"{args.spelling(gate)}: the shared experts of {spec.model_type} have no gate here")
+    if moe and args.switch(bias) and not moe.correction_bias:
+        args.not_modelled.append(f"{args.spelling(bias)}: the experts of {spec.model_type} have no bias here")
 
 
 def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +113,7 @@ def _config(args: Arguments) -> dict[str, Any]:
         **mixer_keys(args, pattern, hidden, layers),
         "max_position_embeddings": longest,
         "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
-        _MTP: count_ahead(args) or None,
+        _MTP: count_mtp_layers(args) or None,
         _UNSAID: stated_vocabulary(args),
     }
     return {key: value for key, value in config.items() if value is not None}
@@ -124,7 +137,12 @@ def _attention(args: Arguments, heads: int) -> dict[str, Any]:
         "num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads,
         "head_dim": args.optional("kv_channels"),
         "use_qk_norm": args.switch("qk_layernorm"),
+        "attention_sinks": _has_sinks(args) or None,
     }
+
+
+def _has_sinks(args: Arguments) -> bool:
+    return args.choice("softmax_type", "vanilla", ("vanilla", "learnable", "off-by-one")) != "vanilla"
 
 
 def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
@@ -132,22 +150,26 @@ def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
         return {}
     kind, width = _model_type(args), args.whole("moe_ffn_hidden_size", ffn)
     shared, top_k = args.optional("moe_shared_expert_intermediate_size"), args.whole("moe_router_topk", 2)
+    dense = expert_keys(args, layers) if kind != HYBRID else {}
     if kind == "gpt_oss":
-        return {"num_experts_per_tok": top_k, "intermediate_size": width, "num_local_experts": experts}
+        sizes = {"num_local_experts": experts, "intermediate_size": width}
+        sizes |= {"dense_intermediate_size": ffn} if dense else {}
+    else:
+        count = "num_experts" if kind.startswith("qwen") else "n_routed_experts"
+        sizes = {count: experts, "moe_intermediate_size": width}
     return {
         "num_experts_per_tok": top_k,
-        "moe_intermediate_size": width,
-        "num_experts" if kind.startswith("qwen") else "n_routed_experts": experts,
+        **sizes,
         f"{'moe_' if kind == HYBRID else ''}shared_expert_intermediate_size": shared,
         "moe_latent_size": args.optional("moe_latent_size"),
-        **(expert_keys(args, layers) if kind != HYBRID else {}),
+        **dense,
     }
 
 
 def _model_type(args: Arguments) -> str:
     """A family whose code fixes nothing that the keys do not say."""
     latent, experts = args.switch("multi_latent_attention"), args.has("num_experts")
-    balanced = args.switch("moe_router_enable_expert_bias")
+    gated, balanced = args.switch("moe_shared_expert_gate"), args.switch("moe_router_enable_expert_bias")
     if args.has("hybrid_layer_pattern"):
         return HYBRID
     if args.hint("experimental_attention_variant") == GATED_DELTA:
@@ -156,9 +178,9 @@ def _model_type(args: Arguments) -> str:
         return ("deepseek_v3" if balanced else "deepseek_v2") if experts else "mla"
     if not experts:
         return "llama"
-    if args.choice("softmax_type", "vanilla", ("vanilla", "learnable", "off-by-one")) != "vanilla":
+    if _has_sinks(args) and not gated and not balanced:
         return "gpt_oss"
-    return "qwen2_moe" if args.switch("moe_shared_expert_gate") else "glm4_moe" if balanced else "qwen3_moe"
+    return "qwen2_moe" if gated else "glm4_moe" if balanced else "qwen3_moe"
 
 
 def padding(args: Arguments) -> int:
@@ -259,7 +281,7 @@ def _not_said(spec: ModelSpec) -> list[str]:
         "an attention that picks tokens": spec.indexer is not None,
         "linear attention or state-space layers": spec.linear_attention is not None,
         "layers of one part": spec.network_layers is not None,
-        "attention sinks without experts": spec.attention_sinks and spec.moe is None,
+        "attention sinks with multi-latent attention": spec.attention_sinks and spec.mla is not None,
         "gated attention": spec.output_gate,
         "norms behind each part": spec.sandwich_norms,
         "attention and feed-forward side by side": spec.parallel_residual,

@@ -19,7 +19,7 @@ from ...base.files import read_text
 _LONGEST = 10_000  # characters of a value; a script that doubles a variable again and again stops there
 _HEADS = {"if": "then", "elif": "then", "case": "in"}
 _LONGEST_HEAD = 60  # words of a condition
-ASSIGNMENT = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 
 
 def _bracket_pattern(start: str, end: str) -> str:

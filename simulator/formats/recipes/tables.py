@@ -5,28 +5,14 @@ plain values only.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
-from .arguments import Argument, Arguments, names_of
+from .arguments import Arguments, names_of, read_leaves
 
-_MARKS = {
-    "axolotl": r"^base_model\s*:",
-    "llamafactory": r"^model_name_or_path\s*:",
-    "deepspeed": r""""(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(bf16|fp16)"\s*:\s*\{""",
-}
 _MOST_VALUES = 100_000
-FORMS = tuple(_MARKS)
-"""Forms of recipes that are read here."""
-
-
-def recognize(text: str) -> str | None:
-    """The form of a trainer's file by a key that it cannot do without; None if it is of no trainer known here."""
-    is_json = text.lstrip().startswith("{")
-    forms = [form for form in FORMS if (form == "deepspeed") == is_json]
-    return next((form for form in forms if re.search(_MARKS[form], text, re.MULTILINE)), None)
 
 
 def read_table(text: str, where: str) -> dict[str, Any]:
@@ -74,21 +60,12 @@ def _check_size(table: Mapping[str, Any], where: str) -> None:
 
 def to_arguments(table: Mapping[str, Any], form: str, where: str) -> Arguments:
     """The keys of a table as arguments, by the names that this form knows."""
-    return Arguments(_leaves(table, ""), names_of(form), where)
+    return Arguments(read_leaves(table, _whole_name), names_of(form), where)
 
 
-def _leaves(table: Mapping[str, Any], section: str) -> Iterator[Argument]:
-    """Values by their whole name; null and nothing are what is not given.
-
-    Keys of `fsdp_config` go without the prefix that they may have: `fsdp_config.fsdp_version`.
-    """
-    for key, value in table.items():
-        spelled = f"{section}{key}"
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{spelled}.")
-        elif value not in (None, "", []):
-            name = spelled.lower().replace("fsdp_config.fsdp_", "fsdp_config.")
-            yield Argument(name, tuple(value) if isinstance(value, list) else (value,), spelled)
+def _whole_name(place: str, key: str) -> str:
+    """A key of `fsdp_config` goes without the prefix that it may have: `fsdp_config.fsdp_version`."""
+    return place.lower().replace("fsdp_config.fsdp_", "fsdp_config.")
 
 
 def find_file(name: str, where: str) -> Path | None:

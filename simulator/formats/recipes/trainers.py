@@ -3,7 +3,8 @@
 A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataParallel say how GPUs share it.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,36 @@ from ...systems.train_step.checks import indivisible
 from . import deepspeed
 from .arguments import Arguments, Machine
 from .axolotl import read_axolotl
+from .forms import is_json
 from .hugging_face import find_model
 from .llamafactory import read_llamafactory
 from .shapes import Shape
 from .tables import find_file, read_table, to_arguments
 from .training import Tables, Training, has_fsdp, share_by_ddp, share_by_fsdp
 
-_READERS = {"axolotl": read_axolotl, "llamafactory": read_llamafactory}
-_MODEL_KEYS = {"axolotl": "base_model", "llamafactory": "model_name_or_path", "deepspeed": "--model"}
+
+@dataclass(frozen=True)
+class TrainerForm:
+    """A form of recipes: the pattern of a key that it cannot do without, and what reads it.
+
+    `model_key` names its model. `read` takes its arguments and tokens of a sequence in place of the file's.
+    """
+
+    name: str
+    mark: str
+    model_key: str
+    read: Callable[[Arguments, int | None], Training]
+    is_json: bool = False
+
+
+_DEEPSPEED = r'"(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(bf16|fp16)"\s*:\s*\{'
+_FORMS = (
+    TrainerForm("axolotl", r"^base_model\s*:", "base_model", read_axolotl),
+    TrainerForm("llamafactory", r"^model_name_or_path\s*:", "model_name_or_path", read_llamafactory),
+    TrainerForm("deepspeed", _DEEPSPEED, "--model", deepspeed.read_alone, is_json=True),
+)
+TRAINERS = {form.name: form for form in _FORMS}
+"""Forms of recipes that are read here, by name."""
 _SIZES = {
     "parallel.tp": ("tensor_parallel_size", "tensor_parallel.autotp_size"),
     "parallel.cp": ("context_parallel_size", "sequence_parallel_size"),
@@ -64,7 +87,10 @@ class TrainerRecipe:
 
 @dataclass(frozen=True)
 class _Files:
-    """The arguments of a recipe's files: its own, DeepSpeed's (its own again where it is DeepSpeed's), accelerate's."""
+    """The arguments of a recipe's files: its own, DeepSpeed's, and accelerate's.
+
+    DeepSpeed's are the same object as its own if the recipe is DeepSpeed's.
+    """
 
     own: Arguments
     zero: Arguments | None
@@ -86,6 +112,12 @@ class _Files:
         return {kind: tuple(line for part in parts for line in part[kind]) for kind in parts[0]}
 
 
+def recognize(text: str) -> str | None:
+    """The form of a trainer's file by its mark; None if it is of no trainer known here."""
+    forms = [form for form in TRAINERS.values() if form.is_json == is_json(text)]
+    return next((form.name for form in forms if re.search(form.mark, text, re.MULTILINE)), None)
+
+
 def read_trainer(form: str, text: str, where: str, machine: Machine, additions: Additions) -> TrainerRecipe:
     """A trainer's file, with the files that belong to it, as a scenario; a UserError with a line for each fault."""
     _check_flags(form, where, additions)
@@ -94,11 +126,8 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
     launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
     files = _Files(own, zero, launcher)
-    shape = find_model(own, _MODEL_KEYS[form], additions.model)
-    if form == "deepspeed":
-        training = deepspeed.read_alone(own, additions.seq_len or 1)
-    else:
-        training = _READERS[form](own, additions.seq_len)
+    shape = find_model(own, TRAINERS[form].model_key, additions.model)
+    training = TRAINERS[form].read(own, additions.seq_len)
     files.check()
     table = _Step(files, machine, shape, training).table()
     files.check()

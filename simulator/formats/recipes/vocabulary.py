@@ -7,6 +7,7 @@ from importlib.resources import files
 from ...base.files import read_toml
 from ...models import preset, preset_names
 from .arguments import Arguments, loose
+from .model_names import preset_of
 
 _GPT2 = "GPT2BPETokenizer"
 _USUAL = "llama3"  # of tokenizers since 2024 most have 128k to 152k tokens
@@ -56,7 +57,9 @@ def _note(args: Arguments, tokens: int, whose: str) -> int:
 
 
 def _find_by_name(tokenizer: str) -> int | None:
-    """Tokens of the preset, or of the family, whose name is the longest in the tokenizer's."""
+    """Tokens of the model that the tokenizer's name is, or of the preset or family with the longest name in it."""
+    if (known := preset_of(tokenizer)) is not None:
+        return preset(known).vocab_size
     sizes = dict(_table("models")) | {loose(name): preset(name).vocab_size for name in preset_names()}
     named = [name for name in sizes if name in loose(tokenizer)]
     return sizes[max(named, key=len)] if named else None
