@@ -93,6 +93,7 @@ def test_pipelines(read, name, schedule):
             "DualPipeV.: has 2 stages per rank; .* make 1",
         ),
         ("a = b", "is neither TOML nor JSON"),
+        ('{"a": ', "is not JSON: Expecting value"),
     ],
 )
 def test_what_does_not_go_together(read, text, line):

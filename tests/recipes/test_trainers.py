@@ -115,6 +115,16 @@ def test_the_same_model_by_its_id_by_a_preset_and_by_its_config(table, tmp_path)
     assert models == [{"preset": "llama3-8b"}, {"preset": "llama3-8b"}, {"config": "config.json"}]
 
 
+def test_a_models_folder_may_stand_above_the_recipe(table, tmp_path):
+    folder = tmp_path.parent / f"{tmp_path.name}-models/ours"
+    folder.mkdir(parents=True)
+    sizes = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 1024}
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 1000, **sizes}))
+    found = table(AXOLOTL.replace("meta-llama/Llama-3.1-8B", f"{tmp_path.name}-models/ours"))
+
+    assert found["model"] == {"config": "config.json"}
+
+
 @pytest.mark.parametrize(
     ("name", "preset"),
     [

@@ -40,24 +40,24 @@ def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool) ->
 
 def _adapted_gemms(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
     """The GEMMs of a layer that these modules are parts of; a module without one is named as not modelled."""
-    products = {name: _gemm(name) for name in modules}
-    for name in [name for name, product in products.items() if product is None]:
+    gemms = {name: _gemm(name) for name in modules}
+    for name in [name for name, gemm in gemms.items() if gemm is None]:
         args.not_modelled.append(
             f"{args.spelling(targets)} {name}: only qkv, proj, up and down of a layer have adapters"
         )
-    for product, parts in _PARTS.items():
+    for gemm, parts in _PARTS.items():
         missing = [part for part in parts if part not in modules]
         if missing and len(missing) < len(parts):
             present = ", ".join(part for part in parts if part in modules)
-            args.assumed.append(f"lora.targets: {present} without {', '.join(missing)} is taken as all of {product}")
-    adapted = tuple(product for product in _TARGETS if product in products.values())
+            args.assumed.append(f"lora.targets: {present} without {', '.join(missing)} is taken as all of {gemm}")
+    adapted = tuple(gemm for gemm in _TARGETS if gemm in gemms.values())
     if not adapted:
         args.fault(targets, "expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj")
     return adapted
 
 
 def _gemm(name: str) -> str | None:
-    return next((product for product, names in _TARGETS.items() if re.fullmatch(names, name)), None)
+    return next((gemm for gemm, names in _TARGETS.items() if re.fullmatch(names, name)), None)
 
 
 def read_moments(args: Arguments, key: str) -> str:

@@ -19,7 +19,7 @@ MODULES = {
     "moe_act": "activation",
 }
 OF_EXPERTS = ("moe_act",)
-"""Modules that Megatron-LM recomputes with grouped products of experts alone (TransformerConfig refuses them else)."""
+"""Modules that Megatron-LM recomputes with grouped GEMMs of experts alone (TransformerConfig refuses them else)."""
 _ARGUMENTS = {
     "parallel.tp": "tensor_model_parallel_size",
     "parallel.cp": "context_parallel_size",
@@ -176,7 +176,7 @@ def _precision(args: Arguments, zero: int) -> dict[str, Any]:
         if compute in FP8.values() and zero < 3:
             found["weights"] = "fp8"
         else:
-            args.not_modelled.append("--fp8-param-gather: weights in 8 bits go with FP8 products and no FSDP")
+            args.not_modelled.append("--fp8-param-gather: weights in 8 bits go with FP8 GEMMs and no FSDP")
     return found
 
 

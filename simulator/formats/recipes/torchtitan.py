@@ -205,6 +205,6 @@ def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp
         chunks = pp * schedule.get("vpp", 2 if schedule.get("name") in _TWO_CHUNKS else 1)
         layers = max(spec.num_hidden_layers // chunks // int(option), 1)
         return {"mode": "full", "layers": layers, **stops}
-    line = "selective by operation: norms and activations are computed again, half of the matrix products are not"
+    line = "selective by operation: norms and activations are computed again, half of the GEMMs are not"
     args.not_modelled.append(line)
     return {"mode": "selective", "modules": ["layernorm", "activation"]}
