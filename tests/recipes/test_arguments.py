@@ -33,6 +33,8 @@ def values(text):
         ("--min -1 --x", {"min": ("-1",), "x": ()}),
         ("num_layers: 80\nbf16: true # yes\nlr: null", {"num_layers": ("80",), "bf16": ("true",)}),
         ("model:\n  num_layers: '80'\n  modules: [a, b]", {"num_layers": ("80",), "modules": ("a", "b")}),
+        ("--position-embedding-type: none\nlr: Null", {"position_embedding_type": ("none",)}),
+        ("MODEL_ARGS:\n  --position-embedding-type: none", {"position_embedding_type": ("none",)}),
         ("--num-layers: 80\nNCCL_DEBUG: INFO", {"num_layers": ("80",)}),
         ("# --x is not meant: no\n--bf16: true\nRUN: |\n  x --lr 1", {"bf16": ("true",)}),
         ("ENV_VARS:\n  TP: 4\nMODEL_ARGS:\n  --tp: ${TP}\n  --pp: ${PP:-2}", {"tp": ("4",), "pp": ("2",)}),

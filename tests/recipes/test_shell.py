@@ -3,8 +3,9 @@
 import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import Additions, parse_settings, read_recipe
+from runcast.simulator.formats.recipes.commands import seal, unseal
 from runcast.simulator.formats.recipes.forms import read_arguments
-from runcast.simulator.formats.recipes.shell import Variables, seal, unseal
+from runcast.simulator.formats.recipes.shell import Variables
 
 SMALL = (
     "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16 "
@@ -67,6 +68,20 @@ def test_what_stands_for_a_variable(text, value):
         ("case $(arch) in x) {yes} ;; *) {no} ;; esac", ["yes", "no"]),
         ("A=4; if [ $A = 3 ]; then {yes}; else {no}; fi", ["yes"]),
         ("B=4; if [ $B = 3 ]; then {yes}; else {no}; fi", ["no"]),
+        ('[ "$A" = 1 ] && X="--yes"\n{last}', ["last"]),
+        ('(( A - 3 )) && X+=" --yes"\n{last}', ["last"]),
+        ('[[ $A == 3 ]] || X+=" --yes"\n{last}', ["last"]),
+        ("test $A -eq 1 && X=--yes || X=--no", ["no"]),
+        ("[[ $A == 3 && $NONE == 1 ]] && X=--yes\n{last}", ["last"]),
+        ("[ $A = 3 ] && {{ X=--yes; }} || {{ X=--no; }}", ["yes"]),
+        ("grep -q a b && X=--yes\n{last}", ["yes", "last"]),
+        ("if false; then {yes}; elif true; then {no}; else {last}; fi", ["no"]),
+        ("F=false; if $F; then {yes}; fi; {last}", ["last"]),
+        ("if [[ $A =~ ^1 ]]; then {yes}; elif [[ $A =~ ^(2|3)$ ]]; then {no}; fi", ["no"]),
+        ("while [ $A = 1 ]; do {yes}; done; {last}", ["last"]),
+        ("for i in 1 2; do {yes}; done; {last}", ["yes", "last"]),
+        ("f() {{ {yes}; }}\nfunction g {{\n{no}\n}}\nf; {last}", ["yes", "last"]),
+        ('echo "--yes 1"\nprintf "--no"\n{last}', ["last"]),
     ],
 )
 def test_the_branches_that_a_shell_would_take(script, read):
@@ -87,6 +102,24 @@ def test_the_branches_that_a_shell_would_take(script, read):
 )
 def test_arguments_wherever_a_script_has_them(script, read):
     assert [argument.name for argument in read_arguments(script, "x")] == read
+
+
+def test_arguments_of_other_programs_are_left_out():
+    others = "B=(--seq-length 1)\npython preprocess_data.py ${B[@]} --lr 1\npython convert.py --seq-length 2"
+    found = read_arguments(f"A=(--bf16)\n{others}\ntorchrun --nnodes 2 pretrain_gpt.py ${{A[@]}} --lr 3", "x")
+
+    assert [(argument.name, argument.first) for argument in found if argument.name != "program"] == [
+        ("bf16", ""),
+        ("nnodes", "2"),
+        ("lr", "3"),
+    ]
+
+
+def test_a_condition_that_only_a_shell_can_tell_is_named(tmp_path):
+    (tmp_path / "r.sh").write_text(f"TP=1\nif nvidia-smi; then TP=2; fi\n{SMALL}")
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100")
+
+    assert 'all branches of "if nvidia-smi" are read, as only a shell can tell' in recipe.assumed
 
 
 def test_files_that_a_script_reads_count_where_they_lie_beside_it(tmp_path):

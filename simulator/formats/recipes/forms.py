@@ -9,7 +9,8 @@ from typing import Any
 
 from ...base.errors import UserError
 from .arguments import Argument, Names, names_of, read_leaves
-from .shell import ASSIGNMENT, Variables, read_words, seal, unseal
+from .commands import ASSIGNMENT, seal, unseal
+from .shell import Variables, read_words
 
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?$", re.DOTALL)
 _ARRAY = re.compile(r"\$\{?\w+\[[@*]\]\}?")
@@ -82,7 +83,7 @@ def _pairs(text: str, variables: Variables) -> Iterator[Argument]:
             key, value = match[1], variables.substitute(seal(match[2]))
             if re.fullmatch(r"[A-Z][A-Z0-9_]+", key):
                 variables.assign(key, unseal(value).strip("\"'"))
-            elif value and value.lower() not in ("null", "none", "~"):
+            elif value not in ("", "null", "Null", "NULL", "~"):
                 yield Argument(_plain(key.rpartition(".")[2]), _listed(unseal(value)), key)
 
 

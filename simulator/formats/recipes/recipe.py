@@ -93,6 +93,8 @@ def _gather(text: str, where: str, keys: list[Argument] | None, names: Names, se
     args = Arguments([*found, *given], names, where)
     args.assumed += [f"{name} = {value}: from --set" for name, value in fixed.items()]
     args.assumed += [f"{name} is not beside the file: what it says is not read" for name in missing_sources(text)]
+    if undecided := ", ".join(f'"{head}"' for head in variables.undecided):
+        args.assumed.append(f"all branches of {undecided} are read, as only a shell can tell")
     return args
 
 

@@ -1,39 +1,40 @@
 """The words of a shell script as a shell would see them, as far as the text alone says. Nothing is run.
 
 Assignments are followed, defaults (`${TP:-8}`) and integer arithmetic (`$((TP * 2))`) are worked out, and of `if` and
-`case` the branches are read that a shell would take. A variable that is not assigned counts as not set: `$TP` stays as
-it is written. So does `$(command)`; where a condition hangs on one, all branches are read.
+`case`, loops and lists of `&&` and `||` what a shell would run is read. A variable that is not assigned counts as not
+set: `$TP` stays as it is written. So does `$(command)`; where a condition hangs on one, all branches are read.
 """
 
 import ast
 import operator
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ...base.errors import UserError
+from ...base.errors import shorten
 from ...base.files import read_text
+from .commands import (
+    ASSIGNMENT,
+    SEALED,
+    SEPARATORS,
+    assigned_names,
+    bracket_pattern,
+    command_end,
+    drop_uncalled,
+    keep_training,
+    split_words,
+    unseal,
+)
 
 _LONGEST = 10_000  # characters of a value; a script that doubles a variable again and again stops there
-_HEADS = {"if": "then", "elif": "then", "case": "in"}
+_HEADS = {"if": "then", "elif": "then", "case": "in", "while": "do", "until": "do", "for": "do"}
+_STARTS = SEPARATORS | {"then", "else", "do", "{", "(", ")", "()"}
+_PRINTS = ("echo", "printf")
 _LONGEST_HEAD = 60  # words of a condition
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 
 
-def _bracket_pattern(start: str, end: str) -> str:
-    """A pattern of brackets with up to two more levels inside."""
-    other = f"[^{start}{end}]"
-    inner = f"{start}(?:{other}|{start}{other}*{end})*{end}"
-    return f"{start}(?:{other}|{inner})*{end}"
-
-
-_SEALED = {ord(letter): chr(0xE000 + ord(letter)) for letter in " \t\r\n();<>|&#\"'\\"}
-_UNSEALED = {ord(sealed): chr(letter) for letter, sealed in _SEALED.items()}
-_COMMAND = re.compile(r"\$" + _bracket_pattern(r"\(", r"\)") + r"|`[^`\n]*`")
-_ARITHMETIC = re.compile(r"\$" + _bracket_pattern(_SEALED[ord("(")], _SEALED[ord(")")]))
-_DOCUMENT = re.compile(r"(?<!<)<<(?!<)-?[ \t]*([\"']?)(\w+)\1([^\n]*\n)(.*?\n)[ \t]*\2[ \t]*(?=\n|$)", re.DOTALL)
+_ARITHMETIC = re.compile(r"\$" + bracket_pattern(SEALED[ord("(")], SEALED[ord(")")]))
 _SOURCE = re.compile(r"^[ \t]*(?:source|\.)[ \t][^\n]*?(?P<name>[\w-]+\.sh)[\"'`]*[ \t]*$", re.MULTILINE)
 _REFERENCE = re.compile(
     r"\$(?:(?P<bare>\d|[A-Za-z_]\w*)"
@@ -60,26 +61,17 @@ def missing_sources(text: str) -> list[str]:
     return list(dict.fromkeys(found["name"] for found in _SOURCE.finditer(text)))
 
 
-def seal(text: str) -> str:
-    """The text with each `$(command)` in characters that no reader of words splits."""
-    return _COMMAND.sub(lambda found: found[0].translate(_SEALED), text)
-
-
-def unseal(text: str) -> str:
-    """The text as it was before `seal`."""
-    return text.translate(_UNSEALED)
-
-
 class Variables:
     """Variables of a script by name: those that are `fixed` from outside, and those that it assigns.
 
-    `mentioned` holds every name that was assigned or asked for.
+    `mentioned` holds every name that was assigned or asked for, `undecided` the conditions that the text does not tell.
     """
 
     def __init__(self, fixed: Mapping[str, str] | None = None):
         self._fixed = dict(fixed or {})
         self._values = dict(self._fixed)
         self.mentioned: set[str] = set()
+        self.undecided: dict[str, None] = {}
 
     def assign(self, name: str, value: str, more: bool = False) -> None:
         """Give a variable its value, or `more` text at its end; what is fixed stays."""
@@ -159,20 +151,8 @@ def read_words(text: str, where: str, variables: Variables) -> Iterator[str]:
     Branches that a shell would not take are left out: the reader assigns `variables` while it reads. A quoted word of
     several arguments (`"--bf16 --lr 1"`, in an array) is split. A UserError, one line, where quotes do not end.
     """
-    return (part for word in _follow_branches(_split(text, where), variables) for part in _arguments(word))
-
-
-def _split(text: str, where: str) -> list[str]:
-    without_code = _DOCUMENT.sub(lambda found: found[0] if " --" in found[4] else found[3], text)
-    uncommented = re.sub(r"(?m)^[ \t]*#.*$", "", without_code)
-    joined = seal(re.sub(r"\\\r?\n", " ", uncommented))
-    quoted = re.sub(r"(?<=\s)(\(\[[^\s\"']*\))(?=\s|$)", r"'\1'", joined)  # ([0]*3+[1]*58), which a shell would refuse
-    words = shlex.shlex(quoted, posix=True, punctuation_chars=True)
-    words.whitespace_split = True
-    try:
-        return list(words)
-    except ValueError as error:
-        raise UserError(f"{where}: is not a shell fragment: {str(error).lower()}") from None
+    words = keep_training(drop_uncalled(split_words(text, where)))
+    return (part for word in _follow_branches(words, variables) for part in _arguments(word))
 
 
 def _arguments(word: str) -> list[str]:
@@ -181,42 +161,116 @@ def _arguments(word: str) -> list[str]:
 
 
 class _Branches:
-    """An `if` or a `case`: whether words are read in its present branch, and whether a branch was surely taken."""
+    """An `if`, a `case`, a loop or a group: whether its present branch is read, and whether one was surely taken.
 
-    def __init__(self, subject: str | None = None):
+    `holds` is None in a branch of which the text does not tell whether a shell takes it.
+    """
+
+    def __init__(self, head: str, subject: str | None = None):
+        self.head = head
         self.subject = subject
         self.read = False
-        self._done = False
+        self.holds: bool | None = True
+        self._done: bool | None = False
 
     def enter(self, holds: bool | None) -> None:
-        """Begin the next branch; `holds` says whether a shell takes it, None where the text does not tell."""
-        self.read = not self._done and holds is not False
-        self._done = self._done or holds is True
+        """Begin the next branch; `holds` says whether its condition does, None where the text does not tell."""
+        self.read = self._done is not True and holds is not False
+        self.holds = None if holds and self._done is None else holds
+        self._done = True if holds or self._done else None if holds is None else self._done
+
+
+class _Sequence:
+    """Commands joined by && and ||: whether a shell runs the next one, None where the text does not tell."""
+
+    def __init__(self) -> None:
+        self.runs: bool | None = True
+        self.head = ""
+        self._result: bool | None = True
+        self._operator = ""
+
+    def end(self, command: Sequence[str], result: bool | None) -> None:
+        """Take the result of a command; one that is not run has none."""
+        if self.runs is not False:
+            self._result = result if self.runs or result is (self._operator == "||") else None
+            self.head = " ".join(command)
+
+    def join(self, operator: str) -> None:
+        """Go on to the next command behind this operator."""
+        if operator in ("&&", "||"):
+            self._operator, self.head = operator, f"{self.head} {operator}"
+            self.runs = None if self._result is None else self._result == (operator == "&&")
+        elif operator not in ("|", "|&"):
+            self.runs, self._result, self._operator = True, True, ""
+
+    @property
+    def result(self) -> bool | None:
+        """Whether the commands so far succeed."""
+        return self._result
 
 
 def _follow_branches(words: Sequence[str], variables: Variables) -> Iterator[str]:
-    """The words outside the branches that a shell would not take."""
+    """The words that a shell would read, without those that are only printed."""
     open_branches: list[_Branches] = []
-    place = 0
+    sequence, place = _Sequence(), 0
     while place < len(words):
-        word, place = words[place], place + 1
-        end = _find(words, _HEADS[word], place) if word in _HEADS else None
+        word, first = words[place], place == 0 or words[place - 1] in _STARTS
+        end = _find(words, _HEADS[word], place + 1) if first and word in _HEADS else None
         if end is not None and (word != "elif" or open_branches):
-            head, place = words[place:end], end + 1
+            head, place = words[place + 1 : end], end + 1
             if word != "elif":
-                open_branches.append(_Branches(_fill(" ".join(head), variables) if word == "case" else None))
+                subject = _fill(" ".join(head), variables) if word == "case" else None
+                open_branches.append(_Branches(" ".join([word, *head]).rstrip("; \n"), subject))
             if word == "case":
                 place = _enter_pattern(words, place, open_branches[-1])
             else:
-                open_branches[-1].enter(_holds(head, variables))
-        elif word == ";;" and open_branches and open_branches[-1].subject is not None:
-            place = _enter_pattern(words, place, open_branches[-1])
-        elif word == "else" and open_branches:
-            open_branches[-1].enter(True)
-        elif word in ("fi", "esac") and open_branches:
-            open_branches.pop()
-        elif all(branches.read for branches in open_branches):
-            yield word
+                holds = True if word == "for" else _holds(head, variables)
+                open_branches[-1].enter(holds if word != "until" or holds is None else not holds)
+            sequence = _Sequence()
+        elif word in SEPARATORS or not first or word in ("then", "do", "()", ")"):
+            if word == ";;" and open_branches and open_branches[-1].subject is not None:
+                place = _enter_pattern(words, place + 1, open_branches[-1])
+            else:
+                place += 1
+                if word == ")" and open_branches and open_branches[-1].head.endswith("("):
+                    open_branches.pop()
+            sequence.join(word)
+            if all(branches.read for branches in open_branches):
+                yield ";"
+        elif word in ("{", "("):
+            open_branches.append(_Branches(f"{sequence.head} {word}".strip()))
+            open_branches[-1].enter(sequence.runs)
+            place += 1
+        elif word in ("else", "fi", "esac", "done", "}"):
+            if open_branches and word == "else":
+                open_branches[-1].enter(True)
+            elif open_branches:
+                open_branches.pop()
+            place += 1
+        else:
+            end = max(command_end(words, place), place + 1)
+            command, place = words[place:end], end
+            if all(branches.read for branches in open_branches) and sequence.runs is not False:
+                _note(command, open_branches, sequence, variables)
+                if command[0] not in _PRINTS:
+                    yield from command
+            sequence.end(command, _result(command, variables))
+
+
+def _note(
+    command: Sequence[str], open_branches: Sequence[_Branches], sequence: _Sequence, variables: Variables
+) -> None:
+    """Note the conditions that decide about this command and that the text does not tell, if arguments hang on it."""
+    sets = any(map(ASSIGNMENT.fullmatch, command))
+    if sets or any(word.startswith("--") for word in command):
+        unsure = [branches.head for branches in open_branches if branches.holds is None]
+        unsure += [sequence.head] if sets and sequence.runs is None else []
+        variables.undecided |= dict.fromkeys(shorten(" ".join(unseal(head).split()), 60) for head in unsure)
+
+
+def _result(command: Sequence[str], variables: Variables) -> bool | None:
+    """Whether a command succeeds: assignments, what is printed, tests; None where the text does not tell."""
+    return True if assigned_names(command) or command[0] in _PRINTS else _test(command, variables)
 
 
 def _find(words: Sequence[str], word: str, start: int) -> int | None:
@@ -241,18 +295,31 @@ def _fill(text: str, variables: Variables) -> str:
 
 
 def _is_unknown(text: str) -> bool:
-    return "$" in text or "`" in text
+    """Whether it has a part that only a shell knows; a $ at the end of a pattern is none."""
+    return re.search(r"[$](?![)|\s]|$)|`", text) is not None
 
 
 def _holds(words: Sequence[str], variables: Variables) -> bool | None:
-    """Whether a condition holds: tests joined by && and ||; None where the text does not tell."""
-    either = [_all_hold(part, variables) for part in _cut([word for word in words if word != ";"], "||")]
-    return True if True in either else None if None in either else False
+    """Whether a condition holds: commands joined by && and ||; None where the text does not tell."""
+    sequence, place = _Sequence(), 0
+    while place < len(words):
+        if words[place] in SEPARATORS:
+            if any(word not in SEPARATORS for word in words[place:]):
+                sequence.join(words[place])
+            place += 1
+        else:
+            end = max(command_end(words, place), place + 1)
+            sequence.end(words[place:end], _result(words[place:end], variables))
+            place = end
+    return sequence.result
 
 
-def _all_hold(words: Sequence[str], variables: Variables) -> bool | None:
-    found = [_test(part, variables) for part in _cut(words, "&&")]
-    return False if False in found else None if None in found else True
+def _any_holds(parts: Sequence[bool | None]) -> bool | None:
+    return True if True in parts else None if None in parts else False
+
+
+def _all_hold(parts: Sequence[bool | None]) -> bool | None:
+    return False if False in parts else None if None in parts else True
 
 
 def _cut(words: Sequence[str], at: str) -> list[list[str]]:
@@ -270,18 +337,44 @@ def _test(words: Sequence[str], variables: Variables) -> bool | None:
     if "!" in words[:2]:
         inner = _test([word for word in words if word != "!"], variables)
         return None if inner is None else not inner
-    if words[:1] == ["(("]:
+    bracket, last = list(words[:1]), list(words[-1:])
+    for operators, combine in ((("||", "-o"), _any_holds), (("&&", "-a"), _all_hold)):
+        if at := next((word for word in words if word in operators), None):
+            parts = _cut(words[1:-1], at)
+            return combine([_test([*bracket, *part, *last], variables) for part in parts])
+    if bracket == ["(("]:
         return _compare_numbers("".join(words[1:-1]), variables)
-    if not words or words[0] not in ("[", "[[", "test"):
-        return None
-    inside = [_fill(word, variables) for word in words[1:] if word not in ("]", "]]")]
+    if bracket and bracket[0] in ("[", "[[", "test"):
+        return _test_words([word for word in words[1:] if word not in ("]", "]]")], variables)
+    known = {"true": True, ":": True, "": True, "false": False}
+    return known.get(_fill(words[0], variables)) if len(words) == 1 else None
+
+
+def _test_words(words: Sequence[str], variables: Variables) -> bool | None:
+    """Whether the test between the brackets holds."""
+    inside = [_fill(word, variables) for word in words]
     if any(map(_is_unknown, inside)):
         return None
     if inside[:1] == ["-v"]:
-        return variables.get(words[2]) is not None
+        return variables.get(words[1]) is not None if len(words) == 2 else None
     if inside[:1] in (["-z"], ["-n"]):
         return ("".join(inside[1:]) == "") == (inside[0] == "-z")
+    if len(inside) == 1:
+        return inside[0] != ""
+    if inside[1] == "=~" if len(inside) > 2 else False:
+        return _matches(inside[0], "".join(inside[2:]))
     return _compare(*inside) if len(inside) == 3 else None
+
+
+def _matches(text: str, pattern: str) -> bool | None:
+    """Whether the text has a part like the pattern; None where that may take long, or where it is no pattern."""
+    repeats = len(re.findall(r"[*+?{]", pattern))
+    if len(text) > 200 or repeats > (0 if "(" in pattern else 2):
+        return None
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return None
 
 
 _COMPARISONS = {
