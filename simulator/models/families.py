@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..base.errors import did_you_mean
 from .family import Family
 from .gpts import GPTS
 from .hybrids import HYBRIDS
@@ -34,6 +35,7 @@ _STATE_SPACE = "state-space or recurrent layers"
 _SHARED = "layers that share weights"
 _SEVERAL_MEDIA = "towers for other media than text"
 _OTHER_ATTENTION = "another kind of attention"
+_EXPERTS = "experts in a model_type that has none"
 _OTHER_DECODERS = "a decoder whose norms, biases or layers differ from Llama's"
 
 REFUSED_TYPES = {
@@ -68,12 +70,27 @@ KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION = "index_topk", "linear_num_value_heads"
 def refuse(keys: Keys, family: Family, model_type: str) -> None:
     """Note why the model cannot be sized, if it cannot; the first sign is enough."""
     for key, why in _signs(keys, family, model_type):
+        if key != "model_type" and (cause := _wrong_type(keys, why)):
+            keys.fault("model_type", cause)
+            return
         known = f"known are {', '.join(sorted(FAMILIES))}, and others that are built like Llama"
         keys.fault(key, f"not modelled: {why}; {known}")
         return
     for key, values in family.only.items():
         if keys.has(key) and keys.get(key) not in values:
             keys.fault(key, f"not modelled; {' or '.join(map(repr, values))}")
+
+
+def _wrong_type(keys: Keys, why: str) -> str:
+    """What is wrong with a `model_type` that is missing or misspelled though a config has keys of a hybrid model."""
+    mixers = sorted(name for name, family in FAMILIES.items() if family.mixer)
+    given = keys.get("model_type")
+    if why not in (_STATE_SPACE, _OTHER_ATTENTION) or given in FAMILIES:
+        return ""
+    if given is None:
+        return f"missing; such layers are read of {', '.join(mixers)}" if why == _STATE_SPACE else ""
+    near = did_you_mean(given, mixers, most=1)
+    return f"unknown; {near}" if near else ""
 
 
 def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, str]]:
@@ -85,3 +102,9 @@ def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, s
     foreign += [] if family.compressed else ["compress_ratios", "o_lora_rank"]
     foreign += [] if family.mixer else [KEY_OF_LINEAR_ATTENTION]
     yield from ((key, _OTHER_ATTENTION) for key in foreign if keys.get(key))
+    if family.experts is None:
+        yield from ((key, _EXPERTS) for key in EXPERT_KEYS if _exceeds_one(keys.config.get(key)))
+
+
+def _exceeds_one(value: Any) -> bool:
+    return isinstance(value, int | float) and value > 1

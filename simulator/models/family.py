@@ -44,7 +44,8 @@ class Family:
     of its configs, and `defaults` are those of sizes; with a value outside of `only` the model is not the one we know.
     `out_bias`: `attention_bias` also covers the output projection. `ffn_ratio`: a missing FFN width means 4 times the
     hidden size. `ffn_width` is the key of an FFN's width. `mla`, `indexer` and `compressed`: its configs have those
-    keys. `mixer` replaces attention in some layers, a key of `hybrid.MIXERS`; `alone`: each layer holds one part.
+    keys. `mixer` replaces attention in some layers, a key of `hybrid.MIXERS`; `alone`: each layer holds one part;
+    `layers_key`: without this key, or another that says it, the layers with attention are not known.
     `narrow_ffn`: LFM2's FFN is narrower than its config says. `experts` is the key of the number of experts (None:
     dense) and `expert_width` of their width; see `Moe` for the rest. With a mixer, fewer than `fewest_experts` are
     none. `experts_need_flag` is a key without which a model
@@ -68,6 +69,7 @@ class Family:
     compressed: bool = False
     mixer: str = ""
     alone: bool = False
+    layers_key: str = ""
     narrow_ffn: bool = False
     experts: str | None = None
     fewest_experts: int = 1

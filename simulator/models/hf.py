@@ -67,7 +67,7 @@ def from_hf_config(
     Raises:
         UserError: a key is missing or out of range, or the model has layers that we cannot size; one line per fault.
     """
-    spec, keys = _read(config, where, name)
+    spec, keys = _read(config, where, name, strict)
     keys.refuse_unread(strict)
     keys.check()
     return _sizeable(spec, where)
@@ -83,13 +83,14 @@ def read_keys(config: Mapping[str, Any], where: str = "model") -> dict[str, Any]
     return {key: value for key, value in config.items() if key in asked}
 
 
-def _read(config: Any, where: str, name: str | None) -> tuple[ModelSpec, Keys]:
+def _read(config: Any, where: str, name: str | None, strict: Collection[str] = ()) -> tuple[ModelSpec, Keys]:
     if not isinstance(config, Mapping):
         wanted = "expected the JSON object of a Hugging Face config.json"
         raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
     model_type = str(config.get("model_type") or "llama")
     family = family_of(model_type, config)
     keys = Keys(config, where, family.own, family.defaults)
+    keys.overrides = frozenset(strict)
     keys.text("model_type", "llama")
     refuse(keys, family, model_type)
     keys.check()
@@ -100,7 +101,7 @@ def _read(config: Any, where: str, name: str | None) -> tuple[ModelSpec, Keys]:
     of_layers = layer_keys(keys, family, spec.sliding_layers, whole)
     own = {number: lists.get(number, {}) | of_layers.get(number, {}) for number in {*lists, *of_layers}}
     variants = _variants(spec, keys, family, own)
-    return replace(spec, variants=variants, assumptions=_assumptions(keys, model_type)), keys
+    return replace(spec, variants=variants, assumptions=_assumptions(keys, family, model_type)), keys
 
 
 def _variants(spec: ModelSpec, keys: Keys, family: Family, own: LayerKeys) -> tuple[Variant, ...]:
@@ -129,7 +130,7 @@ def _sizeable(spec: ModelSpec, where: str) -> ModelSpec:
 
 def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
     hidden, layers = keys.whole("hidden_size"), _layers(keys, family)
-    letters = read_layers(keys, layers, family.alone) if family.mixer else ""
+    letters = read_layers(keys, layers, family.alone, family.layers_key) if family.mixer else ""
     mixer = MIXERS[family.mixer](keys, layers_of(letters, REPLACED)) if REPLACED in letters else None
     mtp_key = "mtp_num_hidden_layers" if family.design.mtp_apart else "num_nextn_predict_layers"
     mtp_layers = keys.whole(mtp_key, default=0, minimum=0, maximum=_MAX_LAYERS)
@@ -362,12 +363,15 @@ def _quantization(keys: Keys) -> Fp8 | None:
     return None
 
 
-def _assumptions(keys: Keys, model_type: str) -> tuple[str, ...]:
+def _assumptions(keys: Keys, family: Family, model_type: str) -> tuple[str, ...]:
     notes = []
     if model_type not in FAMILIES:
         notes.append(f"model_type {model_type!r} is not known and read as llama-like")
         if unread := keys.unread_sizes():
             notes.append(f"keys of sizes that are not read: {', '.join(unread)}")
+    if family.mixer and keys.filled:
+        filled = ", ".join(f"{key} = {value}" for key, value in sorted(keys.filled.items()))
+        notes.append(f"not given, so as transformers sets it for {model_type}: {filled}")
     if not keys.has("dtype") and not keys.has("torch_dtype"):
         notes.append("no dtype given: bfloat16")
     return tuple(notes)

@@ -8,6 +8,7 @@ experts. Layers of Nemotron-H are one of these; in other models each layer of le
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ..base.errors import shorten
 from .keys import Keys
 from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Mixer, Rwkv7, ShortConvolution
 
@@ -30,40 +31,76 @@ def count_layers(keys: Keys) -> int | None:
     return len(stated) if isinstance(stated, str | list) else None
 
 
-def read_layers(keys: Keys, layers: int, alone: bool) -> str:
-    """A letter for each layer; without a key that says more, no layer has attention.
+def read_layers(keys: Keys, layers: int, alone: bool, required: str) -> str:
+    """A letter for each layer; without a key that says more, no layer has attention, unless such a key is `required`.
 
-    `alone`: a layer holds one part, so it may be an FFN or experts. A pattern or list may be longer than the model.
+    `alone`: a layer holds one part, so it may be an FFN or experts.
     """
     if keys.has(_PATTERN):
-        return _checked(keys, _PATTERN, keys.text(_PATTERN, ""), layers, alone)
+        return _read_pattern(keys, layers, alone)
     for key in filter(keys.has, _LISTS):
-        return _checked(keys, key, "".join(_LETTERS.get(str(name), "?") for name in keys.sequence(key)), layers, alone)
+        return _read_names(keys, key, layers, alone)
     for key in filter(keys.has, _NUMBERS):
-        numbers = keys.sequence(key)
-        return "".join(ATTENTION if number in numbers else REPLACED for number in range(layers))
+        return _read_numbers(keys, key, layers, first=0)
     if keys.has("attn_type_list"):  # 1: attention
         kinds = [ATTENTION if kind == 1 else REPLACED for kind in keys.sequence("attn_type_list")]
-        return _checked(keys, "attn_type_list", "".join(kinds), layers, alone)
-    if keys.has("full_attn_layers"):  # counted from 1
-        numbers = keys.sequence("full_attn_layers")
-        return "".join(ATTENTION if number + 1 in numbers else REPLACED for number in range(layers))
+        return _cut(keys, "attn_type_list", "".join(kinds), layers, "entries")
+    if keys.has("full_attn_layers"):
+        return _read_numbers(keys, "full_attn_layers", layers, first=1)
     if keys.has("attn_layer_period"):
-        period, offset = keys.whole("attn_layer_period"), keys.whole("attn_layer_offset", default=0, minimum=0)
+        period = keys.whole("attn_layer_period")
+        offset = keys.whole("attn_layer_offset", default=0, minimum=0, maximum=period - 1)
         return "".join(ATTENTION if number % period == offset else REPLACED for number in range(layers))
-    if keys.has("linear_num_value_heads"):
-        interval = keys.whole("full_attention_interval", default=4)
+    if keys.has("full_attention_interval"):
+        interval = keys.whole("full_attention_interval")
         return "".join(REPLACED if (number + 1) % interval else ATTENTION for number in range(layers))
+    if required:
+        keys.fault(required, "missing; it says which layers have attention")
     return REPLACED * layers
 
 
-def _checked(keys: Keys, key: str, letters: str, layers: int, alone: bool) -> str:
-    known = ATTENTION + REPLACED + (DENSE + EXPERTS) * alone
-    if len(letters) < layers or set(letters) - set(known):
-        allowed = ", ".join(known) if key == _PATTERN else ", ".join(n for n, of in _LETTERS.items() if of in known)
-        keys.fault(key, f"one of {allowed} for each of {layers} layers")
+def _read_pattern(keys: Keys, layers: int, alone: bool) -> str:
+    letters = keys.text(_PATTERN, "")
+    known = _known(alone)
+    for place, letter in enumerate(letters, 1):
+        if letter not in known:
+            keys.fault(_PATTERN, f"letter {letter!r} at {place}: one of {', '.join(known)}")
+            return REPLACED * layers
+    return _cut(keys, _PATTERN, letters, layers, "letters")
+
+
+def _read_names(keys: Keys, key: str, layers: int, alone: bool) -> str:
+    names, known = list(map(str, keys.sequence(key))), _known(alone)
+    allowed = [name for name, letter in _LETTERS.items() if letter in known]
+    for place, name in enumerate(names, 1):
+        if name not in allowed:
+            keys.fault(key, f"{shorten(repr(name), 20)} at {place}: one of {', '.join(allowed)}")
+            return REPLACED * layers
+    return _cut(keys, key, "".join(_LETTERS[name] for name in names), layers, "names")
+
+
+def _known(alone: bool) -> str:
+    return ATTENTION + REPLACED + (DENSE + EXPERTS) * alone
+
+
+def _cut(keys: Keys, key: str, letters: str, layers: int, unit: str) -> str:
+    """The letters of all layers; only an override of the number of layers may leave some over."""
+    if len(letters) < layers or (len(letters) > layers and not keys.may_cut()):
+        keys.fault(key, f"{len(letters)} {unit} for {layers} layers")
         return REPLACED * layers
     return letters[:layers]
+
+
+def _read_numbers(keys: Keys, key: str, layers: int, first: int) -> str:
+    """Layers with attention by number; Kimi's config also lists the others, and each layer is in one of its lists."""
+    numbers, every = keys.sequence(key), range(first, first + layers)
+    others = keys.sequence("kda_layers") if first else []
+    within = [number for number in numbers + others if number in every]
+    if len(within) < len(numbers + others) and not keys.may_cut():
+        keys.fault(key, f"numbers from {first} to {every[-1]}" + " with kda_layers" * bool(others))
+    elif others and sorted(within) != [*every]:
+        keys.fault(key, f"with kda_layers each of {first} to {every[-1]} once")
+    return "".join(ATTENTION if number in numbers else REPLACED for number in every)
 
 
 def _gated_delta(keys: Keys, layers: frozenset[int]) -> LinearAttention:
@@ -84,7 +121,7 @@ def _kimi_delta(keys: Keys, layers: frozenset[int]) -> KimiDelta:
 
 def _mamba2(keys: Keys, layers: frozenset[int]) -> Mamba2:
     """Keys have Bamba's names, or those that a family's `own` maps to them."""
-    heads, groups = keys.whole("mamba_n_heads"), keys.whole("mamba_n_groups", default=1)
+    heads, groups = keys.whole("mamba_n_heads"), keys.whole("mamba_n_groups")
     keys.expect(heads % groups == 0, "mamba_n_groups", f"a divisor of the {heads} heads of Mamba-2")
     return Mamba2(
         num_heads=heads,
@@ -101,11 +138,20 @@ def _mamba2(keys: Keys, layers: frozenset[int]) -> Mamba2:
 
 
 def _head_dim(keys: Keys, heads: int) -> int:
-    """A head's width, by default all heads together are `mamba_expand` times as wide as the model."""
-    if keys.has("mamba_d_head") and keys.get("mamba_d_head") != "auto":
+    """A head's width; with "auto" all heads together are `mamba_expand` times as wide as the model."""
+    if keys.get("mamba_d_head") != "auto":
         return keys.whole("mamba_d_head")
     inner = keys.whole("mamba_expand", default=2) * keys.whole("hidden_size")
     return max(keys.whole("mamba_d_ssm", default=inner) // heads, 1)
+
+
+def _mamba2_as_wide(keys: Keys, layers: frozenset[int]) -> Mamba2:
+    """Heads are together `mamba_expand` times as wide as the model; Nemotron-H's need not be."""
+    found = _mamba2(keys, layers)
+    inner = keys.whole("mamba_expand", default=2) * keys.whole("hidden_size")
+    rule = f"{inner} = expand x hidden_size is the width of all heads, not {found.num_heads} x {found.head_dim}"
+    keys.expect(found.inner_width == inner, "mamba_n_heads", rule)
+    return found
 
 
 def _mamba2_beside(keys: Keys, layers: frozenset[int]) -> Mamba2:
@@ -152,7 +198,7 @@ def _rwkv7(keys: Keys, layers: frozenset[int]) -> Rwkv7:
 def _short_convolution(keys: Keys, layers: frozenset[int]) -> ShortConvolution:
     return ShortConvolution(
         width=keys.whole("hidden_size"),
-        conv_kernel=keys.whole("conv_L_cache", default=3),
+        conv_kernel=keys.whole("conv_L_cache"),
         layers=layers,
         bias=keys.flag("conv_bias", False),
     )
@@ -162,6 +208,7 @@ MIXERS: Mapping[str, Callable[[Keys, frozenset[int]], Mixer]] = {
     "gated_delta": _gated_delta,
     "kimi_delta": _kimi_delta,
     "mamba2": _mamba2,
+    "mamba2 as wide as expand": _mamba2_as_wide,
     "mamba2 beside attention": _mamba2_beside,
     "mamba": _mamba,
     "mamba with norms": _mamba_with_norms,

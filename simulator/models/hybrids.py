@@ -16,6 +16,7 @@ _MAMBA2_KEYS = {
     "mamba_conv_bias": "use_conv_bias",
     "mamba_proj_bias": "use_bias",
 }
+_BAMBA = {"mamba_n_groups": 1, "mamba_d_head": "auto"}
 _MAMBA = Family(
     built(positions="none", tie_word_embeddings=True),
     _MAMBA2_KEYS | {"mamba_d_inner": "intermediate_size", "mamba_dt_rank": "time_step_rank"},
@@ -26,11 +27,14 @@ _LFM2_MOE_KEYS = {"first_k_dense_replace": "num_dense_layers"}
 _LFM2 = Family(
     built(qk_norm=True, tie_word_embeddings=True, matrix_names=("w1", "w3", "w2")),
     {"intermediate_size": "block_ff_dim", "tie_word_embeddings": "tie_embedding"},
+    defaults={"conv_L_cache": 3, "num_key_value_heads": 8},
     mixer="short convolution",
+    layers_key="layer_types",
     narrow_ffn=True,
 )
 _KIMI_LINEAR_KEYS = {
     "full_attn_layers": "linear_attn_config.full_attn_layers",
+    "kda_layers": "linear_attn_config.kda_layers",
     "linear_num_heads": "linear_attn_config.num_heads",
     "linear_head_dim": "linear_attn_config.head_dim",
     "linear_conv_kernel_dim": "linear_attn_config.short_conv_kernel_size",
@@ -46,52 +50,93 @@ _NEMOTRON_H_KEYS = _MAMBA2_KEYS | {
     "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
 }
 HYBRIDS = {
-    "mamba2": Family(built(positions="none"), _MAMBA2_KEYS, mixer="mamba2", alone=True),
+    "mamba2": Family(
+        built(positions="none"),
+        _MAMBA2_KEYS,
+        defaults={"mamba_n_groups": 8, "mamba_d_head": 64},
+        mixer="mamba2 as wide as expand",
+        alone=True,
+    ),
     "nemotron_h": Family(
         built(hidden_act="relu2", gated_ffn=False, positions="none", mtp_copies=False),
         _NEMOTRON_H_KEYS,
+        defaults={"mamba_n_groups": 8, "mamba_d_head": 64, "mamba_chunk_size": 128, "head_dim": 128}
+        | {"num_key_value_heads": 8, "shared_expert_intermediate_size": 7688},
         mixer="mamba2",
+        layers_key="hybrid_override_pattern",
         alone=True,
         experts="n_routed_experts",
         correction_bias=True,
     ),
-    "bamba": Family(mixer="mamba2"),
+    "bamba": Family(
+        defaults=_BAMBA | {"num_key_value_heads": 8, "attn_layer_indices": ()}, mixer="mamba2 as wide as expand"
+    ),
     "granitemoehybrid": Family(
         built(positions="none"),
         {"shared_expert_intermediate_size": "shared_intermediate_size"},
         {"position_embedding_type": ("nope", "rope")},
+        defaults=_BAMBA | dict.fromkeys(("shared_expert_intermediate_size", "shared_intermediate_size"), 1024),
         ffn_width="shared_intermediate_size",
-        mixer="mamba2",
+        mixer="mamba2 as wide as expand",
+        layers_key="layer_types",
         experts="num_local_experts",
         expert_width="intermediate_size",
     ),
-    "falcon_h1": Family(only={"projectors_bias": (False,)}, mixer="mamba2 beside attention"),
+    "falcon_h1": Family(
+        only={"projectors_bias": (False,)},
+        defaults=_BAMBA | {"mamba_d_ssm": 1024, "num_key_value_heads": 8},
+        mixer="mamba2 beside attention",
+    ),
     "mamba": _MAMBA,
     "falcon_mamba": _MAMBA,
     "jamba": Family(
         built(positions="none"),
+        defaults={"attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2, "expert_layer_offset": 1}
+        | {"num_key_value_heads": 8},
         mixer="mamba with norms",
+        layers_key="attn_layer_period",
         experts="num_experts",
         fewest_experts=2,
         expert_width="intermediate_size",
     ),
     "lfm2": _LFM2,
-    "lfm2_moe": replace(_LFM2, own=_LFM2_MOE_KEYS, narrow_ffn=False, experts="num_experts", correction_bias=True),
-    "lfm3": Family(
-        replace(_LFM2.design, sandwich_norms=True, output_gate=True, gate_per_head=True), mixer="short convolution"
+    "lfm2_moe": replace(
+        _LFM2,
+        own=_LFM2_MOE_KEYS,
+        defaults={**_LFM2.defaults, "first_k_dense_replace": 2},
+        narrow_ffn=False,
+        experts="num_experts",
+        correction_bias=True,
     ),
-    "minimax": Family(mixer="lightning", experts="num_local_experts", expert_width="intermediate_size"),
+    "lfm3": Family(
+        replace(_LFM2.design, sandwich_norms=True, output_gate=True, gate_per_head=True),
+        defaults={"conv_L_cache": 7, "num_key_value_heads": 4, "head_dim": 128},
+        mixer="short convolution",
+        layers_key="layer_types",
+    ),
+    "minimax": Family(
+        defaults={"num_key_value_heads": 8},
+        mixer="lightning",
+        layers_key="layer_types",
+        experts="num_local_experts",
+        expert_width="intermediate_size",
+    ),
     "qwen3_next": Family(
         built(qk_norm=True, output_gate=True, mtp_copies=False),
+        defaults={"full_attention_interval": 4, "head_dim": 256, "num_key_value_heads": 2}
+        | {"shared_expert_intermediate_size": 512},
         mixer="gated_delta",
+        layers_key="layer_types",
         experts="num_experts",
         shared_gate=True,
     ),
     "kimi_linear": Family(
         built(positions="none"),
         _KIMI_LINEAR_KEYS,
+        defaults={"first_k_dense_replace": 1, "n_shared_experts": 1},
         mla=True,
         mixer="kimi_delta",
+        layers_key="full_attn_layers",
         experts="num_experts",
         correction_bias=True,
     ),

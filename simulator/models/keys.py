@@ -32,7 +32,8 @@ class Keys:
 
     A method that meets a fault notes it and returns a harmless value; `check` raises if there was any. `None` counts as
     missing, as in Hugging Face configs. `own` maps keys to other names in this config (`a.b`: key b in table a); what
-    it lacks may go by one of ALIASES. `defaults` are the values of keys that are not there under any name.
+    it lacks may go by one of ALIASES. `defaults` are the values of keys that are not there under any name;
+    `filled` has those that were read. `overrides` are keys that a user wrote.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Keys:
         self.defaults = defaults or {}
         self.faults: list[str] = []
         self.asked: set[str] = set()
+        self.filled: dict[str, Any] = {}
+        self.overrides: frozenset[str] = frozenset()
         for outer in sorted({name.partition(".")[0] for name in self.own.values() if "." in name}):
             if not isinstance(config.get(outer, {}), Mapping | None):
                 self.fault(outer, "an object")
@@ -57,6 +60,7 @@ class Keys:
         name = self._name(key)
         self.asked |= {key, name.partition(".")[0]}
         if key in self.defaults and not any(each in self.config for each in self._names(key)):
+            self.filled[name] = self.defaults[key]
             return self.defaults[key]
         return self._at(name)
 
@@ -69,7 +73,8 @@ class Keys:
     def change(self, changes: Mapping[str, Any]) -> "Keys":
         """The keys of a config in which these keys have other values; faults and keys asked for add up in both."""
         other = Keys({**self.config, **changes}, self.where, self.own, self.defaults)
-        other.faults, other.asked = self.faults, self.asked
+        other.faults, other.asked, other.filled = self.faults, self.asked, self.filled
+        other.overrides = self.overrides
         return other
 
     def _at(self, name: str) -> Any:
@@ -78,6 +83,10 @@ class Keys:
         if not inner:
             return value
         return value.get(inner) if isinstance(value, Mapping) else None
+
+    def may_cut(self) -> bool:
+        """Whether a user wrote the number of layers, so that patterns and lists of the config may be longer."""
+        return self._name("num_hidden_layers") in self.overrides
 
     def has(self, key: str) -> bool:
         """Whether the key is present with a value."""

@@ -58,7 +58,8 @@ def moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
             keys.fault("mlp_layer_types", f"dense or sparse for each of {layers} layers")
         return tuple(number for number, kind in enumerate(types[:layers]) if kind == "sparse")
     if keys.has("expert_layer_period"):
-        period, offset = keys.whole("expert_layer_period"), keys.whole("expert_layer_offset", default=0, minimum=0)
+        period = keys.whole("expert_layer_period")
+        offset = keys.whole("expert_layer_offset", default=0, minimum=0, maximum=period - 1)
         return tuple(number for number in range(layers) if number % period == offset)
     if keys.has("moe_layers"):
         return tuple(sorted({*keys.sequence("moe_layers")} & {*range(layers)}))

@@ -17,7 +17,9 @@ QWEN3 = Family(built(qk_norm=True), window_needs_flag=True)
 
 QWEN3_5 = Family(
     built(qk_norm=True, output_gate=True, mtp_copies=False, mtp_apart=True, trunk="model.language_model"),
+    defaults={"full_attention_interval": 4, "head_dim": 256, "num_key_value_heads": 4},
     mixer="gated_delta",
+    layers_key="layer_types",
 )
 
 _TIED = built(tie_word_embeddings=True)
@@ -82,10 +84,11 @@ LLAMAS = {
     "olmo_hybrid": Family(
         built(second_norms=POST_NORMS.second_norms, qk_norm=True, qk_norm_weights="own"),
         mixer="gated_delta",
+        layers_key="layer_types",
         layer_keys=_post_norms_of_full_attention,
     ),
     "hunyuan_v1_dense": Family(built(qk_norm=True)),
-    "doge": Family(built(qk_norm=True), only={"is_moe": (False,)}),
+    "doge": Family(built(qk_norm=True), only={"is_moe": (False,)}, experts="num_experts", experts_need_flag="is_moe"),
     "hyperclovax": Family(built(sandwich_norms=True), {"sandwich_norms": "use_post_norm"}),
     "arcee": Family(_RELU2),
     "nanochat": Family(replace(_RELU2, norm_weights=False, qk_norm=True, qk_norm_weights="none")),

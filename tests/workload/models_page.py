@@ -129,7 +129,8 @@ def _refused() -> str:
     rows = [f"| {' | '.join(row)} |\n" for row in cells]
     known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
     known += _READ.format(VERSION, N_CAUSAL, N_DECODERS, len(read_models()))
-    head = "Refused are, by `model_type` or by a key that tells:\n\n| what | `model_type` | key |\n|---|---|---|\n"
+    head = "Refused are, by `model_type`, or by a key that tells, unless the `model_type` is one that has it:\n\n"
+    head += "| what | `model_type` | key |\n|---|---|---|\n"
     return known + head + "".join(rows)
 
 

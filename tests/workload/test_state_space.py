@@ -162,10 +162,16 @@ def test_a_rank_holds_its_heads_and_groups():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hybrid_override_pattern": "M-X"}, "hybrid_override_pattern = 'M-X': one of \\*, M, -, E"),
-        ({"num_hidden_layers": 6}, "hybrid_override_pattern = 'M-M\\*E': one of .* for each of 6 layers"),
+        ({"hybrid_override_pattern": "M-X"}, "hybrid_override_pattern = 'M-X': letter 'X' at 3: one of \\*, M, -, E"),
+        ({"num_hidden_layers": 6}, "hybrid_override_pattern = 'M-M\\*E': 5 letters for 6 layers"),
+        ({"num_hidden_layers": 4}, "5 letters for 4 layers"),
+        ({"hybrid_override_pattern": "m-M*E"}, "letter 'm' at 1"),
+        ({"hybrid_override_pattern": None, "num_hidden_layers": 5}, "hybrid_override_pattern = None: missing"),
         ({"mamba_num_heads": 6}, "n_groups = 4: a divisor of the 6 heads"),
-        ({"hybrid_override_pattern": None, "layers_block_type": ["mamba"] * 4 + ["rnn"]}, "one of attention, .*mamba"),
+        (
+            {"hybrid_override_pattern": None, "layers_block_type": ["mamba"] * 4 + ["rnn"]},
+            "'rnn' at 5: one of attent",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(changes, message):
@@ -174,7 +180,7 @@ def test_what_does_not_fit_is_one_line(changes, message):
 
 
 def test_a_pattern_is_cut_down_to_the_layers():
-    spec = from_hf_config(HYBRID | {"num_hidden_layers": 2})
+    spec = from_hf_config(HYBRID | {"num_hidden_layers": 2}, strict=["num_hidden_layers"])
     assert [spec.kind(n).mixer for n in range(2)] == [True, False]
     assert spec.moe is None
 
@@ -205,3 +211,44 @@ def test_one_expert_of_jamba_is_a_usual_network():
     config = {**preset_config("jamba-v0.1"), "num_experts": 1, "num_experts_per_tok": 1}
 
     assert from_hf_config(config, "config.json").moe is None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("mamba2-130m", {"num_heads": 12}, "num_heads = 12: 1536 = expand x hidden_size is .* not 12 x 64"),
+        ("bamba-9b", {"mamba_d_head": 32}, "mamba_n_heads = 128: 8192 = expand x hidden_size"),
+        ("bamba-9b", {"attn_layer_indices": [9, 40]}, "attn_layer_indices = .*numbers from 0 to 31"),
+        ("jamba-v0.1", {"attn_layer_offset": 8}, "attn_layer_offset = 8: a whole number from 0 to 7"),
+        ("kimi-linear-48b-a3b", {"num_hidden_layers": 28}, "full_attn_layers = .*each of 1 to 28 once"),
+        ("jamba-v0.1", {"model_type": "jambo"}, r"model_type = 'jambo': unknown; did you mean jamba\?"),
+        ("jamba-v0.1", {"model_type": None}, "model_type = None: missing; such layers are read of bamba, "),
+        ("jamba-v0.1", {"intermediate_size": None}, "intermediate_size = None: missing"),
+        ("mixtral-8x7b", {"model_type": "llama"}, "num_local_experts = 8: not modelled: experts in a model_type"),
+        ("mixtral-8x7b", {"model_type": None}, "num_local_experts = 8: not modelled: experts in a model_type"),
+    ],
+)
+def test_a_config_that_contradicts_itself_is_one_line(name, changes, message):
+    with pytest.raises(UserError, match=message) as error:
+        from_hf_config(preset_config(name) | changes)
+
+    assert len(error.value.faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("jamba-v0.1", ("attn_layer_period", "attn_layer_offset", "expert_layer_period", "expert_layer_offset")),
+        ("nemotron-h-8b", ("n_groups", "head_dim", "mamba_head_dim", "chunk_size")),
+        ("qwen3-next-80b-a3b", ("head_dim", "shared_expert_intermediate_size", "full_attention_interval")),
+    ],
+)
+def test_a_missing_key_has_the_value_of_transformers_and_is_noted(name, keys):
+    whole = preset_config(name)
+
+    spec = from_hf_config({key: value for key, value in whole.items() if key not in keys})
+
+    notes = ", ".join(f"{key} = {whole[key]}" for key in sorted(keys))
+    noted = (f"not given, so as transformers sets it for {spec.model_type}: {notes}",)
+    assert replace(spec, assumptions=()) == from_hf_config(whole)
+    assert spec.assumptions == noted

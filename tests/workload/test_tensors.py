@@ -19,6 +19,7 @@ from runcast.simulator.models import (
     weights,
 )
 from runcast.simulator.models.families import FAMILIES, Family
+from runcast.simulator.models.keys import EXPERT_KEYS
 from runcast.simulator.models.model import NORMS
 
 from . import closed_form
@@ -206,6 +207,8 @@ SIZES += (
 )
 ATTENTION_LAYERS = {"bamba": ("attn_layer_indices",), "lfm2": ("full_attn_idxs",), "lfm2_moe": ("full_attn_idxs",)}
 PERIODS = ("attn_layer_period", "expert_layer_period")
+OFFSETS = ("attn_layer_offset", "expert_layer_offset")
+LINEAR_OR_FULL = ("linear_attention", "full_attention")
 OPTIONS = ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm", "conv_bias", "block_auto_adjust_ff_dim")
 
 
@@ -220,6 +223,7 @@ def mixer_keys(draw, model_type):
     return {
         **{key: draw(st.integers(1, 9)) for key in SIZES},
         **{key: draw(st.integers(1, 4)) for key in PERIODS if model_type == "jamba"},
+        **{key: 0 for key in OFFSETS if model_type == "jamba"},
         **{key: draw(st.booleans()) for key in OPTIONS},
         **({"hybrid_override_pattern": "".join(letters)} if family.alone and family.experts else {}),
         **({"shared_intermediate_size": draw(st.integers(1, 90))} if model_type == "granitemoehybrid" else {}),
@@ -234,6 +238,25 @@ def mixer_keys(draw, model_type):
 MLA = {"kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6}
 
 
+def fit(config, family, types):
+    """The config without what its family refuses: experts of a dense one, lists of another length, heads too wide."""
+    layers = config["num_hidden_layers"]
+    if family.experts is None and config["model_type"] in FAMILIES:
+        config = {key: value for key, value in config.items() if key not in EXPERT_KEYS}
+    if family.layers_key in ("layer_types", "full_attn_layers") and "full_attn_idxs" not in config:
+        config = config | {"layer_types": types}
+    for key in {"attn_layer_indices", "full_attn_idxs"} & {*config}:
+        config = config | {key: [number for number in config[key] if number < layers]}
+    if "hybrid_override_pattern" in config:
+        config = config | {"hybrid_override_pattern": config["hybrid_override_pattern"][:layers]}
+    if family.mixer == "mamba2 beside attention":
+        config = config | {"mamba_d_ssm": config["mamba_n_heads"] * config["mamba_d_head"]}
+    if family.mixer == "mamba2 as wide as expand":
+        wide = {"hidden_size": config["mamba_n_heads"] * config["mamba_d_head"], "mamba_expand": 1}
+        config = config | wide
+    return config
+
+
 @st.composite
 def configs(draw):
     """Small configs of every family, with keys of all families drawn at random."""
@@ -242,7 +265,7 @@ def configs(draw):
     model_type = draw(st.sampled_from([*FAMILIES, "some_model"]))
     family = FAMILIES.get(model_type, Family())
     positions = draw(st.integers(family.design.positions == "learned", 3))
-    return small(
+    config = small(
         model_type=model_type,
         num_hidden_layers=layers,
         hidden_size=draw(st.integers(1, 300)),
@@ -269,6 +292,7 @@ def configs(draw):
         **draw(mixer_keys(model_type)),
         **draw(st.sampled_from([{}, {"num_kv_shared_layers": 1}, {"hidden_size_per_layer_input": 5}])),
     )
+    return fit(config, family, draw(st.lists(st.sampled_from(LINEAR_OR_FULL), min_size=layers, max_size=layers)))
 
 
 @given(configs(), st.booleans(), st.booleans())
