@@ -48,6 +48,12 @@ def test_sizes_of_mamba_that_are_not_given_are_megatrons(read):
     assert [config[key] for key in keys] == [4, 16, 64, 128, 8, 128]
 
 
+def test_heads_and_shared_experts_that_are_not_given_are_megatrons(read):
+    config = read(f"{TINY} --hybrid-override-pattern M*ME --num-experts 8 --moe-ffn-hidden-size 64").config
+    spec = from_hf_config(config, "r.sh")
+    assert (spec.head_dim, spec.moe.shared_intermediate_size) == (64, 0)
+
+
 def test_parts_behind_a_pattern_are_layers_of_multi_token_prediction(read):
     recipe = read(TINY + "--hybrid-layer-pattern M-M*/*-/*-")
     line = "--hybrid-layer-pattern /*-/*-: each MTP layer is one of attention and one FFN here, whatever its pattern"

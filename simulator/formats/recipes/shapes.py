@@ -20,6 +20,9 @@ PADDING = 128  # --make-vocab-size-divisible-by
 _UNSAID = "vocab_size"
 HYBRID = "nemotron_h"
 """The family with a part of a layer, and a letter for it, in each layer."""
+_GATED_DELTA_TYPES = ("qwen3_next", "qwen3_5_text")
+_SAY_ALL = (HYBRID, *_GATED_DELTA_TYPES)
+"""Families with defaults of sizes, in place of which Megatron-LM's own are written."""
 _MTP = "num_nextn_predict_layers"
 POSITIONS = {"learned_absolute": "learned", "rope": "rotary", "yarn": "rotary", "none": "none"}
 _POSITION_TYPES = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
@@ -133,9 +136,10 @@ def _attention(args: Arguments, heads: int) -> dict[str, Any]:
     grouped = args.switch("group_query_attention", given and not flags)
     if flags and not grouped and args.whole("num_query_groups") != heads:
         args.fault("num_query_groups", "means nothing without --group-query-attention")
+    says_all = _model_type(args) in _SAY_ALL
     return {
         "num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads,
-        "head_dim": args.optional("kv_channels"),
+        "head_dim": args.optional("kv_channels") or (args.whole("hidden_size") // heads if says_all else None),
         "use_qk_norm": args.switch("qk_layernorm"),
         "attention_sinks": _has_sinks(args) or None,
     }
@@ -160,7 +164,8 @@ def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
     return {
         "num_experts_per_tok": top_k,
         **sizes,
-        f"{'moe_' if kind == HYBRID else ''}shared_expert_intermediate_size": shared,
+        f"{'moe_' if kind == HYBRID else ''}shared_expert_intermediate_size": shared
+        or (0 if kind in _SAY_ALL else None),
         "moe_latent_size": args.optional("moe_latent_size"),
         **dense,
     }
@@ -173,7 +178,7 @@ def _model_type(args: Arguments) -> str:
     if args.has("hybrid_layer_pattern"):
         return HYBRID
     if args.hint("experimental_attention_variant") == GATED_DELTA:
-        return "qwen3_next" if experts else "qwen3_5_text"
+        return _GATED_DELTA_TYPES[not experts]
     if latent:
         return ("deepseek_v3" if balanced else "deepseek_v2") if experts else "mla"
     if not experts:
