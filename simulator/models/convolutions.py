@@ -12,7 +12,9 @@ from .shard import Shard, gemm, memory_bound
 
 def _heads(spec: ModelSpec) -> dict[str, int]:
     """The heads of each projection whose outputs a convolution reads, by the projection's letter."""
-    heads = {"q": spec.num_attention_heads, "k": spec.num_key_value_heads, "v": spec.num_key_value_heads}
+    heads = {"q": spec.num_attention_heads}
+    if not spec.shares_kv:
+        heads |= {"k": spec.num_key_value_heads, "v": spec.num_key_value_heads}
     return {letter: heads[letter] for letter in spec.convolved if letter in heads}
 
 
