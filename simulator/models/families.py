@@ -85,7 +85,7 @@ def _wrong_type(keys: Keys, why: str) -> str:
     """What is wrong with a `model_type` that is missing or misspelled though a config has keys of a hybrid model."""
     mixers = sorted(name for name, family in FAMILIES.items() if family.mixer)
     given = keys.get("model_type")
-    if why not in (_STATE_SPACE, _OTHER_ATTENTION) or given in FAMILIES:
+    if why not in (_STATE_SPACE, _OTHER_ATTENTION) or str(given) in FAMILIES:
         return ""
     if given is None:
         return f"missing; such layers are read of {', '.join(mixers)}" if why == _STATE_SPACE else ""
