@@ -89,8 +89,7 @@ def _read(config: Any, where: str, name: str | None, strict: Collection[str] = (
         raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
     model_type = str(config.get("model_type") or "llama")
     family = family_of(model_type, config)
-    keys = Keys(config, where, family.own, family.defaults)
-    keys.overrides = frozenset(strict)
+    keys = Keys(config, where, family.own, family.defaults, strict)
     keys.text("model_type", "llama")
     refuse(keys, family, model_type)
     keys.check()
@@ -328,7 +327,7 @@ def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:
         num_experts_per_tok=max(round(top_k * experts / (experts + idle)), 1),
         moe_intermediate_size=width,
         layers=tuple(sorted(alone)) if family.alone else moe_layers(keys, layers),
-        shared_intermediate_size=_shared_width(keys, width) + _beside_experts(keys, family),
+        shared_intermediate_size=_shared_width(keys, width) + _width_beside_experts(keys, family),
         shared_gate=family.shared_gate,
         correction_bias=family.correction_bias,
         router_bias=family.router_bias,
@@ -340,7 +339,7 @@ def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:
     )
 
 
-def _beside_experts(keys: Keys, family: Family) -> int:
+def _width_beside_experts(keys: Keys, family: Family) -> int:
     return keys.whole(family.beside_experts) if family.beside_experts else 0
 
 

@@ -61,7 +61,7 @@ def read_layers(keys: Keys, layers: int, alone: bool, required: str) -> str:
 
 def _read_pattern(keys: Keys, layers: int, alone: bool) -> str:
     letters = keys.text(_PATTERN, "")
-    known = _known(alone)
+    known = _letters(alone)
     for place, letter in enumerate(letters, 1):
         if letter not in known:
             keys.fault(_PATTERN, f"letter {letter!r} at {place}: one of {', '.join(known)}")
@@ -70,7 +70,7 @@ def _read_pattern(keys: Keys, layers: int, alone: bool) -> str:
 
 
 def _read_names(keys: Keys, key: str, layers: int, alone: bool) -> str:
-    names, known = list(map(str, keys.sequence(key))), _known(alone)
+    names, known = list(map(str, keys.sequence(key))), _letters(alone)
     allowed = [name for name, letter in _LETTERS.items() if letter in known]
     for place, name in enumerate(names, 1):
         if name not in allowed:
@@ -79,7 +79,7 @@ def _read_names(keys: Keys, key: str, layers: int, alone: bool) -> str:
     return _cut(keys, key, "".join(_LETTERS[name] for name in names), layers, "names")
 
 
-def _known(alone: bool) -> str:
+def _letters(alone: bool) -> str:
     return ATTENTION + REPLACED + (DENSE + EXPERTS) * alone
 
 

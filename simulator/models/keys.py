@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from types import UnionType
 from typing import Any
 
@@ -42,6 +43,7 @@ class Keys:
         where: str,
         own: Mapping[str, str] | None = None,
         defaults: Mapping[str, Any] | None = None,
+        overrides: Collection[str] = (),
     ):
         self.config = config
         self.where = where
@@ -50,7 +52,7 @@ class Keys:
         self.faults: list[str] = []
         self.asked: set[str] = set()
         self.filled: dict[str, Any] = {}
-        self.overrides: frozenset[str] = frozenset()
+        self.overrides = frozenset(overrides)
         for outer in sorted({name.partition(".")[0] for name in self.own.values() if "." in name}):
             if not isinstance(config.get(outer, {}), Mapping | None):
                 self.fault(outer, "an object")
@@ -72,9 +74,8 @@ class Keys:
 
     def change(self, changes: Mapping[str, Any]) -> "Keys":
         """The keys of a config in which these keys have other values; faults and keys asked for add up in both."""
-        other = Keys({**self.config, **changes}, self.where, self.own, self.defaults)
-        other.faults, other.asked, other.filled = self.faults, self.asked, self.filled
-        other.overrides = self.overrides
+        other = copy(self)
+        other.config = {**self.config, **changes}
         return other
 
     def _at(self, name: str) -> Any:

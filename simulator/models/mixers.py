@@ -4,21 +4,40 @@ A mixer's parameters and kernels are in a file of its own; `blocks` joins the tw
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 class _Mixer:
     """What a mixer has unless it says otherwise.
 
     `architecture` is its entry in data/architectures.toml. With `beside_attention` its layers have attention as well.
-    `whole` says why neither
-    tensor nor context parallelism can split it (empty: they can). `swaps_heads`: context-parallel ranks exchange their
-    tokens of all heads for all tokens of some heads.
+    `unsplit` says why neither tensor nor context parallelism can split it (empty: they can). `swaps_heads`:
+    context-parallel ranks exchange their tokens of all heads for all tokens of some heads.
     """
 
     architecture = ""
     beside_attention = False
-    whole = ""
+    unsplit = ""
     swaps_heads = False
+
+
+@dataclass(frozen=True)
+class _Heads(_Mixer):
+    """A mixer whose heads of q, k and v, or of what takes their place, are as many and as wide."""
+
+    num_heads: int
+    head_dim: int
+    unit: ClassVar[str] = "heads of linear attention"
+
+    @property
+    def split_units(self) -> tuple[tuple[int, str], ...]:
+        """How many units of what tensor parallelism splits."""
+        return ((self.num_heads, self.unit),)
+
+    @property
+    def width(self) -> int:
+        """Width of all heads of one projection."""
+        return self.num_heads * self.head_dim
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,7 @@ class Mamba(_Mixer):
     inner_norms: bool = False
     architecture = "state-space"
     split_units = ()
-    whole = "every channel of Mamba-1 needs steps, B and C of all channels"
+    unsplit = "its ranks would have to add up steps, B and C of all channels, which is not modelled"
 
 
 @dataclass(frozen=True)
@@ -129,62 +148,32 @@ class ShortConvolution(_Mixer):
 
 
 @dataclass(frozen=True)
-class KimiDelta(_Mixer):
-    """Kimi Delta Attention (arXiv 2510.26692), in `layers` in place of attention; q, k and v have the same heads."""
+class KimiDelta(_Heads):
+    """Kimi Delta Attention (arXiv 2510.26692), in `layers` in place of attention."""
 
-    num_heads: int
-    head_dim: int
     conv_kernel: int
     layers: frozenset[int]
 
-    @property
-    def split_units(self) -> tuple[tuple[int, str], ...]:
-        """How many units of what tensor parallelism splits."""
-        return ((self.num_heads, "heads of linear attention"),)
-
-    @property
-    def width(self) -> int:
-        """Width of all heads of q, of k and of v."""
-        return self.num_heads * self.head_dim
-
 
 @dataclass(frozen=True)
-class Rwkv7(_Mixer):
+class Rwkv7(_Heads):
     """Time mixing of RWKV-7 (arXiv 2503.14456), in `layers` in place of attention.
 
     Heads of `head_dim` are together as wide as the model. `ranks` of decay (w), step (a), value (v) and gate (g).
     """
 
-    num_heads: int
-    head_dim: int
     ranks: tuple[tuple[str, int], ...]
     layers: frozenset[int]
     architecture = "state-space"
-
-    @property
-    def split_units(self) -> tuple[tuple[int, str], ...]:
-        """How many units of what tensor parallelism splits."""
-        return ((self.num_heads, "heads of RWKV-7"),)
+    unit = "heads of RWKV-7"
 
 
 @dataclass(frozen=True)
-class Lightning(_Mixer):
+class Lightning(_Heads):
     """Lightning Attention (arXiv 2501.08313), in `layers` in place of attention; `block_size` tokens go together."""
 
-    num_heads: int
-    head_dim: int
     block_size: int
     layers: frozenset[int]
-
-    @property
-    def split_units(self) -> tuple[tuple[int, str], ...]:
-        """How many units of what tensor parallelism splits."""
-        return ((self.num_heads, "heads of linear attention"),)
-
-    @property
-    def width(self) -> int:
-        """Width of all heads of q, of k and of v."""
-        return self.num_heads * self.head_dim
 
 
 Mixer = LinearAttention | Mamba2 | Mamba | ShortConvolution | KimiDelta | Rwkv7 | Lightning

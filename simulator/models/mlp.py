@@ -25,11 +25,11 @@ def parameters(spec: ModelSpec, prefix: str, width: int, experts: int = 0, stack
     suffixes = ("", "_bias") if stacked else (".weight", ".bias")
     matrix_of = partial(linear, bias=spec.mlp_bias, experts=experts, suffixes=suffixes)
     into = [matrix_of(f"{prefix}.{name}", width, hidden, gemms[0], cut=0) for name in ups]
-    within = [] if experts else _within(spec, prefix, width)
-    return [*chain(*into), *within, *matrix_of(f"{prefix}.{down}", hidden, width, gemms[1], cut=1)]
+    between = [] if experts else _between_matrices(spec, prefix, width)
+    return [*chain(*into), *between, *matrix_of(f"{prefix}.{down}", hidden, width, gemms[1], cut=1)]
 
 
-def _within(spec: ModelSpec, prefix: str, width: int) -> Parameters:
+def _between_matrices(spec: ModelSpec, prefix: str, width: int) -> Parameters:
     """Between the matrices: the two learned slopes of xIELU, and a norm."""
     slopes = [Parameter(f"{prefix}.act_fn.alpha_{sign}", (1,)) for sign in "pn"] * (spec.hidden_act == "xielu")
     return slopes + norm_of(f"{prefix}.ffn_sub_norm", (width,), cut=0) * spec.sub_norms

@@ -85,8 +85,8 @@ def test_uneven_stages_keep_what_their_own_layers_keep():
     [
         ({}, {"tp": 8}, "parallel.tp = 8: must divide the 4 groups of heads of Mamba-2"),
         ({}, {"tp": 4, "cp": 4}, "parallel.cp = 4: must divide the 2 heads of Mamba-2 on a rank"),
-        ({"preset": "mamba-2.8b", "overrides": {}}, {"tp": 2}, "parallel.tp = 2: 1 for mamba-2.8b: every channel"),
-        ({"preset": "mamba-2.8b", "overrides": {}}, {"cp": 2}, "parallel.cp = 2: 1 for mamba-2.8b: every channel"),
+        ({"preset": "mamba-2.8b", "overrides": {}}, {"tp": 2}, "parallel.tp = 2: 1 for mamba-2.8b: its ranks would"),
+        ({"preset": "mamba-2.8b", "overrides": {}}, {"cp": 2}, "parallel.cp = 2: 1 for mamba-2.8b: its ranks would"),
     ],
 )
 def test_what_cannot_be_split_is_one_line(model, parallel, line):

@@ -64,7 +64,7 @@ def splits(spec):
     linear = [count for count, _ in spec.linear_attention.split_units] if spec.linear_attention else []
     sizes = [spec.num_attention_heads, spec.vocab_size, spec.intermediate_size, *linear]
     sizes += [] if spec.mla else [spec.num_key_value_heads]
-    if spec.linear_attention and spec.linear_attention.whole:
+    if spec.linear_attention and spec.linear_attention.unsplit:
         return [1]
     return [tp for tp in (1, 2, 4, 8) if all(size % tp == 0 for size in sizes)]
 

@@ -74,8 +74,8 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
         yield f"must divide, or be divided by, the {keys} key heads"
     if spec.compressed is not None and spec.compressed.o_groups % tp:
         yield f"must divide the {spec.compressed.o_groups} groups of heads that share a latent"
-    if spec.linear_attention and spec.linear_attention.whole and tp > 1:
-        yield f"1 for {spec.name}: {spec.linear_attention.whole}"
+    if spec.linear_attention and spec.linear_attention.unsplit and tp > 1:
+        yield f"1 for {spec.name}: {spec.linear_attention.unsplit}"
     for count, what in spec.linear_attention.split_units if spec.linear_attention else ():
         if count % tp:
             yield f"must divide the {count} {what}"
@@ -88,8 +88,8 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
 def _unsplit_context(spec: ModelSpec, dims: ParallelDims) -> str:
     """Why context parallelism cannot split the layers that replace attention; empty if it can."""
     mixer = spec.linear_attention
-    if mixer is not None and mixer.whole:
-        return f"1 for {spec.name}: {mixer.whole}"
+    if mixer is not None and mixer.unsplit:
+        return f"1 for {spec.name}: {mixer.unsplit}"
     if mixer is not None and mixer.swaps_heads and (heads := mixer.split_units[0][0] // dims.tp) % dims.cp:
         return f"must divide the {heads} heads of Mamba-2 on a rank"
     return ""

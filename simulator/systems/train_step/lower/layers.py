@@ -234,7 +234,7 @@ class LayerWriter:
         self.w.layer = number
         own, of_vocabulary = _split_head(kernels)
         ahead = self._ahead("head", number, kernels)
-        done = self._beside_gather(self._plain, gradients(of_vocabulary), self._hidden, after, ahead)
+        done = self._compute_beside_gather(self._plain, gradients(of_vocabulary), self._hidden, after, ahead)
         return self.w.compute(gradients(own), self.scatter(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
@@ -285,7 +285,7 @@ class LayerWriter:
         if ahead is None:
             return self._tp("reduce_scatter", behind, core(kernels, gathered))
         first = next(i for i, kernel in enumerate(kernels) if _reads_gathered(kernel))
-        done = self._beside_gather(core, kernels[first:], behind, core(kernels[:first], gathered), ahead)
+        done = self._compute_beside_gather(core, kernels[first:], behind, core(kernels[:first], gathered), ahead)
         return self._tp("reduce_scatter", behind, done)
 
     def _part(self, kind: str, size_bytes: float, after: Sequence[int]) -> After:
@@ -304,7 +304,7 @@ class LayerWriter:
         learns = any(weight_gradient(kernel) for kernel in kernels if _reads_gathered(kernel))
         return self._line and self.shard.sequence_parallel and learns
 
-    def _beside_gather(
+    def _compute_beside_gather(
         self, core: Core, kernels: Kernels, size_bytes: float, after: Sequence[int], ahead: Input | None
     ) -> After:
         """Write input gradients of GEMMs and, beside them, the gather for weight gradients, as Megatron-LM does."""
