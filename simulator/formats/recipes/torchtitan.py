@@ -12,6 +12,7 @@ from ...models import ModelSpec, preset, preset_names
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible
 from .arguments import Arguments, Machine, loose
+from .training import FSDP_STRATEGIES
 
 _SCHEDULES = {
     "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v",
@@ -25,14 +26,6 @@ _KEYS = {
     "parallel.ep": "expert_parallel_degree",
     "parallel.etp": "expert_tensor_parallel_degree",
     "batch.seq_len": "seq_len",
-}
-_STRATEGIES = {  # zero, whether weights are dropped after the forward, whether copies are per node
-    "FULL_SHARD": (3, True, False),
-    "SHARD_GRAD_OP": (3, False, False),
-    "HYBRID_SHARD": (3, True, True),
-    "_HYBRID_SHARD_ZERO2": (3, False, True),
-    "HYBRID_SHARD_ZERO2": (3, False, True),
-    "NO_SHARD": (0, True, False),
 }
 MARKS = re.compile(
     r"(data_parallel|tensor_parallel|pipeline_parallel|context_parallel|expert_parallel)_(shard_|replicate_)?"
@@ -109,7 +102,7 @@ def _data_parallel(args: Arguments, machine: Machine, tp: int, cp: int, pp: int)
 
 
 def _sharding(args: Arguments, machine: Machine, shard: int, replicate: int, cp: int, pp: int) -> dict[str, Any]:
-    zero, reshard, per_node = _STRATEGIES[args.choice("sharding_strategy", "FULL_SHARD", _STRATEGIES)]
+    zero, reshard, per_node = FSDP_STRATEGIES[args.choice("sharding_strategy", "FULL_SHARD", FSDP_STRATEGIES)]
     if shard * cp == 1 or zero == 0:
         return {"zero": 0}
     policy = args.choice("fsdp_reshard_after_forward", "default", ("default", "always", "never", "true", "false"))

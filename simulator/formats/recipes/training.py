@@ -83,13 +83,15 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
 
 
 _FSDP_KEYS = ("fsdp_config.sharding_strategy", "fsdp_config.reshard_after_forward", "fsdp_config.offload_params")
-_STRATEGIES = {  # zero, whether weights are dropped after the forward, whether copies are per node
+FSDP_STRATEGIES = {
     "FULL_SHARD": (3, True, False),
     "SHARD_GRAD_OP": (3, False, False),
     "HYBRID_SHARD": (3, True, True),
     "HYBRID_SHARD_ZERO2": (3, False, True),
+    "_HYBRID_SHARD_ZERO2": (3, False, True),
     "NO_SHARD": (0, False, False),
 }
+"""torch's names: (zero, whether weights are dropped after the forward, whether copies are per node)."""
 _NUMBERED = ("", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
 
 
@@ -99,13 +101,13 @@ def _strategy(args: Arguments) -> tuple[int, bool, bool]:
     With FSDP 1 accelerate also takes the strategy as `reshard_after_forward`.
     """
     key, policy = "fsdp_config.sharding_strategy", "fsdp_config.reshard_after_forward"
-    words = [word.upper() for word in (*args.texts(policy), *args.texts("fsdp")) if word.upper() in _STRATEGIES]
+    words = [word.upper() for word in (*args.texts(policy), *args.texts("fsdp")) if word.upper() in FSDP_STRATEGIES]
     if (number := args.text(key)).isdigit() and 1 <= int(number) < len(_NUMBERED):
         name = _NUMBERED[int(number)]
     else:
-        name = args.choice(key, words[0] if words else "FULL_SHARD", _STRATEGIES)
-    zero, reshard, per_node = _STRATEGIES[name]
-    return zero, reshard if args.text(policy).upper() in _STRATEGIES else args.switch(policy, reshard), per_node
+        name = args.choice(key, words[0] if words else "FULL_SHARD", FSDP_STRATEGIES)
+    zero, reshard, per_node = FSDP_STRATEGIES[name]
+    return zero, reshard if args.text(policy).upper() in FSDP_STRATEGIES else args.switch(policy, reshard), per_node
 
 
 def _types(training: Training) -> dict[str, Any]:
