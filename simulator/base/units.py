@@ -116,10 +116,15 @@ def memory_unit(value: float) -> tuple[str, float]:
 
 def format_rate(value: float) -> str:
     """Bytes per second in powers of 1000, as networks are quoted: `71.7 GB/s`."""
-    for unit in ("T", "G", "M", "k"):
-        if abs(value) >= _DECIMAL[unit]:
-            return f"{value / _DECIMAL[unit]:.3g} {unit}B/s"
-    return f"{value:.3g} B/s"
+    return format_decimal(value, "B/s")
+
+
+def format_decimal(value: float, unit: str) -> str:
+    """An amount with three significant digits, in powers of 1000 of its unit: `424 GFLOP`."""
+    for prefix in ("T", "G", "M", "k"):
+        if abs(value) >= _DECIMAL[prefix]:
+            return f"{value / _DECIMAL[prefix]:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
 
 
 def format_seconds(value: float, digits: int = 3) -> str:

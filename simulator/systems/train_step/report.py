@@ -22,6 +22,7 @@ from ...insight import (
     slowed_s,
     split_by_place,
 )
+from ...models import active_params, total_params
 from ...models.blocks import embedding, head, layer, mtp_in
 from ...models.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
 from ...models.shard import Shard
@@ -62,6 +63,8 @@ class TrainReport(Report):
     interval_high_s: float
     budget: Budget
     distance: tuple[str, ...]
+    parameters: int
+    active_parameters: int
     tokens: int
     model_flop: float
     full_flop: float
@@ -83,6 +86,9 @@ class TrainReport(Report):
         Metric("interval_high_s", "s", "its 95 % quantile", role="time"),
         Metric("uncertainty", "1", "standard deviation of the logarithm of the step time by what it is of",
                role="time", names=tuple(KINDS), sparse=True, of=lambda report: report.budget.by_kind()),
+        Metric("parameters", "1", "parameters of the model, without MTP layers", role="input"),
+        Metric("active_parameters", "1", "those that one token passes through", role="input"),
+        Metric("flop_per_token", "1", "model FLOP of the step per token", role="input"),
         Metric("tokens", "1", "tokens of all sequences of the step", role="input"),
         Metric("tokens_per_s", "1/s", "tokens over the step time", "higher"),
         Metric("tokens_per_s_per_gpu", "1/s", "the same per GPU", "higher"),
@@ -155,6 +161,11 @@ class TrainReport(Report):
     def per_unit_s(self) -> float:
         """Seconds per token. Comparisons use it, so that a step with twice the sequences does not count as slower."""
         return 1 / self.tokens_per_s
+
+    @property
+    def flop_per_token(self) -> float:
+        """Model FLOP of the step per token, forward and backward."""
+        return self.model_flop / self.tokens
 
     @property
     def mfu(self) -> float:
@@ -247,6 +258,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         interval_high_s=sure.high_s,
         budget=path_budget(path, errors, step),
         distance=tuple(distance_notes(resolved)),
+        parameters=total_params(resolved.spec),
+        active_parameters=active_params(resolved.spec),
         tokens=tokens,
         model_flop=causal * batch.global_,
         full_flop=full * batch.global_,

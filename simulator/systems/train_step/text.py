@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...base.units import format_bytes, format_probability, format_seconds
+from ...base.units import format_bytes, format_decimal, format_probability, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .report import TrainReport
@@ -52,6 +52,7 @@ def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     yield "step time", f"{format_seconds(report.step_time_s)}   (90 % interval {low} to {high})"
     yield "throughput", f"{report.tokens_per_s:,.0f} tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU"
+    yield "model", _model(report)
     full = f"{report.mfu_full:.1%} if attention counts unmasked"
     yield "MFU", f"{report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
     yield "bubble", f"{report.bubble_fraction:.1%} of the step waits for other stages"
@@ -62,6 +63,17 @@ def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     yield from run_rows(report.run) if report.run is not None else ()
     share = report.exposed[report.bound_by] / report.step_time_s
     yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({MEANING[report.bound_by]})"
+
+
+def _model(report: TrainReport) -> str:
+    """How large it is, so that a config which says something else than was meant shows."""
+    active = f" ({_billions(report.active_parameters)} active)" * (report.active_parameters < report.parameters)
+    flop = format_decimal(report.flop_per_token, "FLOP")
+    return f"{_billions(report.parameters)} parameters{active}; {flop} per token, forward and backward"
+
+
+def _billions(parameters: int) -> str:
+    return f"{parameters / 1e9:.3g} B"
 
 
 def _memory(report: TrainReport) -> str:
