@@ -3,7 +3,7 @@
 Field names follow the Hugging Face config.json, which `hf` reads; `blocks` has the parameters and kernels of a layer.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,24 +19,18 @@ HEAD_NORMS = ("shared", "own", "none")
 """Weights of a norm of heads: one set for all heads, one for each head (or for all heads together), none."""
 
 
-def _later(default: Any) -> Any:
-    """A field that came later: the text of a spec, of which scenarios have hashes, has it unless it is the default."""
-    return field(default=default, repr=False, metadata={"later": True})
+def unusual(record: Any) -> dict[str, Any]:
+    """The fields of a record that differ from their defaults."""
+    return {f.name: value for f in fields(record) if (value := getattr(record, f.name)) != f.default}
 
 
-class _Text:
-    """Gives a dataclass a text with its fields, of those that came later only the ones that are set."""
-
-    def __repr__(self) -> str:
-        rare = self.rare
-        told = [f.name for f in fields(self) if f.repr or f.name in rare]  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
-
-    @property
-    def rare(self) -> dict[str, Any]:
-        """The fields that came later, which most models leave at their defaults, where they are set."""
-        later = [f for f in fields(self) if "later" in f.metadata]  # type: ignore[arg-type]
-        return {f.name: getattr(self, f.name) for f in later if getattr(self, f.name) != f.default}
+def identity(value: Any) -> Any:
+    """A record as plain values, for hashes: fields that keep their defaults are left out, sets have an order."""
+    if is_dataclass(value):
+        return [type(value).__name__, {name: identity(each) for name, each in unusual(value).items()}]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [identity(each) for each in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)
@@ -81,8 +75,8 @@ class Compressed:
     index_topk: int = 0
 
 
-@dataclass(frozen=True, repr=False)
-class Moe(_Text):
+@dataclass(frozen=True)
+class Moe:
     """Mixture of experts: what one MoE layer holds, and which layers are MoE.
 
     `shared_intermediate_size` is the width of all shared experts together, which checkpoints store as one FFN;
@@ -102,10 +96,10 @@ class Moe(_Text):
     correction_bias: bool = False
     router_bias: bool = False
     stacked_experts: bool = False
-    latent_size: int = _later(0)
-    norms: tuple[str, ...] = _later(())
-    idle_experts: int = _later(0)
-    router_width: int = _later(0)
+    latent_size: int = 0
+    norms: tuple[str, ...] = ()
+    idle_experts: int = 0
+    router_width: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,8 +132,8 @@ class Variant(NamedTuple):
     fields: tuple[tuple[str, Any], ...]
 
 
-@dataclass(frozen=True, repr=False)
-class ModelSpec(_Text):
+@dataclass(frozen=True)
+class ModelSpec:
     """A decoder-only transformer.
 
     `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
@@ -216,37 +210,37 @@ class ModelSpec(_Text):
     trunk: str = "model"
     quantization: Fp8 | None = None
     assumptions: tuple[str, ...] = ()
-    moe_name: str = field(default="mlp", repr=False)  # hashes of scenarios are taken of the text of a spec
-    matrix_names: tuple[str, str, str] = field(default=("gate_proj", "up_proj", "down_proj"), repr=False)
-    second_norms: tuple[str, str] = field(default=("post_self_attn_layernorm", "post_mlp_layernorm"), repr=False)
-    network_layers: frozenset[int] | None = _later(None)
-    norm_weights: bool = _later(True)
-    pre_norms: bool = _later(True)
-    sub_norms: bool = _later(False)
-    final_norm: bool = _later(True)
-    head_bias: bool = _later(False)
-    head_transform: bool = _later(False)
-    qk_norm_weights: str = _later("shared")
-    qk_norm_bias: bool = _later(False)
-    gate_per_head: bool = _later(False)
-    gate_from_latents: bool = _later(False)
-    norm_gate_rank: int = _later(0)
-    value_head_dim: int = _later(0)
-    shares_kv: bool = _later(False)
-    values_are_keys: bool = _later(False)
-    window_is_chunk: bool = _later(False)
-    relative_dim: int = _later(0)
-    convolved: tuple[str, ...] = _later(())
-    conv_kernel: int = _later(0)
-    conv_mixes_heads: bool = _later(False)
-    compressed: Compressed | None = _later(None)  # noqa: RUF009
-    streams: int = _later(1)
-    streams_mix: bool = _later(False)
-    altup: bool = _later(False)
-    laurel_rank: int = _later(0)
-    per_layer_width: int = _later(0)
-    per_layer_vocab: int = _later(0)
-    variants: tuple[Variant, ...] = _later(())
+    moe_name: str = "mlp"
+    matrix_names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    second_norms: tuple[str, str] = ("post_self_attn_layernorm", "post_mlp_layernorm")
+    network_layers: frozenset[int] | None = None
+    norm_weights: bool = True
+    pre_norms: bool = True
+    sub_norms: bool = False
+    final_norm: bool = True
+    head_bias: bool = False
+    head_transform: bool = False
+    qk_norm_weights: str = "shared"
+    qk_norm_bias: bool = False
+    gate_per_head: bool = False
+    gate_from_latents: bool = False
+    norm_gate_rank: int = 0
+    value_head_dim: int = 0
+    shares_kv: bool = False
+    values_are_keys: bool = False
+    window_is_chunk: bool = False
+    relative_dim: int = 0
+    convolved: tuple[str, ...] = ()
+    conv_kernel: int = 0
+    conv_mixes_heads: bool = False
+    compressed: Compressed | None = None
+    streams: int = 1
+    streams_mix: bool = False
+    altup: bool = False
+    laurel_rank: int = 0
+    per_layer_width: int = 0
+    per_layer_vocab: int = 0
+    variants: tuple[Variant, ...] = ()
 
     @property
     def qk_head_dim(self) -> int:
@@ -278,6 +272,16 @@ class ModelSpec(_Text):
 
     def kind(self, layer: int) -> LayerKind:
         """The kind of a layer; an MTP layer has plain attention, and an FFN."""
+        return self._kinds[layer]
+
+    @cached_property
+    def _kinds(self) -> tuple[LayerKind, ...]:
+        """The kind of each layer, MTP layers behind the others."""
+        variant = {layer: number for number, of in reversed([*enumerate(self.variants, 1)]) for layer in of.layers}
+        layers = range(self.num_hidden_layers + self.num_nextn_predict_layers)
+        return tuple(self._kind(layer, variant.get(layer, 0)) for layer in layers)
+
+    def _kind(self, layer: int, variant: int) -> LayerKind:
         alone = self.network_layers is not None and layer < self.num_hidden_layers
         network = not alone or layer in (self.network_layers or ())
         return LayerKind(
@@ -286,7 +290,7 @@ class ModelSpec(_Text):
             linear=self.linear_attention is not None and layer in self.linear_attention.layers,
             mixer=not alone or not network,
             network=network,
-            variant=next((number for number, of in enumerate(self.variants, 1) if layer in of.layers), 0),
+            variant=variant,
         )
 
     def of(self, variant: int) -> "ModelSpec":
@@ -301,7 +305,7 @@ class ModelSpec(_Text):
     @cached_property
     def kinds(self) -> frozenset[LayerKind]:
         """The kinds of layers in the stack, without MTP."""
-        return frozenset(map(self.kind, range(self.num_hidden_layers)))
+        return frozenset(self._kinds[: self.num_hidden_layers])
 
     @property
     def has_attention(self) -> bool:
@@ -318,8 +322,7 @@ class ModelSpec(_Text):
     def first_alike(self) -> tuple[int, ...]:
         """For each layer the first one like it; each MTP layer is one of its kind."""
         first: dict[object, int] = {}
-        layers = range(self.num_hidden_layers + self.num_nextn_predict_layers)
-        kinds = [(self.kind(n), self.window(n), max(n - self.num_hidden_layers, -1)) for n in layers]
+        kinds = [(kind, self.window(n), max(n - self.num_hidden_layers, -1)) for n, kind in enumerate(self._kinds)]
         return tuple(first.setdefault(kind, number) for number, kind in enumerate(kinds))
 
     def window(self, layer: int) -> int | None:

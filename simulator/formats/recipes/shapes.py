@@ -6,12 +6,11 @@ What arguments leave open has Megatron-LM's default, not Hugging Face's.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
-from ...models.model import Moe
+from ...models.model import Moe, unusual
 from .arguments import Arguments, loose
 from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
 from .vocabulary import stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
@@ -217,16 +216,13 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
     return best
 
 
-_OF_ALL = attrgetter(
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "mla", "indexer"),
-    *("linear_attention", "sliding_layers", "attention_sinks", "qk_norm", "output_gate", "sandwich_norms"),
-    *("gated_ffn", "tie_word_embeddings", "attention_bias", "attention_out_bias", "mlp_bias", "norm", "norm_bias"),
-    *("positions", "position_embeddings", "parallel_residual", "shared_norm", "embedding_norm", "network_layers"),
-)
-_OF_EXPERTS = attrgetter(
-    *("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "layers", "shared_intermediate_size"),
-    *("shared_gate", "latent_size"),
-)
+_NO_SIZES = {
+    *("name", "model_type", "dtype", "quantization", "assumptions", "trunk", "moe_name", "matrix_names"),
+    *("second_norms", "fused_gate_up", "fused_qkv", "router_bias", "stacked_experts", "correction_bias"),
+    *("vocab_size", "max_position_embeddings", "num_nextn_predict_layers", "mtp_copies", "mtp_apart"),
+    *("sliding_window", "hidden_act", "intermediate_size", "moe"),
+}
+"""Fields in which models may differ that are the same to a training step; of the last four _outline says what counts."""
 
 
 def _outline(spec: ModelSpec) -> tuple[Any, ...]:
@@ -234,7 +230,11 @@ def _outline(spec: ModelSpec) -> tuple[Any, ...]:
     moe = spec.moe
     dense = spec.intermediate_size if moe is None or len(moe.layers) < spec.num_hidden_layers else None
     relu = spec.hidden_act if spec.hidden_act.startswith("relu") else ""
-    return *_OF_ALL(spec), spec.rare, moe and (_OF_EXPERTS(moe), moe.norms, moe.idle_experts), dense, relu
+    return _sizes(spec), moe and _sizes(moe), dense, relu
+
+
+def _sizes(record: ModelSpec | Moe) -> dict[str, Any]:
+    return {name: value for name, value in unusual(record).items() if name not in _NO_SIZES}
 
 
 def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str, Flag]:
@@ -296,9 +296,8 @@ def _not_said(spec: ModelSpec) -> list[str]:
         "norms without bias": (spec.norm == "layer") != spec.norm_bias,
         "biases in attention that are not those in its feed-forward": spec.attention_out_bias != spec.mlp_bias,
     }
-    return [what for what, has in features.items() if has] + [
-        _RARE[field] for field in (*spec.rare, *(spec.moe.rare if spec.moe else ())) if field in _RARE
-    ]
+    fields = (*unusual(spec), *(unusual(spec.moe) if spec.moe else ()))
+    return [what for what, has in features.items() if has] + [_RARE[field] for field in fields if field in _RARE]
 
 
 def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:

@@ -18,6 +18,7 @@ from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
 from ...hardware import cluster_inputs
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
+from ...models.model import identity
 from ...models.shard import Shard
 from ...profile import FACTORS, Profile, load_numbers, profile_notes
 from ...program import Program, join
@@ -349,7 +350,7 @@ class ResolvedTrain(OnMachines):
             names.add("run")  # so that hashes from before the `run` table was added stay valid
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
-            "model": repr(self.spec),
+            "model": identity(self.spec),
             "given": self.memo.get("digest", (*self.machines, *self._numbers), self._digest),
         }
         return content_hash(content)[:16]
