@@ -18,7 +18,7 @@ def parameters(spec: ModelSpec) -> Parameters:
     for letter, units, width in _projections(spec):
         name = f"self_attn.{'qkv' if spec.fused_qkv else letter}_proj"
         table += linear(name, units * width, hidden, "qkv", cut=0, units=units, bias=bias)
-    return table + convolutions.head_parameters(spec) + _head_norms(spec) * spec.qk_norm + output(spec)
+    return table + convolutions.head_parameters(spec) + head_norms(spec) * spec.qk_norm + output(spec)
 
 
 def _projections(spec: ModelSpec) -> list[tuple[str, int, int]]:
@@ -31,7 +31,7 @@ def _projections(spec: ModelSpec) -> list[tuple[str, int, int]]:
     return [("q", heads, dim + gate), *of_keys, *of_values, *of_places]
 
 
-def _head_norms(spec: ModelSpec) -> Parameters:
+def head_norms(spec: ModelSpec) -> Parameters:
     """Norms of the heads of q and k: their weights are those of all heads, or each head has its own."""
     heads, own = {"q": spec.num_attention_heads, "k": spec.num_key_value_heads}, spec.qk_norm_weights == "own"
     letters = "q" if spec.shares_kv else "qk"
@@ -50,7 +50,7 @@ def output(spec: ModelSpec) -> Parameters:
     return out + sub_norm + [Parameter("self_attn.sinks", (heads,), cut=0)] * spec.attention_sinks
 
 
-def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
+def kernels(spec: ModelSpec, window: int, shard: Shard) -> Kernels:
     """The kernels from the projection of q, k, v to the output projection, on the tokens of a tensor-parallel group."""
     table = parameters(spec)
     heads, kv_heads = split(spec.num_attention_heads, shard.tp), split(spec.num_key_value_heads, shard.tp)
@@ -69,26 +69,28 @@ def kernels(spec: ModelSpec, number: int, shard: Shard) -> Kernels:
         *convolutions.head_kernels(spec, shard),
         *(qk_norm if spec.qk_norm else ()),
         *(rope if spec.positions == "rotary" else ()),
-        *scores(spec, number, shard, heads, kv_heads),
+        *scores(spec, window, shard, heads, kv_heads),
         *(gate if spec.output_gate else ()),
         *(sub_norm if spec.sub_norms else ()),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )
 
 
-def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int) -> Kernels:
-    """Attention of a rank's heads over whole sequences, in as many kernels as a ring has steps.
+def scores(spec: ModelSpec, window: int, shard: Shard, heads: int, kv_heads: int) -> Kernels:
+    """Attention of a rank's heads over whole sequences (or a `window`, if not 0), in as many kernels as a ring's steps.
 
     The backward keeps log-sum-exps in fp32 and the output, once if attention's backward and the next GEMM read the same
     copy. A ring has no windows (nor has Transformer Engine's): a layer with a window gathers keys and values instead.
     A ring's first step is causal over the rank's own tokens, which lie at both ends of a sequence; each further step
-    sees half of a block without a mask.
+    sees half of a block without a mask, or without causality all of it.
     """
     if shard.unfused:
         return _unfused(spec, shard, heads)
-    qk_dim, v_dim, window = spec.qk_head_dim, spec.v_head_dim, spec.window(number) or 0
+    qk_dim, v_dim, causal = spec.qk_head_dim, spec.v_head_dim, int(spec.causal)
     seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
     batch, made = shard.batch, shard.tokens * heads
+    if not causal:
+        window = min(window, seq)
     if ulysses:
         heads, kv_heads = -(-heads // shard.cp), max(kv_heads // shard.cp, 1)
     elif shard.cp_type == "ring" and not window:
@@ -97,14 +99,14 @@ def scores(spec: ModelSpec, number: int, shard: Shard, heads: int, kv_heads: int
         parts = shard.cp
     if spec.window_is_chunk and 0 < window < seq:
         batch, seq, window = split(batch * seq, window), window, 0
-    shape = (batch, seq, heads, kv_heads, qk_dim, v_dim, 1, window, parts)
+    shape = (batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts)
     next_reads = shard.wide if spec.output_gate or spec.sub_norms else shard.stored_bytes("attn_proj", shard.narrow)
     shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide
     own = 0 if shared and not ulysses else shard.wide
     kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
     first = Kernel("attention", "attention", "core_attn", shape, shard.plain)
-    half = replace(first, shape=(*shape[:-3], 0, 0, 2))
-    *before, last = first, *[half] * (steps - 1)
+    further = replace(first, shape=(*shape[:-3], 0, 0, 1 + causal))
+    *before, last = first, *[further] * (steps - 1)
     return (*before, replace(last, keeps=kept))
 
 

@@ -15,6 +15,7 @@ from . import (
     attention,
     compressed,
     convolutions,
+    cross,
     kimi_delta,
     layer_embeddings,
     lightning,
@@ -26,11 +27,12 @@ from . import (
     rwkv7,
     short_convolution,
     streams,
+    towers,
 )
 from .kernels import Kept, Kernel, Kernels
 from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 from .model import LayerKind, ModelSpec
-from .parameters import Parameter, Parameters, linear, matrix, norm
+from .parameters import Parameter, Parameters, linear, matrix, norm, norm_of
 from .shard import Shard, gemm, memory_bound, rank_view
 
 _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[ModelSpec, Any, Shard], Kernels]]] = {
@@ -49,7 +51,7 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
 
 def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     """One decoder layer of this kind."""
-    spec = spec.of(kind.variant)
+    spec = spec.of(kind)
     first = ["input_layernorm"] * kind.mixer
     first += ["post_attention_layernorm"] * (kind.network and not (kind.mixer and spec.shared_norm))
     names = first * spec.pre_norms + list(spec.second_norms) * spec.sandwich_norms
@@ -58,7 +60,8 @@ def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     networks = _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind)
     beside = (streams, altup, layer_embeddings)
     own = [each for part in beside for each in part.layer_parameters(spec)]
-    return norms + networks + convolutions.branch_parameters(spec) + own
+    opening, closing = towers.opening_parameters(spec) * kind.opens, towers.closing_parameters(spec) * kind.closes
+    return opening + norms + networks + convolutions.branch_parameters(spec) + own + closing
 
 
 def _norm_gate_parameters(spec: ModelSpec, name: str) -> Parameters:
@@ -72,6 +75,8 @@ def _mixer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     """Attention of any kind, or what replaces it."""
     if not kind.mixer:
         return []
+    if kind.cross and spec.cross:
+        return cross.parameters(spec, spec.cross)
     if kind.linear and (of := spec.linear_attention):
         parameters, _ = _MIXERS[type(of)]
         return (attention.parameters(spec) if of.beside_attention else []) + parameters(spec, of)
@@ -91,20 +96,28 @@ def _mlp_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
 
 
 def embedding_parameters(spec: ModelSpec) -> Parameters:
-    """Before the layers: token embeddings, split over the vocabulary, learned positions and norms on every rank."""
-    tokens = Parameter(f"{spec.trunk}.embed_tokens.weight", (spec.vocab_size, spec.hidden_size), cut=0)
-    positions = Parameter(f"{spec.trunk}.embed_positions.weight", (spec.position_embeddings, spec.hidden_size))
-    beside = norm(spec, f"{spec.trunk}.embed_layernorm") if spec.embedding_norm else []
+    """Before the layers: token embeddings, split over the vocabulary, and what every rank has.
+
+    That is learned positions, types of tokens, norms, and a projection to the hidden size from another width.
+    """
+    hidden, trunk = spec.hidden_size, spec.trunk
+    width = spec.embedding_width or hidden
+    tables = {"embed_positions": spec.position_embeddings, "embed_types": spec.token_types}
+    beside = [Parameter(f"{trunk}.{name}.weight", (rows, width)) for name, rows in tables.items() if rows]
+    first_norm = norm_of(f"{trunk}.embed_layernorm", (width,), weights=spec.norm_weights, bias=spec.norm_bias)
+    projection = linear(f"{trunk}.embed_projection", hidden, width, "embed_projection", bias=True)
     own = altup.end_parameters(spec, "altup_projections") + layer_embeddings.model_parameters(spec)
-    return [tokens] + [positions] * bool(spec.position_embeddings) + beside + own
+    tokens = Parameter(f"{trunk}.embed_tokens.weight", (spec.vocab_size, width), cut=0)
+    return [tokens, *beside, *first_norm * spec.embedding_norm, *projection * (width != hidden), *own]
 
 
 def head_parameters(spec: ModelSpec, tied: bool = False) -> Parameters:
-    """After the layers: a norm, a square matrix and its norm, and the output matrix, the embedding's if `tied`."""
-    vocab, hidden = spec.vocab_size, spec.hidden_size
+    """After the layers: a norm, a matrix and its norm, and the output matrix, the embedding's if `tied`."""
+    vocab, hidden, width = spec.vocab_size, spec.hidden_size, spec.head_width or spec.hidden_size
     last_norm = norm(spec, f"{spec.trunk}.norm") * spec.final_norm
-    transform = [*linear("lm_head.dense", hidden, hidden, "head_transform"), *norm(spec, "lm_head.norm")]
-    output = Parameter("lm_head.weight", (vocab, hidden), 0, gemm="logits")
+    behind = norm_of("lm_head.norm", (width,), weights=spec.norm_weights, bias=spec.norm_bias)
+    transform = [*linear("lm_head.dense", width, hidden, "head_transform", bias=spec.transform_bias), *behind]
+    output = Parameter("lm_head.weight", (vocab, width), 0, gemm="logits")
     bias = Parameter("lm_head.bias", (vocab,), 0)
     states = altup.end_parameters(spec, "altup_unembed_projections") + streams.head_parameters(spec)
     ends = [output] * (not tied) + [bias] * spec.head_bias
@@ -157,10 +170,11 @@ class Layer:
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`; MTP layers are numbered after the stack."""
-    kind = spec.kind(number)
-    spec, shard = rank_view(spec.of(kind.variant), shard)
+    kind, window = spec.kind(number), spec.window(number) or 0
+    spec = spec.of(kind)
+    spec, shard = rank_view(spec, towers.tower_shard(spec, shard))
     moe = spec.moe if kind.moe else None
-    own, group = _mixer(spec, number, shard)
+    own, group = _mixer(spec, kind, window, shard)
     table = _mlp_parameters(spec, kind)
     routed, both = moe is not None, kind.mixer and kind.network
     shared = spec.shared_norm and both
@@ -170,6 +184,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     sandwich = (_norm(spec, shard, "post_norm", shard.wide, "residual"),) * spec.sandwich_norms
     return Layer(
         before=(
+            *towers.opening_kernels(spec, shard) * kind.opens,
             *streams.collapse(spec, shard, "attn_streams") * kind.mixer,
             *altup.predict(spec, shard),
             *(input_norm, *_norm_gate(spec, shard)) * (kind.mixer and spec.pre_norms),
@@ -194,39 +209,44 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
             _residual(spec, shard, 2 if both and spec.parallel_residual else 1),
             *altup.correct(spec, shard),
             *layer_embeddings.layer_kernels(spec, shard),
+            *towers.closing_kernels(spec, shard) * kind.closes,
         ),
     )
 
 
-def _mixer(spec: ModelSpec, number: int, shard: Shard) -> tuple[Kernels, Kernels]:
+def _mixer(spec: ModelSpec, kind: LayerKind, window: int, shard: Shard) -> tuple[Kernels, Kernels]:
     """Attention of any kind: kernels on a rank's own tokens, and on the tokens of its tensor-parallel group."""
-    kind = spec.kind(number)
     if not kind.mixer:
         return (), ()
+    if kind.cross and spec.cross:
+        return (), cross.kernels(spec, spec.cross, shard)
     if kind.linear and (of := spec.linear_attention):
         _, kernels = _MIXERS[type(of)]
         if not of.beside_attention:
             return (), kernels(spec, of, shard)
         size = shard.tokens * spec.hidden_size
         both = memory_bound("residual_add", "add_mixers", "residual", spec.hidden_size, size, 3, shard)
-        return (), (*attention.kernels(spec, number, shard), *kernels(spec, of, shard), both)
+        return (), (*attention.kernels(spec, window, shard), *kernels(spec, of, shard), both)
     if spec.compressed:
         of_entries = spec.compressed
-        return compressed.latents(spec, of_entries, shard), compressed.kernels(spec, of_entries, number, shard)
+        return compressed.latents(spec, of_entries, shard), compressed.kernels(spec, of_entries, window, shard)
     if spec.mla:
-        return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, number, shard)
-    return (), attention.kernels(spec, number, shard)
+        return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, window, shard)
+    return (), attention.kernels(spec, window, shard)
 
 
 def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     """The token lookup; each rank of a tensor-parallel group has a part of the vocabulary."""
     spec, shard = rank_view(spec, shard)
-    size = 2 * shard.wide * shard.tokens * spec.hidden_size
-    kept = (Kept("embedding", shard.wide * shard.own_tokens * spec.hidden_size),)
+    width = spec.embedding_width or spec.hidden_size
+    size = 2 * shard.wide * shard.tokens * width
+    kept = (Kept("embedding", shard.wide * shard.own_tokens * width),)
     norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
-    lookup = Kernel("embed", "embed", "embedding", (spec.hidden_size,), shard.dtype, size, kept)
+    lookup = Kernel("embed", "embed", "embedding", (width,), shard.dtype, size, kept)
+    table = embedding_parameters(spec)
+    projection = gemm(shard, table, "embed_projection", "embedding", shard.own_tokens, keeps=shard.wide)
     states = altup.end_kernels(spec, shard, "altup_projections")
-    return (lookup, *norm, *states, *layer_embeddings.model_kernels(spec, shard))
+    return (lookup, *norm, *projection, *states, *layer_embeddings.model_kernels(spec, shard))
 
 
 def head(spec: ModelSpec, shard: Shard) -> Kernels:

@@ -65,7 +65,7 @@ def latents(spec: ModelSpec, of: Compressed, shard: Shard) -> Kernels:
     return (*downs, *norms, *(sums,) * (of.ratio > 0), *gemm(shard, table, "index_queries", "qkv", tokens, keeps=wide))
 
 
-def kernels(spec: ModelSpec, of: Compressed, number: int, shard: Shard) -> Kernels:
+def kernels(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kernels:
     """Kernels from latents to the output, on a tensor-parallel group's tokens."""
     table, tokens, dim = parameters(spec, of), shard.tokens, spec.head_dim
     made = tokens * split(spec.num_attention_heads, shard.tp) * dim
@@ -73,13 +73,13 @@ def kernels(spec: ModelSpec, of: Compressed, number: int, shard: Shard) -> Kerne
         *gemm(shard, table, "q_up", "qkv", tokens, "qkv", keeps=shard.wide),
         memory_bound("rms_norm", "q_head_norm", "qkv", dim, made, 2, shard, made * shard.wide),
         memory_bound("rope", "rope", "qkv", of.rope_dim, made * of.rope_dim // dim, 2, shard),
-        *_scores(spec, of, number, shard),
+        *_scores(spec, of, window, shard),
         *gemm(shard, table, "out_latent", "proj", tokens, keeps=shard.narrow),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )
 
 
-def _scores(spec: ModelSpec, of: Compressed, number: int, shard: Shard) -> Kernels:
+def _scores(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kernels:
     """Attention to the window, and to entries: as many as a token has before it, or at most `index_topk` of them.
 
     Of every `ratio` tokens in a window of `ratio` x `index_topk` there is one entry. The indexer scores all entries.
@@ -87,7 +87,7 @@ def _scores(spec: ModelSpec, of: Compressed, number: int, shard: Shard) -> Kerne
     heads, dim, rows = split(spec.num_attention_heads, shard.tp), spec.head_dim, shard.tokens
     kept = (Kept("core_attn", rows * heads * (4 + dim * shard.wide)), Kept("proj", rows * heads * dim * shard.wide))
     shape = (shard.batch, shard.seq, heads, 1, dim, dim, 1)
-    near = Kernel("attention", "attention", "core_attn", (*shape, spec.window(number) or 0, shard.cp), shard.plain)
+    near = Kernel("attention", "attention", "core_attn", (*shape, window, shard.cp), shard.plain)
     entries = (*shape, of.ratio * of.index_topk, of.ratio * shard.cp)
     far = Kernel("attention", "attention_entries", "core_attn", entries, shard.plain, keeps=kept)
     scored = (shard.own_tokens * of.index_heads, max(shard.seq // (2 * max(of.ratio, 1)), 1), of.index_dim)

@@ -63,9 +63,12 @@ def flop(kernel: Kernel) -> float:
 
 
 def visible(seq: int, causal: bool, window: int) -> float:
-    """Pairs of tokens that attend to each other: half of `seq` squared if causal, a band with a window."""
+    """Pairs of tokens that attend to each other: half of `seq` squared if causal, a band with a window.
+
+    Without causality each token attends to `window` tokens, or to all.
+    """
     if not causal:
-        return float(seq * seq)
+        return float(seq * (window or seq))
     near = min(window, seq) if window else seq
     return near * (seq - near / 2)
 

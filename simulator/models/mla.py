@@ -74,7 +74,7 @@ def latents(spec: ModelSpec, mla: Mla, shard: Shard) -> Kernels:
     )
 
 
-def kernels(spec: ModelSpec, mla: Mla, number: int, shard: Shard) -> Kernels:
+def kernels(spec: ModelSpec, mla: Mla, window: int, shard: Shard) -> Kernels:
     """Kernels from latents to the output, on a tensor-parallel group's tokens; kept keys include the rotary part."""
     table, heads, tokens = parameters(spec, mla, None), split(spec.num_attention_heads, shard.tp), shard.tokens
     up, wide, keys = "mla_up_proj", shard.wide, heads * (spec.qk_head_dim + mla.v_head_dim)
@@ -85,7 +85,7 @@ def kernels(spec: ModelSpec, mla: Mla, number: int, shard: Shard) -> Kernels:
         *gemm(shard, table, "q_up", up, tokens, "qkv", keeps=wide),
         *gemm(shard, table, "kv_up", up, tokens, "qkv", keeps=wide, kept_width=keys),
         memory_bound("rope", "rope", up, mla.qk_rope_head_dim, turned, 2, shard),
-        *scores(spec, number, shard, heads, heads),
+        *scores(spec, window, shard, heads, heads),
         *(gate if spec.output_gate else ()),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )

@@ -1,4 +1,4 @@
-"""ModelSpec: the shape of a decoder-only transformer.
+"""ModelSpec: the shape of a transformer: a stack of layers, and towers of layers before it.
 
 Field names follow the Hugging Face config.json, which `hf` reads; `blocks` has the parameters and kernels of a layer.
 """
@@ -110,11 +110,53 @@ class Fp8:
     scale_dtype: str = "float32"
 
 
+@dataclass(frozen=True)
+class Projector:
+    """What follows a tower: GEMMs from the tower's width to the model's, for tokens of which each stands for `merge`.
+
+    `widths` are those of its matrices' inputs and its output; `norm` is the width of a norm before them (0: none).
+    """
+
+    widths: tuple[int, ...]
+    merge: int = 1
+    bias: bool = True
+    norm: int = 0
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a tower reads for each sequence: `items` inputs, such as images, of `span` tokens, which see each other only.
+
+    Its first hidden states are projections of patches of `patch` values (0: of tokens, by the model's embedding).
+    `own_tokens` are parameters, as many tokens wide, such as that of a class; `projector` is what follows the tower.
+    """
+
+    span: int
+    items: int = 1
+    patch: int = 0
+    patch_bias: bool = False
+    own_tokens: int = 0
+    projector: Projector | None = None
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Attention to what a tower gives: in `layers`, from a width of `source`. Layers in `alone` have no FFN.
+
+    Where a decoder's layer has both kinds of attention, its self-attention is a layer of its own here, without an FFN.
+    """
+
+    source: int
+    layers: frozenset[int]
+    alone: frozenset[int] = frozenset()
+
+
 class LayerKind(NamedTuple):
     """A kind of layer; layers of one kind hold the same tensors.
 
     `mixer`: it has attention or what replaces it (`linear`). `network`: it has an FFN, dense or of experts (`moe`).
-    `variant`: its place among the model's variants, from 1 on (0: none of them).
+    `cross`: its attention reads what a tower gives. `variant`: its place among the model's variants, from 1 on (0: none
+    of them). `tower`: the number of its tower, from 1 on (0: none), whose first layer `opens` and last one `closes` it.
     """
 
     moe: bool = False
@@ -122,7 +164,11 @@ class LayerKind(NamedTuple):
     linear: bool = False
     mixer: bool = True
     network: bool = True
+    cross: bool = False
     variant: int = 0
+    tower: int = 0
+    opens: bool = False
+    closes: bool = False
 
 
 class Variant(NamedTuple):
@@ -134,7 +180,7 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer.
+    """A transformer.
 
     `hidden_act` is one of ACTIVATIONS; `gated_ffn` has a second matrix whose product it gates (SwiGLU, GeGLU).
     `norm` is one of NORMS, with a weight per channel unless `norm_weights` is false; `norm_bias` adds a bias to each.
@@ -148,7 +194,7 @@ class ModelSpec:
     earlier layer; `values_are_keys`: one projection gives both.
     `pre_norms` come before attention and FFN; `sandwich_norms` after them, as a second pair unless `pre_norms` is
     false; `sub_norms` come before the last GEMM of each. `embedding_norm` norms what enters the layers, `final_norm`
-    what leaves them. `head_bias` is on the logits; `head_transform` is a square GEMM and a norm before them.
+    what leaves them. `head_bias` is on the logits; `head_transform` is a GEMM and a norm before them, with `transform_bias` a bias too.
     `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
     their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only; with `window_is_chunk`
     to the earlier tokens of their own chunk of so many tokens.
@@ -166,6 +212,9 @@ class ModelSpec:
     `assumptions` says what the config left open and how it was read.
     `linear_attention` replaces attention in some layers. With `network_layers` a layer holds one part: these layers an
     FFN, all others attention or what replaces it.
+    Unless `causal`, tokens also attend to later ones. `token_types` are further embeddings of a token; embeddings and
+    logits may have widths of their own (`embedding_width`, `head_width`; 0: the hidden size).
+    The layers of `towers` come before the model's own; a tower has `inputs`, and `cross` reads what it gives.
     """
 
     name: str
@@ -220,6 +269,7 @@ class ModelSpec:
     final_norm: bool = True
     head_bias: bool = False
     head_transform: bool = False
+    transform_bias: bool = False
     qk_norm_weights: str = "shared"
     qk_norm_bias: bool = False
     gate_per_head: bool = False
@@ -241,6 +291,13 @@ class ModelSpec:
     per_layer_width: int = 0
     per_layer_vocab: int = 0
     variants: tuple[Variant, ...] = ()
+    causal: bool = True
+    token_types: int = 0
+    embedding_width: int = 0
+    head_width: int = 0
+    towers: tuple["ModelSpec", ...] = ()
+    inputs: Inputs | None = None
+    cross: Cross | None = None
 
     @property
     def qk_head_dim(self) -> int:
@@ -264,19 +321,29 @@ class ModelSpec:
             return self.linear_attention.architecture
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""
 
+    @cached_property
+    def n_layers(self) -> int:
+        """The layers of towers and of the model's own stack, without MTP, in the order of their numbers."""
+        return sum(tower.num_hidden_layers for tower in self.towers) + self.num_hidden_layers
+
     def is_moe(self, layer: int) -> bool:
-        """Whether a layer routes to experts; an MTP layer is built like the last layer of the stack that has an FFN."""
+        """Whether an own layer routes to experts; an MTP layer is built like the last layer that has an FFN."""
         if self.network_layers is not None and layer >= self.num_hidden_layers:
             layer = max(self.network_layers, default=layer)
         return self.moe is not None and min(layer, self.num_hidden_layers - 1) in self.moe.layers
 
     def kind(self, layer: int) -> LayerKind:
-        """The kind of a layer; an MTP layer has plain attention, and an FFN."""
+        """The kind of a layer: those of towers come first, MTP layers, with plain attention and an FFN, last."""
         return self._kinds[layer]
 
     @cached_property
     def _kinds(self) -> tuple[LayerKind, ...]:
-        """The kind of each layer, MTP layers behind the others."""
+        towers = enumerate(self.towers, 1)
+        return (*[kind._replace(tower=number) for number, tower in towers for kind in tower._kinds], *self._own_kinds)
+
+    @cached_property
+    def _own_kinds(self) -> tuple[LayerKind, ...]:
+        """The kinds of the model's own layers, MTP layers behind the others."""
         variant = {layer: number for number, of in reversed([*enumerate(self.variants, 1)]) for layer in of.layers}
         layers = range(self.num_hidden_layers + self.num_nextn_predict_layers)
         return tuple(self._kind(layer, variant.get(layer, 0)) for layer in layers)
@@ -284,18 +351,24 @@ class ModelSpec:
     def _kind(self, layer: int, variant: int) -> LayerKind:
         alone = self.network_layers is not None and layer < self.num_hidden_layers
         network = not alone or layer in (self.network_layers or ())
+        if self.cross is not None and layer in self.cross.alone:
+            network = False
         return LayerKind(
             moe=network and self.is_moe(layer),
             indexer=self.indexer is not None and layer in self.indexer.layers,
             linear=self.linear_attention is not None and layer in self.linear_attention.layers,
             mixer=not alone or not network,
             network=network,
+            cross=self.cross is not None and layer in self.cross.layers,
             variant=variant,
+            opens=self.inputs is not None and layer == 0,
+            closes=self.inputs is not None and layer == self.num_hidden_layers - 1,
         )
 
-    def of(self, variant: int) -> "ModelSpec":
-        """The model as layers of this variant have it; 0 is the model itself."""
-        return self.designs[variant]
+    def of(self, kind: LayerKind) -> "ModelSpec":
+        """The model as layers of this kind have it."""
+        stack = self.towers[kind.tower - 1] if kind.tower else self
+        return stack.designs[kind.variant]
 
     @cached_property
     def designs(self) -> tuple["ModelSpec", ...]:
@@ -304,8 +377,8 @@ class ModelSpec:
 
     @cached_property
     def kinds(self) -> frozenset[LayerKind]:
-        """The kinds of layers in the stack, without MTP."""
-        return frozenset(self._kinds[: self.num_hidden_layers])
+        """The kinds of layers in the model's own stack, without MTP."""
+        return frozenset(self._own_kinds[: self.num_hidden_layers])
 
     @property
     def has_attention(self) -> bool:
@@ -322,11 +395,15 @@ class ModelSpec:
     def first_alike(self) -> tuple[int, ...]:
         """For each layer the first one like it; each MTP layer is one of its kind."""
         first: dict[object, int] = {}
-        kinds = [(kind, self.window(n), max(n - self.num_hidden_layers, -1)) for n, kind in enumerate(self._kinds)]
+        kinds = [(kind, self.window(n), max(n - self.n_layers, -1)) for n, kind in enumerate(self._kinds)]
         return tuple(first.setdefault(kind, number) for number, kind in enumerate(kinds))
 
     def window(self, layer: int) -> int | None:
-        """The number of past tokens to which a layer attends; None for all."""
+        """The number of near tokens to which a layer attends; None for all."""
+        for tower in self.towers:
+            if layer < tower.num_hidden_layers:
+                return tower.window(layer)
+            layer -= tower.num_hidden_layers
         return self.sliding_window if layer in self.sliding_layers else None
 
     @property

@@ -93,7 +93,7 @@ def adapter_count(
 
 def _layer(spec: ModelSpec, number: int) -> Parameters:
     """A layer; the first MTP layer (each, if not shared) with the rest of MTP, without copies."""
-    index = number - spec.num_hidden_layers
+    index = number - spec.n_layers
     own = index == 0 or (index > 0 and not spec.mtp_apart)
     mtp = [each for each in mtp_parameters(spec) if not each.copy] if own else []
     return layer_parameters(spec, spec.kind(number)) + mtp

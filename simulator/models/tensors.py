@@ -46,7 +46,7 @@ def layer_params(spec: ModelSpec, kind: LayerKind, active: bool = False) -> int:
 
 def _params(spec: ModelSpec, mtp: bool, active: bool) -> int:
     extra = spec.num_nextn_predict_layers * mtp
-    kinds = Counter(spec.kind(number) for number in range(spec.num_hidden_layers + extra))
+    kinds = Counter(spec.kind(number) for number in range(spec.n_layers + extra))
     layers = sum(count * layer_params(spec, kind, active) for kind, count in kinds.items())
     ends = n_elements(embedding_parameters(spec)) + n_elements(head_parameters(spec, spec.tie_word_embeddings))
     return layers + ends + (min(extra, 1) if spec.mtp_apart else extra) * n_elements(mtp_parameters(spec))
@@ -57,7 +57,7 @@ class Weights:
     """A checkpoint in model order, one entry per tensor in every column.
 
     `nbytes` [tensor] is unpadded; `expert` [tensor] marks the tensors of routed experts and their scales, not those of
-    shared experts; `layer` [tensor] is -1 outside the layers, and `num_hidden_layers` or more in MTP layers.
+    shared experts; `layer` [tensor] is -1 outside the layers; MTP layers come after those of towers and stack.
     """
 
     names: list[str]
@@ -147,18 +147,25 @@ def _quantization(spec: ModelSpec, fp8: Fp8 | bool | None) -> Fp8 | None:
 
 def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, str, Weights]]:
     """(layer number, prefix, tensors) in model order; equal layers share one template."""
-    depth, extra = spec.num_hidden_layers, _columns(mtp_parameters(spec), spec, fp8)
+    depth, extra = spec.n_layers, _columns(mtp_parameters(spec), spec, fp8)
     kinds = [spec.kind(number) for number in range(depth + spec.num_nextn_predict_layers)]
     templates = {kind: _columns(layer_parameters(spec, kind), spec, fp8) for kind in set(kinds)}
     yield -1, "", _columns(embedding_parameters(spec), spec, fp8)
-    for number in range(depth):
-        yield number, f"{spec.trunk}.layers.{number}.", templates[kinds[number]]
+    for number, place in enumerate(_places(spec)):
+        yield number, place, templates[kinds[number]]
     yield -1, "", _columns(head_parameters(spec, spec.tie_word_embeddings), spec, fp8)
     for number in range(depth, depth + mtp * spec.num_nextn_predict_layers):
-        place = f"mtp.layers.{number - depth}." if spec.mtp_apart else f"{spec.trunk}.layers.{number}."
+        own = number - depth + spec.num_hidden_layers
+        place = f"mtp.layers.{number - depth}." if spec.mtp_apart else f"{spec.trunk}.layers.{own}."
         if number == depth or not spec.mtp_apart:
             yield number, "mtp." if spec.mtp_apart else place, extra
         yield number, place, templates[kinds[number]]
+
+
+def _places(spec: ModelSpec) -> list[str]:
+    """The prefix of each layer's names: those of towers, then those of the model's own stack."""
+    stacks = [*((tower.name, tower) for tower in spec.towers), (spec.trunk, spec)]
+    return [f"{name}.layers.{number}." for name, stack in stacks for number in range(stack.num_hidden_layers)]
 
 
 def _columns(table: Sequence[Parameter], spec: ModelSpec, fp8: Fp8 | None) -> Weights:

@@ -176,7 +176,7 @@ def altup(spec):
 
 def layer(spec, number):
     kind = spec.kind(number)
-    spec = spec.of(kind.variant)
+    spec = spec.of(kind)
     first = kind.mixer + kind.network - (kind.mixer and kind.network and spec.shared_norm)
     norms = first * spec.pre_norms + 2 * spec.sandwich_norms
     own = first * 2 * spec.hidden_size * spec.norm_gate_rank

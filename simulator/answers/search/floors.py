@@ -137,7 +137,7 @@ def _ends(stage: Stage) -> list[Stage]:
 def _representatives(plan: TrainPlan) -> dict[int, int]:
     """The first layer of each kind, by the identity of its kernels, which equal layers share."""
     found: dict[int, int] = {}
-    for number in range(plan.spec.num_hidden_layers):
+    for number in range(plan.spec.n_layers):
         found.setdefault(id(plan.layer(number)), number)
     return found
 

@@ -262,9 +262,12 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     With 2-D tensor parallelism also two panels of each operand of the largest GEMM; with fused gradients their buffer.
     """
     shard, hidden = plan.shard, plan.spec.hidden_size
+    stages = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
+    views = [(plan.spec, shard), *(plan.view(stage.layers[0]) for stage in stages if stage.layers)]
     peers = 2 * (plan.grid.ranks > 1)
-    sends = 2 * peers * shard.own_tokens * hidden * plan.spec.streams * shard.wide
-    gathered = (shard.tp > 1 and shard.sequence_parallel) * shard.tokens * hidden * shard.wide
+    sends = 2 * peers * max(of.own_tokens * spec.hidden_size * spec.streams for spec, of in views) * shard.wide
+    joined = max(of.tokens * spec.hidden_size for spec, of in views)
+    gathered = (shard.tp > 1 and shard.sequence_parallel) * joined * shard.wide
     moe = plan.spec.moe
     each = shard.dispatch_bytes + shard.wide
     routed = shard.own_tokens * moe.num_experts_per_tok * hidden * each * shard.load if moe else 0.0

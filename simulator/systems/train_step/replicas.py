@@ -152,7 +152,7 @@ def split_layers(scenario: TrainScenario, spec: ModelSpec, stages: int, where: s
     Raises:
         UserError: the given layers do not sum to the model's, or there are more stages than layers.
     """
-    given, layers = scenario.parallel.layers, spec.num_hidden_layers
+    given, layers = scenario.parallel.layers, spec.n_layers
     counts = _even(scenario, spec, stages, where) if given is None else list(given)
     if len(counts) != stages or sum(counts) != layers:
         raise UserError(fault(where, "parallel.layers", list(counts), f"{stages} numbers that sum to {layers}"))
@@ -169,7 +169,7 @@ def split_layers(scenario: TrainScenario, spec: ModelSpec, stages: int, where: s
 
 def _even(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> list[int]:
     """Split layers as evenly as possible; with `embedding_as_layer` the first and last stage have one layer less."""
-    layers, extra = spec.num_hidden_layers, 2 * scenario.parallel.embedding_as_layer
+    layers, extra = spec.n_layers, 2 * scenario.parallel.embedding_as_layer
     if layers + extra < stages:
         vpp, pp = scenario.schedule.vpp, scenario.parallel.pp
         key, value = ("parallel.pp", pp) if vpp is None else ("schedule.vpp", vpp)

@@ -380,7 +380,7 @@ def _flop(kernels: Kernels, causal: bool) -> float:
 
 
 def _unmasked(kernel: Kernel) -> Kernel:
-    if kernel.kind != "attention":
+    *sizes, masked, _, parts = kernel.shape if kernel.kind == "attention" else (0, 0, 0)
+    if not masked:
         return kernel
-    *sizes, _, _, parts = kernel.shape
     return replace(kernel, shape=(*sizes, 0, 0, parts))

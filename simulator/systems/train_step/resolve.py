@@ -133,7 +133,7 @@ class ResolvedTrain(OnMachines):
         if not axes:
             faults += machine_misfits(self.cluster, self.scenario, self.spec, dims, self.where)
         if dims.world_size == gpus:  # else dp is no more than a guess
-            batch = unfit_batch(self.scenario.batch, self.spec.num_hidden_layers, dims.dp)
+            batch = unfit_batch(self.scenario.batch, self.spec.n_layers, dims.dp)
             faults += [fault(self.where, *misfit) for misfit in batch]
         if self.scenario.run is not None:
             faults += [fault(self.where, *misfit) for misfit in unfit_run(self.scenario.run, gpus)]
@@ -328,7 +328,7 @@ class ResolvedTrain(OnMachines):
         network = self.networks.note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
             notes.append(network)
-        if self.scenario.parallel.layers is None and self.spec.num_hidden_layers % self.grid.stages:
+        if self.scenario.parallel.layers is None and self.spec.n_layers % self.grid.stages:
             counts = [len(stage.layers) for stage in self.stages]
             notes.append(
                 f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"

@@ -13,10 +13,13 @@ After = list[int]
 
 
 class ContextWriter:
-    """Writes kernels of a tensor-parallel group, with exchanges where these need tokens of other ranks."""
+    """Writes kernels of a tensor-parallel group, with exchanges where these need tokens of other ranks.
+
+    `spec` and `shard` are those of the layer at work.
+    """
 
     def __init__(self, plan: TrainPlan, writer: PieceWriter):
-        self.plan, self.shard, self.w = plan, plan.shard, writer
+        self.plan, self.spec, self.shard, self.w = plan, plan.spec, plan.shard, writer
 
     def write(self, kernels: Kernels, after: Sequence[int], times: float) -> After:
         """Write attention with its context-parallel exchanges; `times` scales their bytes (more in the backward)."""
@@ -36,7 +39,7 @@ class ContextWriter:
         As in Megatron-LM (core/ssm/mamba_context_parallel.py). A group's B and C go to every rank that has its heads.
         """
         inside = [i for i, kernel in enumerate(kernels) if kernel.name.removesuffix("_dgrad") in SCAN]
-        of = self.plan.spec.linear_attention
+        of = self.spec.linear_attention
         if self.shard.cp == 1 or not inside or not isinstance(of, Mamba2):
             return self.w.compute(kernels, after)
         copies = max(self.shard.cp * self.shard.tp - of.num_groups, 0) * 2 * of.state_size

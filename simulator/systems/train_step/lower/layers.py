@@ -34,7 +34,8 @@ class LayerWriter:
     """
 
     def __init__(self, plan: TrainPlan, writer: PieceWriter, with_weights: bool = False):
-        self.plan, self.shard, self.w, self._with_weights = plan, plan.shard, writer, with_weights
+        self.plan, self.w, self._with_weights = plan, writer, with_weights
+        self.spec, self.shard = plan.spec, plan.shard
         self._inputs: dict[Input, After] = {}
         self._groups = plan.groups
         self._context = ContextWriter(plan, writer)
@@ -43,7 +44,13 @@ class LayerWriter:
     def layer(self, number: int) -> Layer:
         """Begin a layer: later ops belong to it. Returns its kernels."""
         self.w.layer = number
+        self.spec, self.shard = self.plan.view(number)
+        self._context.spec, self._context.shard = self.spec, self.shard
         return self.plan.layer(number)
+
+    def _end(self) -> None:
+        """Begin the embedding, or with the layer's number set a head: later ops are of the model's own tokens."""
+        self.spec, self.shard = self.plan.spec, self.plan.shard
 
     # Forward
 
@@ -194,12 +201,14 @@ class LayerWriter:
 
     def embed(self, kernels: Kernels, after: Sequence[int]) -> After:
         """Write the embedding: look up own tokens; a sharded embedding also exchanges rows with peers."""
+        self._end()
         lookup, *norm = kernels
         done = self.w.compute(norm, self._rows("rows of tokens", self.w.compute([lookup], after)))
         return self.scatter(done)
 
     def embed_back(self, kernels: Kernels, after: Sequence[int]) -> After:
         """Write the backward of `embed`: gradients of rows go to the owners of the rows, which sum them."""
+        self._end()
         *norm, lookup = gradients(kernels)
         done = self.w.compute(norm, self.collect(after))
         return self.w.compute([lookup], self._rows("gradients of rows", done))
@@ -208,7 +217,7 @@ class LayerWriter:
         """Write the exchange of a sharded embedding: a rank sends a row for each token of its peers that it holds."""
         if not self.plan.shard_embedding:
             return list(after)
-        size = -(-self.shard.tokens // self.shard.tp) * self.plan.spec.hidden_size * self.shard.wide
+        size = -(-self.shard.tokens // self.shard.tp) * self.spec.hidden_size * self.shard.wide
         return [self.w.op("all_to_all", "rows", after, name=name, size_bytes=size, group=self._groups["dp_cp"])]
 
     def scatter(self, after: Sequence[int]) -> After:
@@ -223,6 +232,7 @@ class LayerWriter:
 
     def loss(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
         """Write norm, logits of this rank's vocabulary, and the loss, with an all-reduce of three numbers per token."""
+        self._end()
         self.w.layer = number
         own, of_vocabulary = _split_head(kernels)
         done = self.collect(self.w.compute(own, after))
@@ -231,6 +241,7 @@ class LayerWriter:
 
     def loss_back(self, number: int, kernels: Kernels, after: Sequence[int]) -> After:
         """Write the backward from the loss to the last hidden states."""
+        self._end()
         self.w.layer = number
         own, of_vocabulary = _split_head(kernels)
         ahead = self._ahead("head", number, kernels)
@@ -239,6 +250,7 @@ class LayerWriter:
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
         """Write the weight gradients of the logits."""
+        self._end()
         self.w.layer = number
         self._weights(kernels, "head", number, self._hidden)
 
@@ -251,7 +263,7 @@ class LayerWriter:
     @property
     def _hidden(self) -> float:
         """Bytes of the hidden states of a whole tensor-parallel group."""
-        return float(self.shard.tokens * self.plan.spec.hidden_size * self.shard.wide)
+        return float(self.shard.tokens * self.spec.hidden_size * self.shard.wide)
 
     def _inward(self, layer: Layer) -> float:
         """Bytes that ranks gather before attention: hidden states, or their latents with MLA."""
@@ -344,9 +356,9 @@ class LayerWriter:
     @property
     def _copies(self) -> float:
         """Elements of the copies of one rank's tokens, one copy per chosen expert."""
-        moe = self.plan.spec.moe
+        moe = self.spec.moe
         assert moe is not None
-        return self.shard.own_tokens * moe.num_experts_per_tok * self.plan.spec.expert_hidden * self.shard.load
+        return self.shard.own_tokens * moe.num_experts_per_tok * self.spec.expert_hidden * self.shard.load
 
     def _over_etp(self, layer: Layer, kind: str, after: Sequence[int]) -> After:
         """Write an exchange between ranks that shard the same experts: gather of tokens, or reduction of outputs."""

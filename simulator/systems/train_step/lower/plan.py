@@ -6,6 +6,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
 from ....models.shard import Shard, block
 from ....models.states import Count, layer_count
+from ....models.towers import output_elements, tower_shard
 from ....program.parallel import ParallelDims
 from ....schedules import Grid
 
@@ -165,6 +167,34 @@ class TrainPlan:
         """The kernels of a layer; equal layers share one object."""
         return self._layers[number]
 
+    def view(self, number: int) -> tuple[ModelSpec, Shard]:
+        """The model as a layer has it, and a rank's share of the tokens that the layer computes."""
+        return self._views[number]
+
+    @cached_property
+    def _views(self) -> Mapping[int, tuple[ModelSpec, Shard]]:
+        def view(number: int) -> tuple[ModelSpec, Shard]:
+            design = self.spec.of(self.spec.kind(number))
+            return design, tower_shard(design, self.shard)
+
+        return self._alike(view)
+
+    @cached_property
+    def output_bytes(self) -> tuple[int, ...]:
+        """Bytes that a tensor-parallel rank sends behind each stage: what its last layer gives, and what towers gave.
+
+        Each tensor-parallel rank sends its part, even of tensors that all of them hold (arXiv 2104.04473, section 4.1).
+        """
+        lasts = accumulate((stage.layers[-1] if stage.layers else -1 for stage in self.stages), max)
+        return tuple(self._output(max(last, 0)) * self.shard.wide for last in lasts)
+
+    def _output(self, number: int) -> int:
+        """Elements of a rank's part of the hidden states behind a layer, and of what towers gave that later ones read."""
+        (design, shard), kind, towers = self.view(number), self.spec.kind(number), self.spec.towers
+        ended = towers[: kind.tower - 1 + kind.closes] if kind.tower else towers if self.spec.cross else ()
+        at_work = 0 if kind.closes else -(-shard.tokens // shard.tp) * design.hidden_size * design.streams
+        return at_work + sum(output_elements(tower, self.shard) for tower in ended)
+
     def tensors(self, number: int, *, experts: bool) -> int:
         """The number of trainable weight tensors of a layer, or of its experts. Steps of a SUMMA GEMM count once."""
         if number < 0:
@@ -209,7 +239,7 @@ class TrainPlan:
     def kind_of(self, number: int) -> tuple[object, ...]:
         """A key that is equal for equal layers of the model; each MTP layer has its own."""
         spec = self.spec
-        return spec.kind(number), spec.window(number), max(number - spec.num_hidden_layers, -1)
+        return spec.kind(number), spec.window(number), max(number - spec.n_layers, -1)
 
     def make_by_stage(self, make: Callable[[int], _Of]) -> list[_Of]:
         """`make(stage)` for every stage, computed once for stages of equal layers and ends."""

@@ -256,13 +256,13 @@ class Script:
         extra = [*self._issued(-1), *self._gathered(self._units[0])]
         self.w.layer = -1
         began = len(self.w)
-        self.tail = self.layers.embed(embedding(self.plan.spec, self.layers.shard), [*self.tail, *extra])
+        self.tail = self.layers.embed(embedding(self.plan.spec, self.plan.shard), [*self.tail, *extra])
         self._launched(began)
         self._first_use(self._units[0], began)
 
     def _embed_back(self) -> None:
         if self.one.kind != "W" and not self.plan.lora:
-            kernels, issued = embedding(self.plan.spec, self.layers.shard), self._issued(-1)
+            kernels, issued = embedding(self.plan.spec, self.plan.shard), self._issued(-1)
             began = len(self.w)
             self.tail = self.layers.embed_back(kernels, [*self.tail, *issued])
             self.layers.plain_weights(kernels)
@@ -276,7 +276,7 @@ class Script:
 
     def _head_kernels(self) -> list[tuple[int, Kernels]]:
         """(MTP layer or -1, kernels) of each loss, in forward order."""
-        spec, shard = self.plan.spec, self.layers.shard
+        spec, shard = self.plan.spec, self.plan.shard
         main = [(-1, head(spec, shard))] if self.stage.head else []
         return [*main, *((number, head(spec, shard)) for number in self.stage.mtp)]
 
@@ -311,18 +311,18 @@ class Script:
 
     def _mtp(self, number: int) -> None:
         """Write the forward of an MTP layer. It looks up the next tokens, in the embedding or its copy."""
-        spec, shard = self.plan.spec, self.layers.shard
+        spec, shard = self.plan.spec, self.plan.shard
         self.w.layer = number
         looked_up = self.layers.embed(embedding(spec, shard), self.tail)
         self.tail = self.layers.forward(number, self.w.compute(mtp_in(spec, shard), looked_up))
 
     def _mtp_back(self, number: int) -> None:
-        into = mtp_in(self.plan.spec, self.layers.shard)
+        into = mtp_in(self.plan.spec, self.plan.shard)
         if self.one.kind != "W":
             self.tail = self.layers.backward(number, self.tail, weights=self.one.kind == "B")
             self.tail = self.w.compute(gradients(into), self.tail)
             if not self.plan.lora:
-                self.tail = self.layers.embed_back(embedding(self.plan.spec, self.layers.shard), self.tail)
+                self.tail = self.layers.embed_back(embedding(self.plan.spec, self.plan.shard), self.tail)
         else:
             self.layers.mlp_weights(number)
             self.layers.attention_weights(number)

@@ -155,12 +155,13 @@ class Step:
         cell, action = np.nonzero(target >= 0)
         kind, stage, microbatch = cells.columns[cell, action].T
         ways, ranks = np.array([_way(name) == "forward" for name in KINDS]), self.plan.grid.ranks
+        sizes = np.array([*self.plan.output_bytes, 0], np.int64)[stage - ~ways[kind]]  # gradients: of what came in
         code = (cells.rank[cell] * 2 + ways[kind]) * ranks + target[cell, action]
-        first, which = group_equal(code)
+        first, which = group_equal(code * (sizes.max(initial=0) + 1) + sizes)
         rows, lanes = [], []
-        for channel in code[first].tolist():
+        for channel, size in zip(code[first].tolist(), sizes[first].tolist(), strict=True):
             (rank, forward), to = divmod(channel // ranks, 2), channel % ranks
-            row, on = self._channel(rank, "forward" if forward else "backward", to)
+            row, on = self._channel(rank, "forward" if forward else "backward", to, size)
             rows.append(row)
             lanes.append([self.assembly.lane(*lane) for lane in on])
         if rows:
@@ -168,14 +169,11 @@ class Step:
             on_each = [lane[which] for lane in np.array(lanes, np.int64).T]
             self.assembly.put(ops, np.array(rows, np.int64)[which], stage, microbatch, on_each)
 
-    def _channel(self, rank: int, way: str, target: int) -> tuple[int, list[tuple[int, str]]]:
+    def _channel(self, rank: int, way: str, target: int, size: int) -> tuple[int, list[tuple[int, str]]]:
         """The row of a send from a rank to another, and the lanes that it holds: one per peer and direction per side.
 
-        Each tensor-parallel rank sends its part, even of tensors that all of them hold (arXiv 2104.04473, section 4.1).
         Without overlap the send also holds the sender's compute lane.
         """
-        shard, spec = self.plan.shard, self.plan.spec
-        size = -(-shard.tokens // shard.tp) * spec.hidden_size * spec.streams * shard.wide
         group = self.traffic.first[rank], self.traffic.first[target]
         lanes = [(rank, f"{way} to {target}"), (target, f"{way} from {rank}")]
         row = self.assembly.row("send_recv", f"{way} to {target}", size, "", group)

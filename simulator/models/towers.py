@@ -1,0 +1,99 @@
+"""The ends of a tower: what makes its first hidden states, and what follows its last layer.
+
+A vision transformer projects patches of pixels and adds positions; an encoder looks tokens up in the model's embedding.
+Behind the layers there may be a norm, and a projector to the model's width, of neighbouring tokens joined to one
+(arXiv 2010.11929; arXiv 2304.08485; arXiv 2409.12191). The ends belong to the first and last layer of the tower, so
+they lie on the same pipeline stage.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from .kernels import Kernel, Kernels
+from .model import Inputs, ModelSpec
+from .parameters import Parameter, Parameters, linear, norm, norm_of
+from .shard import Shard, gemm, memory_bound
+
+
+def tower_shard(spec: ModelSpec, shard: Shard) -> Shard:
+    """A rank's share of what a tower reads: whole inputs, spread over the ranks of context parallelism."""
+    if spec.inputs is None:
+        return shard
+    items = -(-shard.batch * spec.inputs.items // shard.cp)
+    return replace(shard, batch=items, seq=spec.inputs.span, cp=1)
+
+
+def output_elements(spec: ModelSpec, shard: Shard) -> int:
+    """Elements of a tensor-parallel rank's part of what a tower gives a micro-batch."""
+    own, projector = tower_shard(spec, shard), spec.inputs.projector if spec.inputs else None
+    tokens, width = (own.tokens // projector.merge, projector.widths[-1]) if projector else (own.tokens, spec.hidden_size)
+    return -(-tokens // own.tp) * width
+
+
+def opening_parameters(spec: ModelSpec) -> Parameters:
+    """Before the first layer: the projection of patches, tokens of its own, positions and a norm."""
+    of, hidden = spec.inputs, spec.hidden_size
+    if of is None:
+        return []
+    patches = linear("patch_embed.proj", hidden, of.patch, "patches", bias=of.patch_bias) if of.patch else []
+    own = Parameter("own_tokens", (of.own_tokens, hidden))
+    positions = Parameter("position_embedding.weight", (spec.position_embeddings, hidden))
+    first_norm = norm(spec, "embed_layernorm") * spec.embedding_norm
+    return patches + [own] * (of.own_tokens > 0) + [positions] * (spec.position_embeddings > 0) + first_norm
+
+
+def closing_parameters(spec: ModelSpec) -> Parameters:
+    """Behind the last layer: a norm, and the projector with its own."""
+    if spec.inputs is None:
+        return []
+    return norm(spec, "final_layernorm") * spec.final_norm + _projector_parameters(spec, spec.inputs)
+
+
+def _projector_parameters(spec: ModelSpec, inputs: Inputs) -> Parameters:
+    of = inputs.projector
+    if of is None:
+        return []
+    sizes = enumerate(pairwise(of.widths))
+    matrices = [linear(f"projector.{i}", out, into, f"projector_{i}", bias=of.bias) for i, (into, out) in sizes]
+    first = norm_of("projector.norm", (of.norm,), bias=spec.norm_bias) if of.norm else []
+    return first + [parameter for matrix in matrices for parameter in matrix]
+
+
+def opening_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
+    """Before the first layer, on a rank's own tokens."""
+    if spec.inputs is None:
+        return ()
+    tokens, wide, hidden = shard.own_tokens, shard.wide, spec.hidden_size
+    made = tokens * hidden
+    table = opening_parameters(spec)
+    lookup = Kernel("embed", "embed_inputs", "embedding", (hidden,), shard.dtype, 2 * wide * made)
+    first = gemm(shard, table, "patches", "embedding", tokens, keeps=wide, dtype=shard.plain)
+    positions = memory_bound("residual_add", "add_positions", "embedding", hidden, made, 3, shard)
+    norm = memory_bound("rms_norm", "embedding_norm", "embedding", hidden, made, 2, shard, made * wide)
+    has_positions, has_norm = spec.position_embeddings > 0, spec.embedding_norm
+    return (*(first or (lookup,)), *(positions,) * has_positions, *(norm,) * has_norm)
+
+
+def closing_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
+    """Behind the last layer, on a rank's own tokens; an activation follows each GEMM of the projector but the last."""
+    if spec.inputs is None:
+        return ()
+    made = shard.own_tokens * spec.hidden_size
+    last = memory_bound("rms_norm", "final_norm", "layernorm", spec.hidden_size, made, 2, shard, made * shard.wide)
+    return (*(last,) * spec.final_norm, *_projector_kernels(spec, spec.inputs, shard))
+
+
+def _projector_kernels(spec: ModelSpec, inputs: Inputs, shard: Shard) -> Kernels:
+    of, table = inputs.projector, closing_parameters(spec)
+    if of is None:
+        return ()
+    tokens, found = -(-shard.own_tokens // of.merge), []
+    if of.norm:
+        made = shard.own_tokens * spec.hidden_size
+        found.append(memory_bound("rms_norm", "projector_norm", "mlp", of.norm, made, 2, shard, made * shard.wide))
+    for number, (_, out) in enumerate(pairwise(of.widths)):
+        found += gemm(shard, table, f"projector_{number}", "mlp", tokens, keeps=shard.wide, dtype=shard.plain)
+        if number < len(of.widths) - 2:
+            kept = tokens * out * shard.wide
+            found.append(memory_bound("gelu", "projector_activation", "activation", out, tokens * out, 2, shard, kept))
+    return tuple(found)
