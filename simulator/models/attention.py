@@ -17,7 +17,8 @@ def parameters(spec: ModelSpec) -> Parameters:
     hidden, bias, table = spec.hidden_size, spec.attention_bias, Parameters()
     for letter, units, width in _projections(spec):
         name = f"self_attn.{'qkv' if spec.fused_qkv else letter}_proj"
-        table += linear(name, units * width, hidden, "qkv", cut=0, units=units, bias=bias)
+        biased = bias and (spec.key_bias or letter != "k")
+        table += linear(name, units * width, hidden, "qkv", cut=0, units=units, bias=biased)
     return table + convolutions.head_parameters(spec) + head_norms(spec) * spec.qk_norm + output(spec)
 
 

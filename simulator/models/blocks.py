@@ -7,7 +7,7 @@ dropout, except of scores if asked for.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from . import (
@@ -54,14 +54,17 @@ def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     spec = spec.of(kind)
     first = ["input_layernorm"] * kind.mixer
     first += ["post_attention_layernorm"] * (kind.network and not (kind.mixer and spec.shared_norm))
-    names = first * spec.pre_norms + list(spec.second_norms) * spec.sandwich_norms
+    names = first * spec.pre_norms + list(spec.second_norms[: kind.mixer + kind.network]) * spec.sandwich_norms
     norms = [parameter for name in names for parameter in norm(spec, name)]
     norms += [parameter for name in first for parameter in _norm_gate_parameters(spec, name)]
     networks = _mixer_parameters(spec, kind) + _mlp_parameters(spec, kind)
     beside = (streams, altup, layer_embeddings)
     own = [each for part in beside for each in part.layer_parameters(spec)]
     opening, closing = towers.opening_parameters(spec) * kind.opens, towers.closing_parameters(spec) * kind.closes
-    return opening + norms + networks + convolutions.branch_parameters(spec) + own + closing
+    table = opening + norms + networks + convolutions.branch_parameters(spec) + own + closing
+    if spec.inputs is None or not spec.inputs.frozen:
+        return table
+    return [each._replace(learned=towers.is_trained(each.name)) for each in table]
 
 
 def _norm_gate_parameters(spec: ModelSpec, name: str) -> Parameters:
@@ -108,7 +111,14 @@ def embedding_parameters(spec: ModelSpec) -> Parameters:
     projection = linear(f"{trunk}.embed_projection", hidden, width, "embed_projection", bias=True)
     own = altup.end_parameters(spec, "altup_projections") + layer_embeddings.model_parameters(spec)
     tokens = Parameter(f"{trunk}.embed_tokens.weight", (spec.vocab_size, width), cut=0)
-    return [tokens, *beside, *first_norm * spec.embedding_norm, *projection * (width != hidden), *own]
+    return [
+        tokens,
+        *beside,
+        *towers.relative_bias(spec),
+        *first_norm * spec.embedding_norm,
+        *projection * (width != hidden),
+        *own,
+    ]
 
 
 def head_parameters(spec: ModelSpec, tied: bool = False) -> Parameters:
@@ -120,7 +130,8 @@ def head_parameters(spec: ModelSpec, tied: bool = False) -> Parameters:
     output = Parameter("lm_head.weight", (vocab, width), 0, gemm="logits")
     bias = Parameter("lm_head.bias", (vocab,), 0)
     states = altup.end_parameters(spec, "altup_unembed_projections") + streams.head_parameters(spec)
-    ends = [output] * (not tied) + [bias] * spec.head_bias
+    pooler = linear("pooler.dense", hidden, hidden, bias=True) * spec.pooler
+    ends = pooler + [output] * (not tied) + [bias] * spec.head_bias
     return states + last_norm + transform * spec.head_transform + ends
 
 
@@ -167,6 +178,11 @@ class Layer:
         """Every kernel, in forward order."""
         return (*self.before, *self.attention, *self.mlp_in, *self.mlp, *self.experts, *self.after)
 
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients pass through any kernel."""
+        return any(kernel.passes for kernel in self.all)
+
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`; MTP layers are numbered after the stack."""
@@ -182,7 +198,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     mlp_norm = _first_norm(spec, shard, "mlp_norm", router=routed, gathers=not routed)
     # nothing reads the output of a sandwich norm in the backward, so its input is kept
     sandwich = (_norm(spec, shard, "post_norm", shard.wide, "residual"),) * spec.sandwich_norms
-    return Layer(
+    made = Layer(
         before=(
             *towers.opening_kernels(spec, shard) * kind.opens,
             *streams.collapse(spec, shard, "attn_streams") * kind.mixer,
@@ -212,6 +228,23 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
             *towers.closing_kernels(spec, shard) * kind.closes,
         ),
     )
+    return freeze(made) if spec.inputs and spec.inputs.frozen else made
+
+
+def freeze(layer: Layer) -> Layer:
+    """The layer without gradients but those of a projector, whose input is still kept."""
+    own = [towers.is_trained(kernel.name) for kernel in layer.after]
+    reads = [*own[1:], False]  # whether a kernel of the projector reads the output
+    after = [
+        kernel if trained else _frozen(kernel, kept=kernel.keeps * read)
+        for kernel, trained, read in zip(layer.after, own, reads, strict=True)
+    ]
+    others = {each.name: tuple(map(_frozen, getattr(layer, each.name))) for each in fields(layer)}
+    return replace(layer, **others | {"after": tuple(after)})
+
+
+def _frozen(kernel: Kernel, kept: tuple[Kept, ...] = ()) -> Kernel:
+    return replace(kernel, trained=False, passes=False, keeps=kept)
 
 
 def _mixer(spec: ModelSpec, kind: LayerKind, window: int, shard: Shard) -> tuple[Kernels, Kernels]:

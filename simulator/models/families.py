@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base.errors import did_you_mean
+from .encoder_decoders import ENCODER_DECODERS
+from .encoders import ENCODERS
 from .family import Family
 from .gpts import GPTS
 from .hybrids import HYBRIDS
@@ -11,7 +13,7 @@ from .keys import EXPERT_KEYS, Keys
 from .llamas import LLAMAS
 from .mixtures import MIXTURES
 
-FAMILIES = {**LLAMAS, **MIXTURES, **GPTS, **HYBRIDS}
+FAMILIES = {**LLAMAS, **MIXTURES, **GPTS, **HYBRIDS, **ENCODERS, **ENCODER_DECODERS}
 
 
 def family_of(model_type: str, config: Mapping[str, Any]) -> Family:
@@ -29,7 +31,7 @@ def _llama_like(config: Mapping[str, Any]) -> Family:
 # Models that we cannot size, by `model_type` or by a key of layers that Llama lacks. A `model_type` that is neither a
 # family nor here is read as llama-like.
 
-_ENCODERS = "an encoder"
+_ENCODERS = "an encoder unlike BERT"
 _ENCODER_DECODERS = "encoder and decoder"
 _STATE_SPACE = "state-space or recurrent layers"
 _SHARED = "layers that share weights"
@@ -40,16 +42,15 @@ _OTHER_DECODERS = "a decoder whose norms, biases or layers differ from Llama's"
 
 REFUSED_TYPES = {
     _ENCODERS: (
-        *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "albert", "electra", "mpnet", "nomic_bert"),
-        *("deberta", "deberta-v2", "modernbert", "longformer", "big_bird", "esm", "vit", "dinov2", "wav2vec2"),
-        *("bert-generation", "xlm", "xlnet", "reformer"),
+        *("nomic_bert", "deberta", "deberta-v2", "longformer", "vit", "dinov2", "wav2vec2", "xmod", "roc_bert"),
+        *("xlnet", "reformer"),
     ),
-    _ENCODER_DECODERS: ("t5", "mt5", "umt5", "t5gemma", "longt5", "bart", "mbart", "pegasus", "marian", "whisper"),
+    _ENCODER_DECODERS: ("t5gemma", "longt5", "prophetnet", "led", "trocr", "musicgen"),
     _STATE_SPACE: (
         *("rwkv", "rwkv5", "rwkv6", "xlstm", "retnet", "hyena"),
         *("recurrent_gemma", "plamo2", "bailing_hybrid", "qwen4_exp_text"),
     ),
-    _SHARED: ("zamba", "zamba2", "dory", "hrm_text", "inkling2_loop_text"),
+    _SHARED: ("albert", "zamba", "zamba2", "dory", "hrm_text", "inkling2_loop_text"),
     _OTHER_ATTENTION: ("inkling2_text", "jetmoe"),
     _OTHER_DECODERS: ("cpmant",),
 }
@@ -96,6 +97,8 @@ def _wrong_type(keys: Keys, why: str) -> str:
 def _signs(keys: Keys, family: Family, model_type: str) -> Iterator[tuple[str, str]]:
     yield from (("model_type", why) for why, types in REFUSED_TYPES.items() if model_type in types)
     signs_of = {why: signs for why, signs in REFUSED_KEYS.items() if why != _STATE_SPACE or not family.mixer}
+    if family.cross:
+        del signs_of[_ENCODER_DECODERS]
     known = {name.partition(".")[0] for name in family.own.values()}
     yield from ((key, why) for why, signs in signs_of.items() for key in signs if key not in known and keys.get(key))
     foreign = [] if family.indexer or family.compressed else [KEY_OF_INDEXER]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .keys import Keys
 from .model import ModelSpec
@@ -36,6 +36,14 @@ def all_layers_alike(keys: Keys, sliding: Sequence[int], layers: int) -> LayerKe
     return {}
 
 
+class TowerFamily(NamedTuple):
+    """A tower of a family's models: its name, how it is built, and what completes it, such as what it reads."""
+
+    name: str
+    family: "Family"
+    complete: Callable[[Keys, ModelSpec], ModelSpec]
+
+
 @dataclass(frozen=True)
 class Family:
     """One `model_type`, as its Hugging Face implementation builds it.
@@ -54,7 +62,8 @@ class Family:
     `full_first`: of each `sliding_window_pattern` layers the first has no window, not the last. `layer_keys` gives keys
     that its code changes in some layers, from the keys, the layers with a window and the number of layers.
     `position_offset`: OPT learns two positions more than it uses. `multi_query`: Falcon's key for one head of k and v.
-    `no_bias`: MPT's key against all biases.
+    `no_bias`: MPT's key against all biases. `towers` come before the stack; with `cross` the second of each pair of
+    layers attends to what they give.
     """
 
     design: ModelSpec = built()  # noqa: RUF009
@@ -87,3 +96,5 @@ class Family:
     position_offset: int = 0
     multi_query: bool = False
     no_bias: bool = False
+    towers: tuple[TowerFamily, ...] = ()
+    cross: bool = False

@@ -29,7 +29,7 @@ class Kernel:
     causal, window, parts) of attention, of which this rank does one of `parts` (window 0: none); (rows, hidden, inter,
     topk, experts, etp, ep, matrices) of all GEMMs of one rank's experts; and (width,) of a memory-bound kernel, which
     moves `bytes`. `part` is the part of the layer that it belongs to. `again`: the backward runs it once more before
-    its gradient, as its output is not kept.
+    its gradient, as its output is not kept. `passes`: gradients pass through it, so the backward has a kernel for it.
     """
 
     kind: str
@@ -41,6 +41,7 @@ class Kernel:
     keeps: tuple[Kept, ...] = ()
     trained: bool = True
     again: bool = False
+    passes: bool = True
 
 
 Kernels = tuple[Kernel, ...]

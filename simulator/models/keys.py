@@ -78,6 +78,19 @@ class Keys:
         other.config = {**self.config, **changes}
         return other
 
+    def table(self, name: str, own: Mapping[str, str], defaults: Mapping[str, Any]) -> "Keys":
+        """The keys of a table of the config (without a name: of the config itself) by other names; faults add up."""
+        other = copy(self)
+        other.own, other.defaults, other.filled = own, defaults, {}
+        if name:
+            self.asked.add(name)
+            value = self.config.get(name)
+            if not isinstance(value, Mapping):
+                self.fault(name, "an object")
+            other.config, other.asked = value if isinstance(value, Mapping) else {}, set()
+            other.where = f"{self.where}: {name}"
+        return other
+
     def _at(self, name: str) -> Any:
         outer, _, inner = name.partition(".")
         value = self.config.get(outer)

@@ -77,9 +77,12 @@ LLAMAS = {
     "ernie4_5": ERNIE,
     "phi3": Family(built(fused_qkv=True, fused_gate_up=True)),
     "glm": Family(built(fused_gate_up=True, attention_bias=True), out_bias=False),
-    "glm4": Family(built(fused_gate_up=True, sandwich_norms=True, attention_bias=True), out_bias=False),
-    "qwen2": QWEN2,
-    "qwen3": QWEN3,
+    **dict.fromkeys(
+        ("glm4", "glm4v_text"),
+        Family(built(fused_gate_up=True, sandwich_norms=True, attention_bias=True), out_bias=False),
+    ),
+    **dict.fromkeys(("qwen2", "qwen2_vl_text", "qwen2_5_vl_text"), QWEN2),
+    **dict.fromkeys(("qwen3", "qwen3_vl_text"), QWEN3),
     "qwen3_5_text": QWEN3_5,
     "olmo_hybrid": Family(
         built(second_norms=POST_NORMS.second_norms, qk_norm=True, qk_norm_weights="own"),

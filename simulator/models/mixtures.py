@@ -63,7 +63,7 @@ MIXTURES = {
     "olmoe": replace(_ALL_MOE, design=built(qk_norm=True, qk_norm_weights="own"), experts="num_experts"),
     "flex_olmo": replace(_ALL_MOE, design=OLMO2, experts="num_experts"),
     "qwen2_moe": replace(QWEN2, experts="num_experts", shared_gate=True),
-    "qwen3_moe": replace(QWEN3, experts="num_experts"),
+    **dict.fromkeys(("qwen3_moe", "qwen3_vl_moe_text"), replace(QWEN3, experts="num_experts")),
     "qwen3_5_moe_text": replace(
         QWEN3_5,
         defaults={**QWEN3_5.defaults, "num_key_value_heads": 2, "shared_expert_intermediate_size": 512},
@@ -166,7 +166,7 @@ MIXTURES = {
         design=built(output_gate=True, gate_from_latents=True),
         defaults={"gated_norm_rank": 16, **first_dense(1)},
     ),
-    "glm4_moe": _GLM4_MOE,
+    **dict.fromkeys(("glm4_moe", "glm4v_moe_text"), _GLM4_MOE),
     "sarvam_moe": _GLM4_MOE,
     "solar_open": _GLM4_MOE,
     "glm4_moe_lite": _DEEPSEEK_V3,

@@ -114,28 +114,38 @@ class Fp8:
 class Projector:
     """What follows a tower: GEMMs from the tower's width to the model's, for tokens of which each stands for `merge`.
 
-    `widths` are those of its matrices' inputs and its output; `norm` is the width of a norm before them (0: none).
+    `matrices` are (input width, output width); `norm` is the width of a norm before them (0: none). There may be
+    `copies`, which read other layers' states, through norms of joined tokens.
     """
 
-    widths: tuple[int, ...]
+    matrices: tuple[tuple[int, int], ...]
     merge: int = 1
     bias: bool = True
     norm: int = 0
+    norm_bias: bool = True
+    copies: int = 1
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a tower reads for each sequence: `items` inputs, such as images, of `span` tokens, which see each other only.
+    """What a tower reads for each sequence: `items` inputs, such as images, of `span` tokens, which see each other.
 
-    Its first hidden states are projections of patches of `patch` values (0: of tokens, by the model's embedding).
-    `own_tokens` are parameters, as many tokens wide, such as that of a class; `projector` is what follows the tower.
+    `span` of 0 is the length of a sequence.
+
+    Its first hidden states are made by GEMMs of `patches`: (values that each reads, how often for a token). Without
+    them they are tokens, of the model's embedding.
+    `own_tokens` are parameters, such as the token of a class; `projector` follows the tower. A tower that `pools` has
+    an attention and a network that make one state of all, which nothing reads here. `frozen`: only the projector has
+    gradients.
     """
 
     span: int
     items: int = 1
-    patch: int = 0
+    patches: tuple[tuple[int, int], ...] = ()
     patch_bias: bool = False
     own_tokens: int = 0
+    pools: bool = False
+    frozen: bool = False
     projector: Projector | None = None
 
 
@@ -194,13 +204,15 @@ class ModelSpec:
     earlier layer; `values_are_keys`: one projection gives both.
     `pre_norms` come before attention and FFN; `sandwich_norms` after them, as a second pair unless `pre_norms` is
     false; `sub_norms` come before the last GEMM of each. `embedding_norm` norms what enters the layers, `final_norm`
-    what leaves them. `head_bias` is on the logits; `head_transform` is a GEMM and a norm before them, with `transform_bias` a bias too.
+    what leaves them. `head_bias` is on the logits; `head_transform` is a GEMM and a norm before them, with
+    `transform_bias` a bias too; a `pooler` is a GEMM of the first token.
     `parallel_residual`: attention and FFN both read what enters the layer, with `shared_norm` through one norm, and
     their sum is added to it. `sliding_layers` attend to the last `sliding_window` tokens only; with `window_is_chunk`
     to the earlier tokens of their own chunk of so many tokens.
-    `relative_dim` values of each head give its bias for near tokens. Short convolutions of `conv_kernel` tokens run
-    over what is `convolved`: projections (q, k, v), outputs of attention and network (o); `conv_mixes_heads`: so do
-    convolutions of all channels of a head.
+    `relative_dim` values of each head give its bias for near tokens; one table for all layers has a bias of each head
+    for each of `relative_buckets` distances. Without `key_bias` keys have none.
+    Short convolutions of `conv_kernel` tokens run over what is `convolved`: projections (q, k, v), outputs of attention
+    and network (o); `conv_mixes_heads`: so do convolutions of all channels of a head.
     `streams` hidden states of a token pass from layer to layer, of which `streams_mix` makes mixtures.
     With `altup` layers compute one of them and correct the others, and have a branch of rank `laurel_rank`.
     `per_layer_width`: each layer adds an embedding of its own of each token, so wide, from `per_layer_vocab` of them.
@@ -270,6 +282,9 @@ class ModelSpec:
     head_bias: bool = False
     head_transform: bool = False
     transform_bias: bool = False
+    pooler: bool = False
+    key_bias: bool = True
+    relative_buckets: int = 0
     qk_norm_weights: str = "shared"
     qk_norm_bias: bool = False
     gate_per_head: bool = False

@@ -52,6 +52,14 @@ def layer_count(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> 
     return rank_count(_layer(spec, number), tp=tp, ep=ep, etp=etp)
 
 
+def frozen_count(spec: ModelSpec, number: int, *, tp: int) -> Count:
+    """The parameters of a frozen tower's layer on one rank that have no gradients; 0 of other layers."""
+    inputs = spec.of(spec.kind(number)).inputs
+    if inputs is None or not inputs.frozen:
+        return Count(0)
+    return rank_count([each for each in _layer(spec, number) if not each.learned], tp=tp)
+
+
 def layer_copies(spec: ModelSpec, number: int, *, tp: int) -> int:
     """Parameters of a layer of which every rank of tp has a copy, which learns from its own tokens only.
 
@@ -197,6 +205,8 @@ def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ())
         return ()
     found: list[Kernel] = []
     for kernel, wholes in _placed(layer):
+        if not kernel.passes:
+            continue
         if mode == "full" or (wholes | {kernel.part}) & set(parts):
             found.append(kernel)
         elif kernel.kind == "experts" and "activation" in parts:

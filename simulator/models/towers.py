@@ -7,7 +7,6 @@ they lie on the same pipeline stage.
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 from .kernels import Kernel, Kernels
 from .model import Inputs, ModelSpec
@@ -20,14 +19,21 @@ def tower_shard(spec: ModelSpec, shard: Shard) -> Shard:
     if spec.inputs is None:
         return shard
     items = -(-shard.batch * spec.inputs.items // shard.cp)
-    return replace(shard, batch=items, seq=spec.inputs.span, cp=1)
+    return replace(shard, batch=items, seq=spec.inputs.span or shard.seq, cp=1)
 
 
 def output_elements(spec: ModelSpec, shard: Shard) -> int:
     """Elements of a tensor-parallel rank's part of what a tower gives a micro-batch."""
     own, projector = tower_shard(spec, shard), spec.inputs.projector if spec.inputs else None
-    tokens, width = (own.tokens // projector.merge, projector.widths[-1]) if projector else (own.tokens, spec.hidden_size)
+    tokens, width = (
+        (own.tokens // projector.merge, projector.matrices[-1][1]) if projector else (own.tokens, spec.hidden_size)
+    )
     return -(-tokens // own.tp) * width
+
+
+def is_trained(name: str) -> bool:
+    """Whether a parameter or kernel of a frozen tower has gradients: those of its projector do."""
+    return name.startswith("projector")
 
 
 def opening_parameters(spec: ModelSpec) -> Parameters:
@@ -35,28 +41,52 @@ def opening_parameters(spec: ModelSpec) -> Parameters:
     of, hidden = spec.inputs, spec.hidden_size
     if of is None:
         return []
-    patches = linear("patch_embed.proj", hidden, of.patch, "patches", bias=of.patch_bias) if of.patch else []
+    sizes = enumerate(of.patches)
+    patches = [linear(f"patch_embed.{i}", hidden, into, f"patches_{i}", bias=of.patch_bias) for i, (into, _) in sizes]
     own = Parameter("own_tokens", (of.own_tokens, hidden))
     positions = Parameter("position_embedding.weight", (spec.position_embeddings, hidden))
     first_norm = norm(spec, "embed_layernorm") * spec.embedding_norm
-    return patches + [own] * (of.own_tokens > 0) + [positions] * (spec.position_embeddings > 0) + first_norm
+    beside = [own] * (of.own_tokens > 0) + [positions] * (spec.position_embeddings > 0)
+    return [each for matrix in patches for each in matrix] + beside + relative_bias(spec) + first_norm
+
+
+def relative_bias(spec: ModelSpec) -> Parameters:
+    """The biases of heads for distances, one table for all layers of a stack."""
+    shape = (spec.relative_buckets, spec.num_attention_heads)
+    return [Parameter("relative_attention_bias.weight", shape, cut=1)] * (spec.relative_buckets > 0)
 
 
 def closing_parameters(spec: ModelSpec) -> Parameters:
     """Behind the last layer: a norm, and the projector with its own."""
     if spec.inputs is None:
         return []
-    return norm(spec, "final_layernorm") * spec.final_norm + _projector_parameters(spec, spec.inputs)
+    pooling = _pooling_parameters(spec) * spec.inputs.pools
+    return norm(spec, "final_layernorm") * spec.final_norm + pooling + _projector_parameters(spec, spec.inputs)
 
 
 def _projector_parameters(spec: ModelSpec, inputs: Inputs) -> Parameters:
     of = inputs.projector
     if of is None:
         return []
-    sizes = enumerate(pairwise(of.widths))
+    sizes = enumerate(of.matrices * of.copies)
     matrices = [linear(f"projector.{i}", out, into, f"projector_{i}", bias=of.bias) for i, (into, out) in sizes]
-    first = norm_of("projector.norm", (of.norm,), bias=spec.norm_bias) if of.norm else []
-    return first + [parameter for matrix in matrices for parameter in matrix]
+    widths = [of.norm] * (of.norm > 0) + [of.matrices[0][0]] * (of.copies - 1)
+    norms = [norm_of("projector.norm", (width,), bias=spec.norm_bias and of.norm_bias) for width in widths]
+    return [parameter for norm in norms for parameter in norm] + [
+        parameter for matrix in matrices for parameter in matrix
+    ]
+
+
+def _pooling_parameters(spec: ModelSpec) -> Parameters:
+    """An attention and a network that make one state of all."""
+    hidden, width = spec.hidden_size, spec.intermediate_size
+    sizes = {
+        "in_proj": (3 * hidden, hidden),
+        "out_proj": (hidden, hidden),
+        "fc1": (width, hidden),
+        "fc2": (hidden, width),
+    }
+    return [each for name, size in sizes.items() for each in linear(f"head.{name}", *size, bias=True)]
 
 
 def opening_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
@@ -67,11 +97,17 @@ def opening_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
     made = tokens * hidden
     table = opening_parameters(spec)
     lookup = Kernel("embed", "embed_inputs", "embedding", (hidden,), shard.dtype, 2 * wide * made)
-    first = gemm(shard, table, "patches", "embedding", tokens, keeps=wide, dtype=shard.plain)
+    first = [
+        kernel
+        for number, (_, times) in enumerate(spec.inputs.patches)
+        for kernel in gemm(
+            shard, table, f"patches_{number}", "embedding", times * tokens, keeps=wide, dtype=shard.plain
+        )
+    ]
     positions = memory_bound("residual_add", "add_positions", "embedding", hidden, made, 3, shard)
     norm = memory_bound("rms_norm", "embedding_norm", "embedding", hidden, made, 2, shard, made * wide)
     has_positions, has_norm = spec.position_embeddings > 0, spec.embedding_norm
-    return (*(first or (lookup,)), *(positions,) * has_positions, *(norm,) * has_norm)
+    return (*(first or [lookup]), *(positions,) * has_positions, *(norm,) * has_norm)
 
 
 def closing_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
@@ -91,9 +127,9 @@ def _projector_kernels(spec: ModelSpec, inputs: Inputs, shard: Shard) -> Kernels
     if of.norm:
         made = shard.own_tokens * spec.hidden_size
         found.append(memory_bound("rms_norm", "projector_norm", "mlp", of.norm, made, 2, shard, made * shard.wide))
-    for number, (_, out) in enumerate(pairwise(of.widths)):
+    for number, (_, out) in enumerate(of.matrices * of.copies):
         found += gemm(shard, table, f"projector_{number}", "mlp", tokens, keeps=shard.wide, dtype=shard.plain)
-        if number < len(of.widths) - 2:
+        if (number + 1) % len(of.matrices):
             kept = tokens * out * shard.wide
             found.append(memory_bound("gelu", "projector_activation", "activation", out, tokens * out, 2, shard, kept))
     return tuple(found)

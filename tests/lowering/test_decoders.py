@@ -1,4 +1,4 @@
-"""Steps of decoders of many families: all that layers compute is in the Program, weight gradients included."""
+"""Steps of models of many families: all that layers compute is in the Program, weight gradients included."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,16 @@ from ..workload.built import read_models
 from .steps import ops
 
 CONFIGS = {model.model_type: model.config for model in read_models()}
-WHOLE = [each for each in CONFIGS if "mamba" not in FAMILIES[each].mixer]  # scans run a part of their forward again
+WHOLE = [each for each in CONFIGS if each not in FAMILIES or "mamba" not in FAMILIES[each].mixer]
+"""But scans, which run a part of their forward again."""
 SPLIT = [
     *("axk2", "cohere2", "deepseek_v4", "dots3_note_text", "gemma3n_text", "gemma4_text", "hy_v4", "inkling_text"),
     *("lara_mini", "lfm3", "llama4_text", "longcat_flash", "mimo_v2_flash", "minimax", "modernbert-decoder", "zaya"),
+    *("bert", "t5", "blenderbot", "mistral3", "qwen2_5_vl", "gemma3"),
 ]  # fmt: skip
 SMALL = {
     "num_hidden_layers": 8, "n_layer": 8, "num_kv_shared_layers": 2, "num_key_value_heads": 4,
-    "num_attention_heads": 16, "num_experts": 16, "n_routed_experts": 16,
+    "num_attention_heads": 16, "num_experts": 16, "n_routed_experts": 16, "encoder_layers": 4, "decoder_layers": 4,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Models as transformers builds them on torch's meta device: their configs, and how many parameters they have.
 
-`python -m tests.workload.built` writes built.jsonl where transformers is installed: a line for each text decoder that
-runcast reads. It is no dependency of the tests; see test_built.py.
+`python -m tests.workload.built` writes built.jsonl where transformers is installed: a line for each model that runcast
+reads. It is no dependency of the tests; see test_built.py.
 """
 
 import importlib
@@ -31,14 +31,34 @@ CHANGES = {  # where the defaults of a config are no model: the class leaves siz
     "nemotron": {"num_key_value_heads": 8},
     "phimoe": {"head_dim": 128},
 }
-VERSION, N_CAUSAL, N_DECODERS = "5.24.0", 196, 143
-"""A release of transformers, its types with a causal language model, and those of them that are text decoders."""
+VERSION, N_CAUSAL, N_DECODERS, N_READ_DECODERS = "5.24.0", 196, 143, 130
+"""A release of transformers, its types with a causal language model, the text decoders of them, and those we read."""
+OTHERS = (
+    *(
+        "t5",
+        "mt5",
+        "umt5",
+        "m2m_100",
+        "distilbert",
+        "mpnet",
+        "modernbert",
+        "eurobert",
+        "llava",
+        "llava_next",
+        "paligemma",
+    ),
+    *("mistral3", "internvl", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "idefics3", "smolvlm"),
+    *("cohere2_vision", "glm4v", "qwen2_audio", "voxtral"),
+)
+"""Types without a causal language model that runcast reads: encoders, encoder-decoders, and models with towers."""
+NO_CONFIG = ("gemma4_assistant",)
+"""Types whose default config transformers refuses."""
 NOT_BUILT = ("longcat_flash", "dbrx", "qwen4_exp_text")
 """Types whose models transformers 5.24 cannot build, or builds with matrices of experts that compute nothing."""
 
 
 class Built(NamedTuple):
-    """A text decoder: its config.json, and its parameters, a tied matrix counted once (None: it cannot be built)."""
+    """A model: its config.json, and its parameters, a tied matrix counted once (None: it cannot be built)."""
 
     model_type: str
     config: dict[str, Any]
@@ -70,18 +90,31 @@ def _is_decoder(config_class: Any) -> bool:
     return not parts and "is_encoder_decoder" not in config_class.__annotations__
 
 
+def class_name(model_type: str) -> str:
+    """The class of a whole model: with its encoder and towers, if it has such, else the causal language model."""
+    auto = transformers().models.auto.modeling_auto
+    masked, causal = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, causal_types()
+    whole = {
+        **auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, **auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        **auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, **auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    }  # fmt: skip
+    is_decoder = model_type in causal and (model_type in decoder_types() or model_type in masked)
+    encodes = "is_encoder_decoder" in transformers().CONFIG_MAPPING[model_type].__annotations__
+    return str(({} if is_decoder and not encodes else whole).get(model_type) or {**masked, **causal}[model_type])
+
+
 def build(model_type: str) -> Built:
-    """A model with the default config of its type."""
+    """A model with the default config of its type; it is not built if runcast does not read it."""
     import torch
 
     config = transformers().CONFIG_MAPPING[model_type](**CHANGES.get(model_type, {}))
     with TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         saved = json.loads((Path(folder) / "config.json").read_text())
-    if model_type in NOT_BUILT:
+    if model_type in NOT_BUILT or reason(saved):
         return Built(model_type, saved, None)
     with torch.device("meta"):
-        model = getattr(transformers(), causal_types()[model_type])._from_config(config)
+        model = getattr(transformers(), class_name(model_type))._from_config(config)
     return Built(model_type, saved, sum(each.numel() for each in model.parameters()))
 
 
@@ -103,7 +136,18 @@ def _line(model: Built) -> str:
     return json.dumps(model._replace(config=read_keys(model.config))._asdict(), separators=(",", ":"))
 
 
+def all_types() -> list[str]:
+    """The types that are tried: all with a causal language model, and others that runcast reads."""
+    return [*causal_types(), *OTHERS]
+
+
+def build_all() -> list[Built]:
+    """The model of each type."""
+    return [build(model_type) for model_type in all_types() if model_type not in NO_CONFIG]
+
+
 if __name__ == "__main__":
-    models = map(build, decoder_types())
+    models = build_all()
     FILE.write_text("".join(f"{_line(model)}\n" for model in models if not reason(model.config)))
-    print(len(read_models()), "of", len(decoder_types()), file=sys.stderr)
+    read = {model.model_type for model in read_models()}
+    print(f"{len(read & {*causal_types()})} of {N_CAUSAL}, {len(read & {*decoder_types()})} of {N_DECODERS}")

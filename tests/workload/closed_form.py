@@ -13,8 +13,8 @@ from runcast.simulator.models.mixers import (
 )
 
 
-def norm(spec):
-    return spec.hidden_size * (spec.norm_weights + spec.norm_bias)
+def norm(spec, width=None):
+    return (width or spec.hidden_size) * (spec.norm_weights + spec.norm_bias)
 
 
 def ffn(spec, width):
@@ -48,7 +48,8 @@ def qkv(spec):
     width += heads * spec.relative_dim
     convolved = sum({"q": heads, "k": keys, "v": keys}.get(letter, 0) for letter in spec.convolved) * dim
     per_channel = spec.conv_kernel + spec.conv_mixes_heads * (2 + dim * spec.conv_kernel)
-    return (
+    width += 0 if spec.key_bias else -keys * dim / (spec.hidden_size + 1)
+    return round(
         width * (spec.hidden_size + spec.attention_bias)
         + convolved * per_channel
         + spec.qk_norm * (normed + spec.qk_norm_bias * biases)
@@ -123,10 +124,11 @@ def replaced(spec):
     return REPLACED[type(spec.linear_attention)](spec) + beside
 
 
-def attention(spec, number):
-    kind = spec.kind(number)
+def attention(spec, kind):
     if not kind.mixer:
         return 0
+    if kind.cross:
+        return cross(spec)
     if kind.linear:
         return replaced(spec)
     return plain_attention(spec) + (indexer(spec) if kind.indexer else 0)
@@ -139,6 +141,20 @@ def plain_attention(spec):
     out = (heads * spec.v_head_dim + spec.attention_out_bias) * spec.hidden_size + spec.attention_sinks * heads
     out += spec.sub_norms * heads * spec.v_head_dim
     return out + (mla(spec) if spec.mla else qkv(spec))
+
+
+def cross(spec):
+    heads, keys, hidden, source = (
+        spec.num_attention_heads,
+        spec.num_key_value_heads,
+        spec.hidden_size,
+        spec.cross.source,
+    )
+    dim, v_dim, biased = spec.head_dim, spec.v_head_dim, spec.attention_bias
+    query = heads * dim * (hidden + biased) + heads * v_dim * hidden + spec.attention_out_bias * hidden
+    normed = {"shared": 2 * dim, "own": (heads + keys) * dim, "none": 0}[spec.qk_norm_weights]
+    of_keys = keys * dim * (source + (biased and spec.key_bias)) + keys * v_dim * (source + biased)
+    return query + of_keys + spec.qk_norm * normed
 
 
 REPLACED = {
@@ -178,27 +194,52 @@ def layer(spec, number):
     kind = spec.kind(number)
     spec = spec.of(kind)
     first = kind.mixer + kind.network - (kind.mixer and kind.network and spec.shared_norm)
-    norms = first * spec.pre_norms + 2 * spec.sandwich_norms
+    norms = first * spec.pre_norms + (kind.mixer + kind.network) * spec.sandwich_norms
     own = first * 2 * spec.hidden_size * spec.norm_gate_rank
     own += (2 * spec.hidden_size * spec.per_layer_width + norm(spec)) if spec.per_layer_width else 0
     own += 2 * stream_weights(spec, spec.streams * (2 + spec.streams * spec.streams_mix), 2 + spec.streams_mix)
     own += spec.altup * altup(spec) + ("o" in spec.convolved) * 2 * spec.hidden_size * spec.conv_kernel
     ffn = moe(spec) if kind.moe else network(spec, spec.intermediate_size)
-    return attention(spec, number) + norms * norm(spec) + kind.network * ffn + own
+    return attention(spec, kind) + norms * norm(spec) + kind.network * ffn + own
 
 
 def embeddings(spec):
     """Token and position embeddings and the output head; a tied matrix counts once."""
-    tokens = ((2 - spec.tie_word_embeddings) * spec.vocab_size + spec.position_embeddings) * spec.hidden_size
+    into, out = spec.embedding_width or spec.hidden_size, spec.head_width or spec.hidden_size
+    tokens = (spec.vocab_size + spec.position_embeddings + spec.token_types) * into
+    tokens += (not spec.tie_word_embeddings) * spec.vocab_size * out
     own = spec.num_hidden_layers * spec.per_layer_width * (spec.per_layer_vocab + spec.hidden_size)
-    return tokens + own + spec.per_layer_width
+    own += (into + 1) * spec.hidden_size * (into != spec.hidden_size)
+    return tokens + own + spec.per_layer_width + spec.relative_buckets * spec.num_attention_heads
+
+
+def head(spec):
+    """Before the output matrix."""
+    out = spec.head_width or spec.hidden_size
+    transform = spec.hidden_size * out + spec.transform_bias * out + norm(spec, out)
+    return spec.head_transform * transform + spec.pooler * (spec.hidden_size + 1) * spec.hidden_size
+
+
+def tower_ends(spec):
+    """What is before and behind the layers of a tower."""
+    of, hidden, width = spec.inputs, spec.hidden_size, spec.intermediate_size
+    before = sum(into + of.patch_bias for into, _ in of.patches) + of.own_tokens + spec.position_embeddings
+    norms = (spec.embedding_norm + spec.final_norm) * norm(spec) + spec.relative_buckets * spec.num_attention_heads
+    pooling = of.pools * (4 * hidden**2 + 2 * hidden * width + 5 * hidden + width)
+    projector = 0
+    if of.projector:
+        matrices = sum(out * (into + of.projector.bias) for into, out in of.projector.matrices)
+        channels = 1 + (spec.norm_bias and of.projector.norm_bias)
+        joined = (of.projector.copies - 1) * of.projector.matrices[0][0]
+        projector = of.projector.copies * matrices + channels * (of.projector.norm + joined)
+    return before * hidden + norms + pooling + projector
 
 
 def total(spec, mtp=False):
     count = spec.num_nextn_predict_layers * mtp
-    layers = sum(layer(spec, number) for number in range(spec.num_hidden_layers + count))
+    layers = sum(layer(spec, number) for number in range(spec.n_layers + count)) + sum(map(tower_ends, spec.towers))
     extras = min(count, 1) if spec.mtp_apart else count
-    ends = embeddings(spec) + (spec.final_norm + spec.embedding_norm + spec.head_transform) * norm(spec)
+    ends = embeddings(spec) + spec.final_norm * norm(spec) + head(spec) + spec.head_bias * spec.vocab_size
+    ends += spec.embedding_norm * norm(spec, spec.embedding_width)
     ends += stream_weights(spec, spec.streams, 1) + spec.altup * 2 * (spec.streams - 1) * spec.hidden_size**2
-    ends += spec.head_transform * spec.hidden_size**2 + spec.head_bias * spec.vocab_size
     return layers + ends + extras * (2 * spec.hidden_size**2 + 3 * norm(spec))

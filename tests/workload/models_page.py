@@ -1,9 +1,10 @@
 """docs/models.md as it must be: `python -m tests.workload.models_page > docs/models.md`; a test compares it."""
 
 from runcast.simulator.models import active_params, preset, total_params
+from runcast.simulator.models.composites import COMPOSITES
 from runcast.simulator.models.families import FAMILIES, REFUSED_KEYS, REFUSED_TYPES
 
-from .built import N_CAUSAL, N_DECODERS, VERSION, read_models
+from .built import N_CAUSAL, N_DECODERS, N_READ_DECODERS, OTHERS, VERSION, read_models
 from .published import PUBLISHED, Figure, counted
 
 HEAD = """# Models
@@ -29,6 +30,8 @@ published. `python -m tests.workload.models_page` writes it; a test compares it.
 | residual | `parallel_residual`: attention and FFN read the same input, with `shared_norm` one norm; several streams |
 | MoE | experts, top k, width, shared experts, latents, and which layers route; the others are dense |
 | beside the stack | tied or untied head, `head_bias`, MTP layers, embeddings of each layer's own |
+| encoders | attention to later tokens too; types of tokens; widths of embeddings and logits of their own |
+| towers | layers before the stack for images, sounds or an encoder's text, with what they read and a projector |
 
 Keys go by Llama's names or by the family's own (`n_embd`, `n_layer`, `d_model`, `ffn_dim`, `attn_config.alibi`); where
 a config has both, Llama's counts, so `overrides = { num_hidden_layers = 8 }` cuts down any preset. The keys of the
@@ -53,6 +56,28 @@ MIDDLE = """
 A `model_type` that is neither known nor refused is read as llama-like. The report says so among the assumptions, and
 names the keys that look like sizes and were not read. Without model_type a config is Llama's. A config that is refused
 is told in one line.
+
+## Encoders and towers
+
+| | how it is modelled |
+|---|---|
+| attention to later tokens | whole squares of scores; a ring of context parallelism has no half blocks |
+| norms of BERT | behind each part (`sandwich_norms` without `pre_norms`) |
+| an encoder before a decoder | a tower before the stack; its tokens are `[towers.encoder]`'s, or `seq_len` |
+| attention to an encoder | keys and values of the tower's tokens; a layer of the decoder counts as two in `layers` |
+| a tower of images or sounds | layers of its own sizes; each input attends to itself; a projector follows |
+| windows in a tower | a patch sees as many patches as a window has |
+| several tiles of an image | as many `inputs` |
+| tensor parallelism | as in the stack; it must divide the tower's heads |
+| context parallelism | whole inputs, spread over the ranks; refused for attention to an encoder |
+| pipeline stages | towers of images and sounds lie on the first one; `parallel.layers` counts their layers first |
+| sends | inside a tower its states, behind it the projector's output; encoders' output goes on to all stages |
+| `frozen` | no gradients but the projector's, no optimizer states, nothing kept, nothing computed again |
+
+Images have the size that the config fixes, else 1,024 patches, unless `[towers.vision]` says it
+([training.md](training.md)). Tokens that a tower gives are part of `seq_len`. BigBird's sparse blocks are priced as
+whole attention, LLaVA's last layer, whose output nothing reads, like the others. The token embedding lies on the first
+stage.
 
 ## State-space layers
 
@@ -97,11 +122,12 @@ A new attention is:
 3. the keys that it is read from in `hybrid.py`, and the model types that have it in `hybrids.py`;
 4. a preset in `data/models` and its published count in `tests/workload/published.py`, which a test compares.
 
-A new `model_type` is one line of a table: `llamas.py`, `mixtures.py` (experts), `gpts.py` or `hybrids.py`. It says what
-the code fixes (`design`, a spec without sizes), which keys have other names (`own`; names that several families use are
-in `ALIASES` of `keys.py`), and the defaults of keys. Layers that differ from others in size are `variants` of the
-model: each is the config read once more with the keys of these layers (`layer_keys.py`). Where transformers is
-installed, `python -m tests.workload.built` writes the counts that tests compare.
+A new `model_type` is one line of a table: `llamas.py`, `mixtures.py` (experts), `gpts.py`, `hybrids.py`, `encoders.py`
+or `encoder_decoders.py`; of a model with a tower one in `composites.py`, and one in `vision.py` if the tower is new. It
+says what the code fixes (`design`, a spec without sizes), which keys have other names (`own`; names that several
+families use are in `ALIASES` of `keys.py`), and the defaults of keys. Layers that differ from others in size are
+`variants` of the model: each is the config read once more with the keys of these layers (`layer_keys.py`). Where
+transformers is installed, `python -m tests.workload.built` writes the counts that tests compare.
 
 ## Presets
 
@@ -111,9 +137,12 @@ are equal to the last one. Others are what rounding ours, or cutting it off, giv
 
 """
 
-_READ = """transformers {} has {} types with a causal language model. {} of them are text decoders; the others are
-encoders, halves of encoder-decoders, or have towers for other media. {} text decoders are read. Their parameters are
-those of the models that transformers builds, to 0.1 % (`tests/workload/test_built.py` compares them).
+_READ = """transformers {} has {} types with a causal language model: {} text decoders, and encoders, encoder-decoders
+and models with towers. {} are read, {} of them text decoders, and with them {} types without a causal language model,
+such as T5 and LLaVA. Their parameters are those of the models that transformers builds, to 0.1 %
+(`tests/workload/test_built.py` compares them).
+
+Models with towers are read of {}.
 
 """
 
@@ -128,7 +157,10 @@ def _refused() -> str:
     cells = [(why, _code(REFUSED_TYPES.get(why, ())), _code(REFUSED_KEYS.get(why, ()))) for why in reasons]
     rows = [f"| {' | '.join(row)} |\n" for row in cells]
     known = f"Known `model_type`s are {_code(sorted(FAMILIES))}.\n\n"
-    known += _READ.format(VERSION, N_CAUSAL, N_DECODERS, len(read_models()))
+    others = len([model for model in read_models() if model.model_type in OTHERS])
+    known += _READ.format(
+        VERSION, N_CAUSAL, N_DECODERS, len(read_models()) - others, N_READ_DECODERS, others, _code(sorted(COMPOSITES))
+    )
     head = "Refused are, by `model_type`, or by a key that tells, unless the `model_type` is one that has it:\n\n"
     head += "| what | `model_type` | key |\n|---|---|---|\n"
     return known + head + "".join(rows)

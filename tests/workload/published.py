@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from runcast.simulator.models import ModelSpec, active_params, total_params, weights
+from runcast.simulator.models.tensors import layer_params
 
 from .closed_form import embeddings
 
@@ -48,9 +49,15 @@ def checkpoint(spec):
     return sum(map(prod, weights(spec, fp8=False).shapes))
 
 
+def tower_kinds(spec):
+    """The kind of each layer of its towers."""
+    return [kind for kind in map(spec.kind, range(spec.n_layers)) if kind.tower]
+
+
 COUNTS = {
     "all": lambda spec, count: count,
     "without embedding": lambda spec, count: count - spec.vocab_size * spec.hidden_size,
+    "without towers": lambda spec, count: count - sum(layer_params(spec, kind) for kind in tower_kinds(spec)),
     "without embedding and head": lambda spec, count: count - embeddings(spec),
     "tied head stored again": lambda spec, count: count + spec.vocab_size * spec.hidden_size,
     "checkpoint with MTP": lambda spec, count: checkpoint(spec),
@@ -75,6 +82,7 @@ _MTP, _AGAIN = "checkpoint with MTP", "tied head stored again"
 
 PUBLISHED = (
     Published("bamba-9b", "9,780,235,392", _META),
+    Published("bert-large", "335,174,458", _META),
     Published("bloom-176b", "176,247,271,424", "bigscience/bloom, model card"),
     Published("deepseek-v2", "235,741,434,880", _FILES + "deepseek-ai/DeepSeek-V2; report", active="21 B"),
     Published(
@@ -93,6 +101,7 @@ PUBLISHED = (
     Published("gemma2-2b", "2,614,341,888", _FILES + "google/gemma-2-2b"),
     Published("gemma2-9b", "9,241,705,984", _FILES + "google/gemma-2-9b"),
     Published("gemma2-27b", "27,227,128,320", _FILES + "google/gemma-2-27b"),
+    Published("gemma3-27b", "27,432,406,640", _FILES + "google/gemma-3-27b-it"),
     Published("glm-4.5", "358,337,791,296", _FILES + "zai-org/GLM-4.5; card", _MTP, "32 B", _NO_EMBEDDING),
     Published("glm-4.5-air", "110,468,824,832", _FILES + "zai-org/GLM-4.5-Air; card", _MTP, "12 B", _NO_EMBEDDING),
     Published("glm-4.7-flash", "31,221,488,576", _FILES + "zai-org/GLM-4.7-Flash; card", _MTP, "3 B", _NO_EMBEDDING),
@@ -137,12 +146,21 @@ PUBLISHED = (
     Published("llama3-405b", "405,853,388,800", _FILES + "meta-llama/Llama-3.1-405B"),
     Published("llama3.2-1b", "1,235,814,400", _FILES + "meta-llama/Llama-3.2-1B"),
     Published("llama3.2-3b", "3,212,749,824", _FILES + "meta-llama/Llama-3.2-3B"),
+    Published(
+        "llama4-scout",
+        "108,641,793,536",
+        _FILES + "meta-llama/Llama-4-Scout-17B-16E; card",
+        active="17 B",
+        active_counted="without towers",
+    ),
+    Published("llava-1.5-7b", "7,063,427,072", _FILES + "llava-hf/llava-1.5-7b-hf"),
     Published("mamba-2.8b", "2,768,345,600", _META),
     Published("mamba2-130m", "128,989,632", _META),
     Published("mamba2-370m", "368,346,624", _META),
     Published("mamba2-780m", "780,161,280", _META),
     Published("mamba2-1.3b", "1,343,757,312", _META),
     Published("mamba2-2.7b", "2,702,599,680", _META),
+    Published("megatron-bert-4b", "4 B", "docs.nvidia.com, NeMo Framework, BERT results"),
     Published("megatron-gpt-1.7b", "1.7 B", _MEGATRON),
     Published("megatron-gpt-3.6b", "3.6 B", _MEGATRON),
     Published("megatron-gpt-7.5b", "7.5 B", _MEGATRON),
@@ -154,6 +172,7 @@ PUBLISHED = (
     Published("megatron-gpt-310.1b", "310.1 B", _MEGATRON),
     Published("megatron-gpt-530b", "529.6 B", _MEGATRON),
     Published("megatron-gpt-1t", "1008.0 B", _MEGATRON),
+    Published("mistral-small-3.1-24b", "24,011,361,280", _FILES + "mistralai/Mistral-Small-3.1-24B-Base-2503"),
     Published("mixtral-8x7b", "46,702,792,704", _FILES + "mistralai/Mixtral-8x7B-v0.1; announcement", active="12.9 B"),
     Published("mixtral-8x22b", "140,630,071,296", _FILES + "mistralai/Mixtral-8x22B-v0.1; announcement", active="39 B"),
     Published("moonlight-16b-a3b", "15.29 B", "arXiv:2502.16982", _LAYERS, "2.24 B", _LAYERS),
@@ -182,6 +201,7 @@ PUBLISHED = (
     Published("qwen2.5-14b", "14,770,033,664", _FILES + "Qwen/Qwen2.5-14B"),
     Published("qwen2.5-32b", "32,763,876,352", _FILES + "Qwen/Qwen2.5-32B"),
     Published("qwen2.5-72b", "72,706,203,648", _FILES + "Qwen/Qwen2.5-72B"),
+    Published("qwen2.5-vl-7b", "8,292,166,656", _FILES + "Qwen/Qwen2.5-VL-7B-Instruct"),
     Published("qwen3-0.6b", "751,632,384", _FILES + "Qwen/Qwen3-0.6B", _AGAIN),
     Published("qwen3-1.7b", "2,031,739,904", _FILES + "Qwen/Qwen3-1.7B", _AGAIN),
     Published("qwen3-4b", "4,022,468,096", _FILES + "Qwen/Qwen3-4B"),
@@ -192,9 +212,12 @@ PUBLISHED = (
     Published("qwen3-235b-a22b", "235,093,634,560", _FILES + "Qwen/Qwen3-235B-A22B; card", active="22 B"),
     Published("qwen3-next-80b-a3b", "79,674,391,296", _META + "; card", active="3 B"),
     # 27,781,427,952 less the vision tower's 460,730,096, which the preset leaves out
+    Published("qwen3-vl-8b", "8,767,123,696", _FILES + "Qwen/Qwen3-VL-8B-Instruct"),
     Published("qwen3.5-27b", "27,320,697,856", _FILES + "Qwen/Qwen3.5-27B, without its vision tower", _MTP),
     Published("rwkv7-0.1b", "191 M", "arXiv:2503.14456"),
     Published("rwkv7-0.4b", "451 M", "arXiv:2503.14456"),
     Published("rwkv7-1.5b", "1.527 B", "arXiv:2503.14456"),
     Published("rwkv7-2.9b", "2.948 B", "arXiv:2503.14456"),
+    Published("t5-11b", "11,307,321,344", _META),
+    Published("whisper-large-v3", "1,543,490,560", _FILES + "openai/whisper-large-v3"),
 )

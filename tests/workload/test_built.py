@@ -1,4 +1,4 @@
-"""Text decoders of transformers: their parameters are those of the models that transformers builds.
+"""Models of transformers: their parameters are those of the models that transformers builds.
 
 built.jsonl has the counts; what needs transformers itself is slow and skips where it is not installed. To run that:
 `pip install transformers` beside torch, in an environment of its own, and `pytest tests/workload/test_built.py`.
@@ -8,17 +8,19 @@ from importlib.util import find_spec
 
 import pytest
 from runcast.simulator.models import from_hf_config, total_params
-from runcast.simulator.models.families import REFUSED_TYPES
+from runcast.simulator.models.families import REFUSED_KEYS, REFUSED_TYPES
 from runcast.simulator.predict import simulate
 from runcast.simulator.systems.train_step.scenario import TrainScenario
 
 from .built import (
     N_CAUSAL,
     N_DECODERS,
+    N_READ_DECODERS,
+    OTHERS,
     ROOT,
     VERSION,
     Built,
-    build,
+    build_all,
     causal_types,
     decoder_types,
     read_models,
@@ -57,7 +59,7 @@ def test_a_step_has_a_time_and_memory(model):
 def models() -> list[Built]:
     if find_spec("transformers") is None:
         pytest.skip("transformers is not installed: pip install transformers")
-    return [build(model_type) for model_type in decoder_types()]
+    return build_all()
 
 
 @pytest.mark.slow
@@ -77,17 +79,22 @@ def test_the_page_has_the_reason_of_each_type_that_is_not_read(models):
     refused = {each.model_type: reason(each.config) for each in models if reason(each.config)}
     listed = {each: why for why, types in REFUSED_TYPES.items() for each in types}
     rows = {why: line for line in page().splitlines() for why in REFUSED_TYPES if line.startswith(f"| {why} |")}
+    by_type = {each: why for each, why in refused.items() if each in listed}
     assert [
-        each for each, why in refused.items() if listed[each] not in why or f"`{each}`" not in rows[listed[each]]
+        each for each, why in by_type.items() if listed[each] not in why or f"`{each}`" not in rows[listed[each]]
     ] == []
+    assert [each for each in {*refused} - {*by_type} if not any(why in refused[each] for why in REFUSED_KEYS)] == []
 
 
 @pytest.mark.slow
 def test_the_numbers_of_types_are_those_of_the_release(models):
     if transformers().__version__ != VERSION:
         pytest.skip(f"the numbers are those of transformers {VERSION}")
-    assert (len(causal_types()), len(models)) == (N_CAUSAL, N_DECODERS)
+    read = {each.model_type for each in read_models()}
+    assert (len(causal_types()), len(decoder_types())) == (N_CAUSAL, N_DECODERS)
+    assert len(read & {*decoder_types()}) == N_READ_DECODERS
 
 
 def test_the_readme_says_how_many_types_are_read():
-    assert f"({len(read_models())} of the {N_DECODERS} types of" in (ROOT / "README.md").read_text()
+    count = len([model for model in read_models() if model.model_type not in OTHERS])
+    assert f"({count} of the {N_CAUSAL} types of" in (ROOT / "README.md").read_text()

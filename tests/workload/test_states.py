@@ -39,6 +39,10 @@ EVERYWHERE = (  # what no tensor-parallel rank splits
         "o_proj.bias",
         "down_proj.bias",
         "embed_positions",
+        "patch_embed",
+        "own_tokens",
+        "position_embedding",
+        "projector",
     ),
 )
 
@@ -47,7 +51,7 @@ SPLIT_NORMS = ("mamba.norm.weight", "attn.g_norm.weight", "attn.g_norm.bias")
 
 
 def layers(spec):
-    return range(spec.num_hidden_layers + spec.num_nextn_predict_layers)
+    return range(spec.n_layers + spec.num_nextn_predict_layers)
 
 
 def replicated(spec, number, etp):
@@ -55,7 +59,7 @@ def replicated(spec, number, etp):
     tensors = [t for t in layer_parameters(spec, spec.kind(number)) if t.name not in SPLIT_NORMS]
     dense = n_elements(t for t in tensors if not t.experts and any(part in t.name for part in EVERYWHERE))
     down = n_elements(t for t in tensors if t.experts and t.name.endswith(("down_proj.bias", "down_proj_bias")))
-    mtp = number >= spec.num_hidden_layers and (number == spec.num_hidden_layers or not spec.mtp_apart)
+    mtp = number >= spec.n_layers and (number == spec.n_layers or not spec.mtp_apart)
     return dense + mtp * (2 * spec.hidden_size**2 + 3 * closed_form.norm(spec)), down * (etp - 1)
 
 
@@ -63,6 +67,7 @@ def splits(spec):
     """Sizes that divide all that tensor-parallel ranks split."""
     linear = [count for count, _ in spec.linear_attention.split_units] if spec.linear_attention else []
     sizes = [spec.num_attention_heads, spec.vocab_size, spec.intermediate_size, *linear]
+    sizes += [size for tower in spec.towers for size in (tower.num_attention_heads, tower.intermediate_size)]
     sizes += [] if spec.mla else [spec.num_key_value_heads]
     if spec.linear_attention and spec.linear_attention.unsplit:
         return [1]
@@ -81,7 +86,8 @@ def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     ends = [embedding_count(spec, tp=tp), head_count(spec, tp=tp, tied_here=True)]
     whole = tp * sum_counts([*held, *ends]).dense + ep * etp * sum_counts(held).expert
     again = [replicated(spec, number, etp) for number in layers(spec)]
-    norms = (1 + spec.embedding_norm) * closed_form.norm(spec) + spec.position_embeddings * spec.hidden_size
+    norms = (spec.final_norm + spec.embedding_norm) * closed_form.norm(spec) + closed_form.head(spec)
+    norms += (spec.position_embeddings + spec.token_types) * spec.hidden_size
     dense = (tp - 1) * (sum(dense for dense, _ in again) + norms)
     assert whole == closed_form.total(spec, mtp=True) + dense + sum(bias for _, bias in again)
 

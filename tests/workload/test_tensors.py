@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.models import (
@@ -322,7 +322,9 @@ def test_tensors_of_presets_hold_the_parameters_of_the_closed_form(name):
 
 @given(configs())
 def test_the_familys_own_names_of_keys_mean_the_same(config):
-    own = FAMILIES.get(config["model_type"], Family()).own
+    family = FAMILIES.get(config["model_type"], Family())
+    assume(not family.towers)  # Llama's names are those of both stacks
+    own = family.own
     names = list(own.values())  # one of GPT-2's is two of Llama's
     renamed = {}
     for key, value in config.items():

@@ -222,7 +222,7 @@ _NO_SIZES = {
     *("vocab_size", "max_position_embeddings", "num_nextn_predict_layers", "mtp_copies", "mtp_apart"),
     *("sliding_window", "hidden_act", "intermediate_size", "moe"),
 }
-"""Fields in which models may differ that are the same to a training step; of the last four _outline says what counts."""
+"""Fields in which models may differ and be the same to a training step; of the last four _outline says what counts."""
 
 
 def _outline(spec: ModelSpec) -> tuple[Any, ...]:

@@ -5,19 +5,20 @@ The rules for dividing a model and its sequences are the same for scenarios and 
 between keys that do not depend on the model are in `keys`. A key that the file does not set is never an error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isqrt
 from typing import NamedTuple
 
-from ...base.errors import Fault, fault
+from ...base.errors import Fault, UserError, fault
 from ...base.units import format_seconds
 from ...hardware import Cluster
 from ...models import ModelSpec, total_params
+from ...models.model import Inputs
 from ...profile import profile_for
 from ...program.parallel import ParallelDims
 from .routing import expert_islands
-from .scenario import Batch, Experts, Run, TrainScenario
+from .scenario import Batch, Experts, Run, Tower, TrainScenario
 
 _MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
 _MOST_BUCKETS = 1_000_000  # of a whole model's gradients: each is an op of every stage
@@ -30,6 +31,25 @@ class Misfit(NamedTuple):
     key: str
     value: object
     allowed: str
+
+
+def with_inputs(spec: ModelSpec, said: Mapping[str, Tower], where: str) -> ModelSpec:
+    """The model with what its towers read, as the scenario says it.
+
+    Raises:
+        UserError: the model has no tower of this name.
+    """
+    names = [tower.name for tower in spec.towers]
+    allowed = f"{spec.name} has {' and '.join(names) if names else 'no towers'}"
+    if faults := [fault(where, "towers", name, allowed) for name in said if name not in names]:
+        raise UserError(*faults)
+    return replace(spec, towers=tuple(_reads(tower, said.get(tower.name, Tower())) for tower in spec.towers))
+
+
+def _reads(tower: ModelSpec, said: Tower) -> ModelSpec:
+    of = tower.inputs or Inputs(0)
+    items, span = said.inputs or of.items, said.tokens or of.span
+    return replace(tower, inputs=replace(of, items=items, span=span, frozen=said.frozen))
 
 
 def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
@@ -47,7 +67,8 @@ def indivisible(
     spec: ModelSpec, dims: ParallelDims, seq_len: int, *, sequence_parallel: bool = True, ulysses: bool = False
 ) -> Iterator[Misfit]:
     """The sizes of a model and its sequences that the axes do not divide; for tp only the first one."""
-    if wrong := next((line for design in spec.designs for line in _tensor_parallel(design, dims.tp)), ""):
+    designs = [design for stack in (spec, *spec.towers) for design in stack.designs]
+    if wrong := next((line for design in designs for line in _tensor_parallel(design, dims.tp)), ""):
         yield Misfit("parallel.tp", dims.tp, wrong)
     elif ulysses and (spec.num_attention_heads // dims.tp) % dims.cp:
         heads = spec.num_attention_heads // dims.tp
@@ -88,6 +109,8 @@ def _tensor_parallel(spec: ModelSpec, tp: int) -> Iterator[str]:
 def _unsplit_context(spec: ModelSpec, dims: ParallelDims) -> str:
     """Why context parallelism cannot split the layers that replace attention; empty if it can."""
     mixer = spec.linear_attention
+    if spec.cross is not None:
+        return f"1 for {spec.name}: attention to a tower is not split over cp"
     if mixer is not None and mixer.unsplit:
         return f"1 for {spec.name}: {mixer.unsplit}"
     if mixer is not None and mixer.swaps_heads and (heads := mixer.split_units[0][0] // dims.tp) % dims.cp:
@@ -172,6 +195,7 @@ def _grid(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims) -> Itera
         "experts": spec.moe, "latent attention": spec.mla, "layers without attention": spec.linear_attention,
         "compressed attention": spec.compressed, "several residual streams": spec.streams > 1,
         "embeddings of each layer's own": spec.per_layer_width, "layers that differ in size": spec.variants,
+        "towers": spec.towers,
     }  # fmt: skip
     if held := [name for name, there in kinds.items() if there]:
         yield f"{spec.name} has {' and '.join(held)}: dense models with plain attention only"

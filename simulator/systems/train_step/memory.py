@@ -208,7 +208,7 @@ def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
         sum_counts([held, learned]) if plan.lora else held,
         zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1),
         compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
-        trained=learned if plan.lora else None,
+        trained=learned if plan.freezes else None,
     )  # fmt: skip
     if plan.types.layers < plan.types.weights:
         states = replace(states, weights=states.weights - round(_in_layers(holdings) * plan.types.weights))
@@ -301,7 +301,7 @@ def _logits(plan: TrainPlan) -> float:
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:
     dropped = activation_bytes(layer) - activation_bytes(layer, "full" if whole else "selective", again.parts)
-    return float(dropped + max(kept.bytes for kernel in layer.all for kept in kernel.keeps))
+    return float(dropped + max((kept.bytes for kernel in layer.all for kept in kernel.keeps), default=0))
 
 
 def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":

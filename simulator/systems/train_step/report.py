@@ -375,7 +375,7 @@ def _flop(kernels: Kernels, causal: bool) -> float:
     for kernel in kernels:
         kernel = kernel if causal else _unmasked(kernel)
         weights = weight_gradient(kernel)
-        total += flop(kernel) + flop(input_gradient(kernel)) + (flop(weights) if weights else 0.0)
+        total += flop(kernel) + kernel.passes * flop(input_gradient(kernel)) + (flop(weights) if weights else 0.0)
     return total
 
 

@@ -18,7 +18,7 @@ from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
 from ...hardware import cluster_inputs
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
-from ...models.model import identity
+from ...models.model import Inputs, identity
 from ...models.shard import Shard
 from ...profile import FACTORS, Profile, load_numbers, profile_notes
 from ...program import Program, join
@@ -26,7 +26,7 @@ from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
-from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run
+from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run, with_inputs
 from .lower import Coarse, Fragments, Stage, TrainPlan, coarse, join_coarse, lower
 from .plans import plan_of
 from .prices import price, price_coarse
@@ -47,8 +47,9 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def spec(self) -> ModelSpec:
         """The model's shape."""
-        model = self.scenario.model
-        return self.memo.get("model", (repr(model), self.where), lambda: shape_of(model, self.where))
+        model, towers = self.scenario.model, self.scenario.towers
+        key = repr(model), repr(towers), self.where
+        return self.memo.get("model", key, lambda: with_inputs(shape_of(model, self.where), towers, self.where))
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -323,7 +324,7 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Notes of the report: assumptions for keys that the scenario does not set."""
-        notes = [*self.scenario.notes, *self.spec.assumptions]
+        notes = [*self.scenario.notes, *self.spec.assumptions, *map(self._reads, self.spec.towers)]
         notes += profile_notes(self.profile_names, self.scenario.profile)
         network = self.networks.note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
@@ -341,6 +342,13 @@ class ResolvedTrain(OnMachines):
         if len(self.replicas) > 1:
             notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
         return tuple(notes)
+
+    def _reads(self, tower: ModelSpec) -> str:
+        """What a tower reads, in words."""
+        of = tower.inputs or Inputs(0)
+        inputs = f"{of.items} inputs" if of.items > 1 else "an input"
+        many = f"{inputs} of {of.span or self.scenario.batch.seq_len:,} tokens"
+        return f"{tower.name}: each sequence has {many}" + ", and it is frozen" * of.frozen
 
     @cached_property
     def hash(self) -> str:

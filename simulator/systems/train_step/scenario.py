@@ -218,6 +218,16 @@ class Run(Table):
         return self
 
 
+class Tower(Table):
+    """What a tower of the model reads: images, sounds, or an encoder's text."""
+
+    inputs: PositiveInt | None = Field(None, description="inputs of each sequence, such as images (default: 1)")
+    tokens: Tokens | None = Field(
+        None, description="tokens of an input inside the tower (default: the config's, or an encoder's: seq_len)"
+    )
+    frozen: bool = Field(False, description="whether it has no gradients; its projector does")
+
+
 class TrainScenario(OnCluster):
     """One training step."""
 
@@ -227,6 +237,9 @@ class TrainScenario(OnCluster):
     parallel: Parallel = Field(default=Parallel(), description="how it lies on the GPUs")
     schedule: Schedule = Field(default=Schedule(), description="the order of the pipeline")
     batch: Batch = Field(description="what one step trains on")
+    towers: dict[str, Tower] = Field(
+        default_factory=dict, description="what the model's towers read, by name, such as vision or encoder"
+    )
     precision: Precision = Field(default=Precision(), description="types")
     recompute: Recompute = Field(default=Recompute(), description="what is computed again")
     offload: Offload = Field(default=Offload(), description="what lies in host memory")

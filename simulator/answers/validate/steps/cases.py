@@ -205,7 +205,8 @@ def _scenario(
         table["lora"] = words["lora"]
     for word, tables in words["flags"].items():  # words of extra_flags that stand for keys of a scenario
         if word in cells.text("extra_flags"):
-            table |= {name: {**table.get(name, {}), **keys} for name, keys in tables.items()}
+            table |= {key: {**table.get(key, {}), **said} if isinstance(said, dict) else said
+                      for key, said in tables.items()}  # fmt: skip
     if schedule.get("name", "interleaved") == "interleaved" and _overlaps_experts(words, cells):
         table["schedule"] = {"name": "interleaved-overlap", "vpp": chunks}
         table["overlap"]["wgrad"] = True

@@ -105,8 +105,11 @@ class Holdings:
     def gradients(self, number: int, held: Count) -> Count:
         """The parameters of a unit that have gradients; `held` are all its parameters."""
         shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
-        if not self.plan.lora:
+        if not self.plan.freezes:
             return held
+        if not self.plan.lora:
+            frozen = self.plan.frozen_of(number) if number >= 0 else Count(0)
+            return Count(held.dense - frozen.dense, held.expert, held.once)
         if number < 0:
             return Count(0)
         return adapter_count(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=tp, ep=ep, etp=etp)

@@ -372,6 +372,8 @@ def gradients(kernels: Kernels) -> Kernels:
     """The input gradients of kernels, in reverse order, each behind its kernel if the backward runs that again."""
     found: list[Kernel] = []
     for kernel in reversed(kernels):
+        if not kernel.passes:
+            continue
         found += [replace(kernel, keeps=())] * kernel.again + [input_gradient(kernel)]
     return tuple(found)
 

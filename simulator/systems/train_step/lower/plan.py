@@ -15,7 +15,7 @@ from ....models import ModelSpec
 from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
 from ....models.shard import Shard, block
-from ....models.states import Count, layer_count
+from ....models.states import Count, frozen_count, layer_count
 from ....models.towers import output_elements, tower_shard
 from ....program.parallel import ParallelDims
 from ....schedules import Grid
@@ -189,7 +189,7 @@ class TrainPlan:
         return tuple(self._output(max(last, 0)) * self.shard.wide for last in lasts)
 
     def _output(self, number: int) -> int:
-        """Elements of a rank's part of the hidden states behind a layer, and of what towers gave that later ones read."""
+        """Elements of a rank's part of the states behind a layer, and of what towers gave that later ones read."""
         (design, shard), kind, towers = self.view(number), self.spec.kind(number), self.spec.towers
         ended = towers[: kind.tower - 1 + kind.closes] if kind.tower else towers if self.spec.cross else ()
         at_work = 0 if kind.closes else -(-shard.tokens // shard.tp) * design.hidden_size * design.streams
@@ -212,6 +212,19 @@ class TrainPlan:
     def parameters_of(self, number: int) -> Count:
         """The parameters of a layer on one rank."""
         return self._held[number]
+
+    def frozen_of(self, number: int) -> Count:
+        """The parameters of a layer on one rank that have no gradients."""
+        return self._frozen[number]
+
+    @cached_property
+    def freezes(self) -> bool:
+        """Whether any parameters have no gradients, so that what is trained is less than what is there."""
+        return self.lora or any(tower.inputs and tower.inputs.frozen for tower in self.spec.towers)
+
+    @cached_property
+    def _frozen(self) -> Mapping[int, Count]:
+        return self._alike(lambda number: frozen_count(self.spec, number, tp=self.dims.tp))
 
     @cached_property
     def _layers(self) -> Mapping[int, Layer]:

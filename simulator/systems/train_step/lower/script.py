@@ -189,7 +189,7 @@ class Script:
     def _begin_back(self, position: int, number: int) -> None:
         extra = [*self._issued(number), *self._gathered(number)]
         self._enter(number)
-        if self.plan.again.whole(position):
+        if self.plan.again.whole(position) and self.plan.layer(number).has_gradients:
             self._run(self.layers.forward_again, number, extra)
             extra = []
         self._run(self.layers.add_up_back, number, extra)
