@@ -78,7 +78,7 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
         ),
         (
             ["import", "l.sh", "--cluster", "dgx-h100", "--seq-len", "8"],
-            "error: --seq-len: goes with recipes of axolotl",
+            "error: --seq-len: goes with recipes of bridge, nemo, axolotl",
         ),
         (
             ["import", FILES / "axolotl-lora.yaml", "--cluster", "dgx-h100", "--model", "no.json", "-o", "x.toml"],

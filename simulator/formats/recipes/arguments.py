@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -111,10 +111,14 @@ class Names:
 
     def is_untimed(self, name: str) -> bool:
         """Whether nothing of a step's time is in it, or in other keys of the section that it is named with."""
-        starts = tuple(key[:-1] for key in self.untimed if key.endswith("*"))
         known = name in self.switches or name in self.valued or name in self.not_modelled
         in_section = name.partition(".")[0] in self.untimed_sections and not known
-        return name in self.untimed or name.startswith(starts) or in_section
+        return name in self.untimed or name.startswith(self._starts) or in_section
+
+    @cached_property
+    def _starts(self) -> tuple[str, ...]:
+        """How names begin that nothing of a step's time is in."""
+        return tuple(key[:-1] for key in self.untimed if key.endswith("*"))
 
     def reason(self, name: str) -> str | None:
         """Why the argument is not modelled; None where it is, or is not known."""
@@ -318,7 +322,7 @@ class Arguments:
 
     def _value(self, name: str) -> object:
         values = self._arguments[name].values if name in self._arguments else ()
-        return values[0] if len(values) == 1 else " ".join(map(str, values))
+        return values[0] if len(values) == 1 and not isinstance(values[0], Computed) else " ".join(map(str, values))
 
     def _is_off(self, name: str) -> bool:
         return self._arguments[name].first.lower() in (*_OFF, "none", "null", "-1")

@@ -22,7 +22,7 @@ from .nemo_yaml import read_nemo_1, resolve
 from .python_values import POSITIONAL, TARGET, PythonRecipe
 from .settings import Settings
 from .shapes import Shape
-from .tables import read_table
+from .tables import check_size, read_table
 from .trainers import Additions
 
 MODEL = "hf_model_id"
@@ -89,6 +89,7 @@ def _read(
     if _PYTHON.search(text):
         python = PythonRecipe(text, where, _library(form))
         table = python.read(python.choose(recipe), parameters)
+        check_size(table, where)
         return _tidy(table, form), [*python.notes, *(f"{k} = {v}: from --set" for k, v in parameters.items())]
     if recipe:
         raise UserError(f"--recipe: goes with Python; {where} holds one recipe")
@@ -126,6 +127,7 @@ def _plain(value: Any) -> Any:
         if "_name_" in value:
             return Computed(f"{value.get(TARGET)}.{value['_name_']}", is_name=True)
         return {str(key): _plain(one) for key, one in value.items()}
+    value = list(value) if isinstance(value, tuple) else value
     if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
         return {
             _last(one.get(TARGET, place)): _plain(one) for place, one in enumerate(value) if isinstance(one, Mapping)

@@ -100,10 +100,8 @@ def _read_precision(found: Settings) -> None:
     kind = _PRECISIONS.get(found.text("precision").lower())
     if kind:
         found.put(kind, True)
-    if found.is_on("fp8"):
-        found.put("fp8_format", "hybrid" if found.is_on("fp8_hybrid") or not found.is_on("fp8_e4m3") else "e4m3")
-    elif found.has("fp8_format"):
-        found.put("fp8_format", "")
+    if found.is_on("fp8_format"):
+        found.put("fp8_format", "e4m3" if found.is_on("fp8_e4m3") and not found.is_on("fp8_hybrid") else "hybrid")
 
 
 def _read_optimizer(found: Settings) -> None:

@@ -47,7 +47,7 @@ def apply_operation(node: ast.Compare | ast.BinOp | ast.UnaryOp, *values: Value)
 def _is_huge(values: Sequence[Value]) -> bool:
     """Whether numbers are beyond any size, or a list or a text may become long."""
     numbers = [abs(one) for one in values if isinstance(one, int | float)]
-    lengths = [len(one) for one in values if isinstance(one, list | str)]
+    lengths = [len(one) for one in values if isinstance(one, list | tuple | str)]
     most = _LONGEST if lengths else _LARGEST
     return max([*numbers, *lengths], default=0) > most or (
         lengths[0] * numbers[0] > most if lengths and numbers else False

@@ -184,7 +184,7 @@ class PythonRecipe:
             ):
                 self._table(owner, frame)[key] = value
             case ast.Tuple(elts=parts):
-                fits = isinstance(value, list) and len(value) == len(parts)
+                fits = isinstance(value, list | tuple) and len(value) == len(parts)
                 for part, one in zip(parts, value if fits else [Computed(short(target))] * len(parts), strict=True):
                     self._assign(part, one, frame)
 
@@ -208,8 +208,10 @@ class PythonRecipe:
                 return self._attribute(self._value(owner, frame), key, node)
             case ast.Call():
                 return self._call(node, frame)
-            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            case ast.List(elts=parts):
                 return [self._value(part, frame) for part in parts]
+            case ast.Tuple(elts=parts):
+                return tuple(self._value(part, frame) for part in parts)
             case ast.Dict(keys=keys, values=values):
                 return self._dictionary(keys, values, frame)
             case ast.Subscript(value=owner, slice=key):
@@ -255,13 +257,13 @@ class PythonRecipe:
         return Computed(f"{owner}.{key}" if named else short(node), is_name=named)
 
     def _dictionary(self, keys: Sequence[ast.expr | None], values: Sequence[ast.expr], frame: Frame) -> Value:
-        found: dict[str, Value] = {}
+        found: dict[Value, Value] = {}
         for key, node in zip(keys, values, strict=True):
-            value = self._value(node, frame)
+            value, name = self._value(node, frame), self._value(key, frame) if key else None
             if key is None:
                 found |= value if isinstance(value, dict) else {}
-            else:
-                found[str(self._value(key, frame))] = value
+            elif isinstance(name, str | int | tuple):
+                found[str(name) if _holds_objects(name) else name] = value
         return found
 
     def _any_or_all(self, stops_at: bool, parts: Sequence[ast.expr], frame: Frame) -> Value:
@@ -320,12 +322,17 @@ class PythonRecipe:
         return {TARGET: name} | rest | known | takes | dict(named)
 
 
+def _holds_objects(key: Value) -> bool:
+    """Whether a tuple cannot be a key, as it holds lists or tables."""
+    return isinstance(key, tuple) and any(isinstance(one, list | dict | tuple) for one in key)
+
+
 def _item(owner: Value, key: Value, node: ast.expr) -> Value:
     """A value by its key, or by its place in a list."""
     if isinstance(owner, Computed) and owner.is_name:
         return Computed(f"{owner}[{key!r}]", is_name=True)
     try:
-        return owner[key] if isinstance(owner, dict | list) else Computed(short(node))
+        return owner[key] if isinstance(owner, dict | list | tuple) else Computed(short(node))
     except (LookupError, TypeError):
         return Computed(short(node))
 

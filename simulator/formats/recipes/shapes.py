@@ -5,6 +5,7 @@ What arguments leave open has Megatron-LM's default, not Hugging Face's.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -200,7 +201,7 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
         spec = from_hf_config({_UNSAID: 1} | dict(config), args.where)
     except UserError:
         return None  # said again, with its reason, by whoever reads the keys next
-    same = [name for name in preset_names() if _outline(preset(name)) == _outline(spec)]
+    same = [name for name, outline in _outlines().items() if outline == _outline(spec)]
     padded = padding(args) * tp
     found = [name for name in same if unsaid or preset(name).vocab_size == spec.vocab_size]
     found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
@@ -227,6 +228,12 @@ _OF_EXPERTS = attrgetter(
     *("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "layers", "shared_intermediate_size"),
     *("shared_gate", "latent_size"),
 )
+
+
+@cache
+def _outlines() -> Mapping[str, tuple[Any, ...]]:
+    """Outlines of all presets by name."""
+    return {name: _outline(preset(name)) for name in preset_names()}
 
 
 def _outline(spec: ModelSpec) -> tuple[Any, ...]:

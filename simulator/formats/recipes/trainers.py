@@ -5,7 +5,7 @@ A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataPa
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,7 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     _check_flags(form, where, additions)
     keys = read_table(text, where)
     own = to_arguments(keys, form, where)
+    own.check_readable()
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
     launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
     files = _Files(own, zero, launcher)
@@ -199,7 +200,7 @@ class _Step:
 
     def _share(self, dp: int) -> tuple[Tables, dict[str, Any]]:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""
-        training, args = self.training, self.files.launcher or self.files.own
+        training, args = self._counted(dp), self.files.launcher or self.files.own
         if self.files.zero is not None:
             return deepspeed.share_by_deepspeed(self.files.zero, training, self.shape.spec.hidden_size, dp)
         sharded = has_fsdp(args)
@@ -207,13 +208,19 @@ class _Step:
         tables = share_by_fsdp(args, training, self.machine, ranks, replicas) if sharded else share_by_ddp(training)
         if not sharded and not self.files.launcher and self.machine.gpus > 1:
             args.assumed.append("parallel.zero = 0: no file names DeepSpeed or FSDP; accelerate's own config may")
-        micro = training.micro or 1
-        total = training.total or micro * (training.accumulation or 1) * dp
-        if total % (micro * dp):
-            self._fault("batch.global", f"micro {micro} x dp {dp} = {micro * dp} must divide it", total)
-        tables["batch"] = {"global": total, "micro": micro, "seq_len": training.seq_len}
+        micro, accumulation = training.micro or 1, training.accumulation or 1
+        tables["batch"] = {"global": micro * accumulation * dp, "micro": micro, "seq_len": training.seq_len}
         tables["precision"]["compute"] = training.compute
         return tables, self._pipeline()
+
+    def _counted(self, dp: int) -> Training:
+        """What the trainer says, with its accumulation where it gives a step's sequences."""
+        training, share = self.training, (self.training.micro or 1) * dp
+        if training.total is None:
+            return training
+        if training.total % share:
+            self._fault("batch.global", f"micro {training.micro} x dp {dp} = {share} must divide it", training.total)
+        return replace(training, accumulation=max(training.total // share, 1))
 
     def _pipeline(self) -> dict[str, Any]:
         """Chunks per rank of an interleaved pipeline, whose stages have `chunk` layers at most."""
