@@ -251,7 +251,13 @@ def test_a_mistake_is_one_line(file, more, line):
 def test_a_parameter_of_a_recipe_can_be_set():
     recipe = read("llama3.py", 1, "llama3_70b_peft_config", peft_scheme="dora")
 
-    assert "peft.scheme = dora: LoRA is assumed, which takes fewer passes" in recipe.not_modelled
+    assert "peft = dora: LoRA is assumed, which takes fewer passes" in recipe.not_modelled
+
+
+def test_a_plan_says_how_many_gpus_it_is_for():
+    recipe = read("workloads.py", 8, "LLAMA3_8B_PRETRAIN_CONFIG_H100_BF16_V1", 8192)
+
+    assert "the 64 GPUs (8 x 8, dgx-h100): the plan is for 8" in recipe.assumed
 
 
 @pytest.mark.parametrize(

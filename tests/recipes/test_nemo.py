@@ -208,6 +208,65 @@ def test_a_model_and_a_trainer_of_other_files_go_by_their_parameters(tmp_path, p
     assert said(tmp_path / "r.py", 1) == {"batch": {"global": 32, "micro": 2, "seq_len": 4096}, **table}
 
 
+EXPORTED = """
+_target_: nemo.collections.llm.api.pretrain
+_partial_: true
+model:
+  _target_: nemo.collections.llm.gpt.model.llama.LlamaModel
+  config: {_target_: nemo.collections.llm.gpt.model.llama.Llama3Config8B, seq_length: 8192}
+trainer:
+  _target_: nemo.lightning.pytorch.trainer.Trainer
+  callbacks:
+  - {_target_: nemo.utils.exp_manager.TimingCallback}
+  - _target_: nemo.lightning.pytorch.callbacks.megatron_comm_overlap.MegatronCommOverlapCallback
+    tp_comm_overlap: true
+  devices: 8
+  num_nodes: 1
+  plugins: {_target_: nemo.lightning.MegatronMixedPrecision, precision: bf16-mixed, grad_reduce_in_fp32: true,
+            params_dtype: {_target_: torch.bfloat16, _call_: false}}
+  strategy: {_target_: nemo.lightning.MegatronStrategy, tensor_model_parallel_size: 2, sequence_parallel: true}
+data: {_target_: nemo.collections.llm.gpt.data.mock.MockDataModule, seq_length: 8192, global_batch_size: 512,
+       micro_batch_size: 1}
+optim: {_target_: nemo.lightning.MegatronOptimizerModule, config: {use_distributed_optimizer: true}}
+"""
+
+
+def test_what_nemo_run_writes_of_a_recipe_of_2_0(tmp_path):
+    (tmp_path / "r.yaml").write_text(EXPORTED)
+
+    assert said(tmp_path / "r.yaml", 1) == {
+        "model": {"preset": "llama3-8b"},
+        **padded(tp=2),
+        "batch": {"global": 512, "seq_len": 8192},
+        "overlap": {"tp": True},
+        **BUCKET,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("bert_binary_head: True", "model.bert_binary_head = true: an encoder .BERT, T5. is not modelled"),
+        ("retro: {retro_project_dir: x}", "retrieval .RETRO. is not modelled"),
+        ("num_query_groups: 12", "model.num_layers = 'x': expected a whole number"),
+    ],
+)
+def test_what_a_config_of_1_0_has_that_is_not_read_is_one_line(tmp_path, more, line):
+    sizes = {"micro": 4, "total": 256, "tp": 1, "pp": 1, "layers": "x", "hidden": 768, "heads": 12, "more": more}
+    (tmp_path / "r.yaml").write_text(CONFIG.format(**{**GPT, "nodes": 1, **sizes}))
+
+    with pytest.raises(UserError, match=line):
+        said(tmp_path / "r.yaml", 1)
+
+
+def test_an_activation_that_is_not_modelled_is_told(tmp_path):
+    sizes = {"micro": 4, "total": 256, "tp": 1, "pp": 1, "layers": 12, "hidden": 768, "heads": 12}
+    sizes["more"] = "activation: reglu"
+    (tmp_path / "r.yaml").write_text(CONFIG.format(**{**GPT, "nodes": 1, **sizes}))
+
+    assert read_recipe(tmp_path / "r.yaml", "dgx-h100").not_modelled[-1].startswith("activation = reglu: GELU")
+
+
 def test_a_config_of_the_launcher_is_the_scenario(tmp_path):
     assert said(FILES / "llama3_1_70b.yaml", 128) == {
         "model": {"preset": "llama3-70b"},

@@ -32,7 +32,8 @@ _PYTHON = re.compile(r"^(?:from|import)\s+[\w.]+|^def \w+\(", re.MULTILINE)
 _MARKS = {
     "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:"
     r"|^(?:from|import)\s+megatron\.bridge|\bWorkloadBaseConfig\b",
-    "nemo": r"^(?:from|import)\s+(nemo|nemo_run)\b|^exp_manager\s*:|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
+    "nemo": r"_target_:\s*nemo\.|^(?:from|import)\s+(nemo|nemo_run)\b|^exp_manager\s*:"
+    r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
 }
 _OVERLAP = ("comm_overlap", "MegatronCommOverlapCallback")
 _LATE = ("mixed_precision", "plugins", *_OVERLAP)
@@ -64,6 +65,9 @@ def read_nemo(
     table, config = read_megatron(args, machine, shape)
     if lora:
         table["lora"] = _adapters(args)
+    stated = args.hint("world_size")
+    if stated.isdigit() and int(stated) != machine.gpus:
+        args.assumed.append(f"{machine}: the plan is for {stated}")
     return args, table, config
 
 
@@ -199,6 +203,8 @@ def _complete(form: str, table: Mapping[str, Any], found: Settings, recipe: str 
     if table.get(TARGET) == _WORKLOAD:
         _complete_workload(found, recipe or "")
     _name_model(form, table, found)
+    if isinstance(adapters := table.get("peft"), Mapping) and _last(adapters.get(TARGET)) == "DoRA":
+        found.put("peft.scheme", "dora")
     _complete_types(found)
     _complete_activation(found)
     _complete_overlap(found, has_section=_has_overlap(table))
@@ -336,9 +342,7 @@ def _adapters(args: Arguments) -> dict[str, Any]:
     """The `[lora]` table of PEFT settings, by the modules of Megatron-Core that have adapters."""
     scheme = args.text("peft.scheme", "lora").lower()
     if scheme != "lora":
-        args.not_modelled.append(
-            f"{args.spelling('peft.scheme')} = {scheme}: LoRA is assumed, which takes fewer passes"
-        )
+        args.not_modelled.append(f"peft = {scheme}: LoRA is assumed, which takes fewer passes")
     if not args.has("peft.dim"):
         args.take(Argument("peft.dim", (_RANK,), ""))
     return read_adapters(args, "peft.dim", "peft.target_modules", not args.has("peft.target_modules"))

@@ -10,11 +10,9 @@ from .settings import Settings
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 _MOST_REFERENCES = 20
 _ACTIVATIONS = {
-    "fast-swiglu": "swiglu",
-    "fast-geglu": "geglu",
-    "squared-relu": "squared_relu",
-    "fast-squared-relu": "squared_relu",
-}
+    "gelu": "", "openai-gelu": "", "quick-gelu": "", "swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "geglu",
+    "fast-geglu": "geglu", "squared-relu": "squared_relu", "fast-squared-relu": "squared_relu",
+}  # fmt: skip
 _NORMS = {
     "rmsnorm": "RMSNorm",
     "layernorm": "LayerNorm",
@@ -86,7 +84,10 @@ def read_nemo_1(found: Settings) -> None:
 
 def _read_model(found: Settings) -> None:
     activation = found.text("activation").lower() or "gelu"
-    found.put(_ACTIVATIONS.get(activation, activation.replace("-", "_")), True)
+    if activation not in _ACTIVATIONS:
+        found.not_modelled.append(f"activation = {activation}: GELU is assumed, without a gate")
+    elif switch := _ACTIVATIONS[activation]:
+        found.put(switch, True)
     if found.has("normalization"):
         found.put("normalization", _NORMS.get(found.text("normalization").lower(), found.text("normalization")))
     if not found.has("add_bias_linear"):

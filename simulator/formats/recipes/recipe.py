@@ -68,6 +68,7 @@ def parse_recipe(
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
     form = recognize(text) or recognize_nemo(text) or form if form == "auto" else form
     additions = additions or Additions()
+    _check_flags(form, additions)
     if form in NEMO_FORMS:
         read, table, config = read_nemo(form, text, where, machine, additions)
         read.check()
@@ -90,6 +91,14 @@ def parse_recipe(
     table, config = (read_torchtitan if form == "torchtitan" else read_megatron)(args, machine)
     args.check()
     return Recipe(form, table, config, **args.account())
+
+
+def _check_flags(form: str, additions: Additions) -> None:
+    """Refuse flags that no recipe of this form has a use for."""
+    if additions.recipe and form not in NEMO_FORMS:
+        raise UserError(f"--recipe: goes with Python recipes of {' and '.join(NEMO_FORMS)}")
+    if additions.accelerate and form in NEMO_FORMS:
+        raise UserError(f"--accelerate: goes with recipes of llamafactory, not with {form}")
 
 
 def _gather(text: str, where: str, keys: list[Argument] | None, names: Names, settings: Mapping[str, str]) -> Arguments:

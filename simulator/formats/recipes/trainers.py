@@ -76,13 +76,8 @@ class Additions:
     recipe: str | None = None
 
     def flags(self) -> list[str]:
-        """The flags that were additions, but for `--set`."""
-        values = {
-            "--model": self.model,
-            "--seq-len": self.seq_len,
-            "--accelerate": self.accelerate,
-            "--recipe": self.recipe,
-        }
+        """The flags that were additions, but for those of scripts and Python."""
+        values = {"--model": self.model, "--seq-len": self.seq_len, "--accelerate": self.accelerate}
         return [flag for flag, value in values.items() if value is not None]
 
 
