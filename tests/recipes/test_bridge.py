@@ -221,7 +221,21 @@ def test_overrides_take_the_model_and_the_length_of_sequences_from_flags(tmp_pat
     (tmp_path / "o.yaml").write_text(OVERRIDES)
     recipe = read_recipe(tmp_path / "o.yaml", "dgx-h100", additions=Additions(model="llama3-8b", seq_len=8192))
 
-    assert (recipe.form, said(recipe, 1)["batch"]) == ("bridge", {"global": 256, "micro": 4, "seq_len": 8192})
+    assert said(recipe, 1) == {
+        "model": {"preset": "llama3-8b"},
+        "parallel": {"tp": 2, "pp": 2, "sequence_parallel": False},
+        "batch": {"global": 256, "micro": 4, "seq_len": 8192},
+        "overlap": {"pp": False},
+    }
+
+
+def test_a_named_model_has_the_layers_that_a_recipe_gives_it_and_no_other_sizes(tmp_path):
+    lines = "cfg.model.num_layers = 8\n    cfg.model.ffn_hidden_size = 1000"
+    (tmp_path / "r.py").write_text(PRETRAIN.format(name="proxy_config", model="Qwen/Qwen3-8B", lines=lines))
+    recipe = read(tmp_path / "r.py", 2)
+
+    assert said(recipe, 2)["model"] == {"preset": "qwen3-8b", "overrides": {"num_hidden_layers": 8}}
+    assert "model.ffn_hidden_size = 1000: preset qwen3-8b has 12288" in recipe.not_modelled
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class Names:
     def extend(self, more: Mapping[str, Any]) -> "Names":
         """These names with those of a form that has them and others; what it says of a name counts."""
         own = {key for kind, names in more.items() if kind != "as_assumed" for key in names}
-        kept = {one.name: _without(getattr(self, one.name), own) for one in fields(self)}
+        kept = {one.name: _drop_names(getattr(self, one.name), own) for one in fields(self)}
         return Names(**{kind: names | more.get(kind, type(names)()) for kind, names in kept.items()})
 
     def is_untimed(self, name: str) -> bool:
@@ -135,7 +135,7 @@ class Names:
         return listed or any(_look_up(table, name) is not None for table in (self.not_modelled, self.refused))
 
 
-def _without(names: Any, others: set[str]) -> Any:
+def _drop_names(names: Any, others: set[str]) -> Any:
     """A set or a table of names without others."""
     return names - others if isinstance(names, frozenset) else {k: v for k, v in names.items() if k not in others}
 

@@ -6,26 +6,28 @@ sets them by names of its own (`nemo_yaml`). What is not given has the defaults 
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import read_toml
-from ...models import preset
+from ...models import ModelSpec, preset
 from .arguments import Argument, Arguments, Computed, Machine, Names, names_of, read_leaves
 from .finetuning import read_adapters
 from .forms import sort_settings
 from .hugging_face import find_model
 from .megatron import read_megatron
+from .nemo_rules import MODEL, OVERLAP, complete_settings, last_part, names_table
 from .nemo_yaml import read_nemo_1, resolve
+from .python_operations import merge
 from .python_values import POSITIONAL, TARGET, PythonRecipe
 from .settings import Settings
 from .shapes import Shape
 from .tables import check_size, read_table
 from .trainers import Additions
 
-MODEL = "hf_model_id"
 FORMS = ("bridge", "nemo")
 """Forms of recipes that are read here."""
 _PYTHON = re.compile(r"^(?:from|import)\s+[\w.]+|^def \w+\(", re.MULTILINE)
@@ -35,16 +37,14 @@ _MARKS = {
     "nemo": r"_target_:\s*nemo\.|^(?:from|import)\s+(nemo|nemo_run)\b|^exp_manager\s*:"
     r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
 }
-_OVERLAP = ("comm_overlap", "MegatronCommOverlapCallback")
-_LATE = ("mixed_precision", "plugins", *_OVERLAP)
+_LATE = ("mixed_precision", "plugins", *OVERLAP)
 """Sections that replace what others say, in this order."""
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "uint8": "fp8"}
 _STRUCTURE = (TARGET, POSITIONAL, "_call_", "_partial_", "_name_", "_kwargs_")
 _LISTS = ("moe_layer_freq", "window_attn_skip_freq", "linear_attention_freq")
 _LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-_WORKLOAD = "WorkloadBaseConfig"
+_BASE = "what the file leaves open is as in most pretraining recipes: BF16, a distributed optimizer, overlapped"
 _RANK = "32"  # of both tools' LoRA
-_BUCKET = 128 * 2**20  # of comm_overlap, where it overlaps data parallelism
 
 
 def recognize(text: str) -> str | None:
@@ -77,7 +77,10 @@ def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arg
     parameters, given = sort_settings(additions.settings, names)
     table, notes = _read(form, text, where, additions.recipe, parameters)
     settings = Settings(_leaves(table, names), names)
-    _complete(form, table, settings, additions.recipe)
+    if form == "nemo" and TARGET not in table:
+        read_nemo_1(settings)
+    else:
+        complete_settings(form, table, settings, additions.recipe)
     if additions.seq_len:
         given.append(Argument("seq_length", (str(additions.seq_len),), "--seq-len"))
     args = Arguments([*settings, *given], names, where)
@@ -99,20 +102,28 @@ def _read(
         raise UserError(f"--recipe: goes with Python; {where} holds one recipe")
     if parameters:
         raise UserError(f"--set {next(iter(parameters))}: no argument of a {form} recipe")
-    return _tidy(resolve(read_table(text, where)), form), []
+    table = _tidy(resolve(read_table(text, where)), form)
+    return (table, []) if form == "nemo" or TARGET in table else (_complete_overrides(table), [_BASE])
+
+
+def _complete_overrides(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides of a recipe that is not given, over what all pretraining recipes of Megatron Bridge have."""
+    whole = _tidy(deepcopy(dict(_library("bridge")["_pretrain_common"])), "bridge")
+    merge(whole, table)
+    return whole
 
 
 @cache
 def _library(form: str) -> Mapping[str, Any]:
     """What functions of the tool's own library return, by their names; an empty text is None."""
-    found: Mapping[str, Any] = _without_blanks(read_toml(files("runcast.data") / "recipes" / f"{form}_library.toml"))
+    found: Mapping[str, Any] = _drop_blanks(read_toml(files("runcast.data") / "recipes" / f"{form}_library.toml"))
     return found
 
 
-def _without_blanks(value: Any) -> Any:
+def _drop_blanks(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_blanks(one) for key, one in value.items()}
-    return [_without_blanks(one) for one in value] if isinstance(value, list) else None if value == "" else value
+        return {key: _drop_blanks(one) for key, one in value.items()}
+    return [_drop_blanks(one) for one in value] if isinstance(value, list) else None if value == "" else value
 
 
 def _tidy(table: dict[str, Any], form: str) -> dict[str, Any]:
@@ -132,10 +143,9 @@ def _plain(value: Any) -> Any:
             return Computed(f"{value.get(TARGET)}.{value['_name_']}", is_name=True)
         return {str(key): _plain(one) for key, one in value.items()}
     value = list(value) if isinstance(value, tuple) else value
-    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
-        return {
-            _last(one.get(TARGET, place)): _plain(one) for place, one in enumerate(value) if isinstance(one, Mapping)
-        }
+    objects = [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    if objects:
+        return {last_part(one.get(TARGET, place)): _plain(one) for place, one in enumerate(objects)}
     return value
 
 
@@ -143,19 +153,8 @@ def _precision(value: Any) -> Any:
     """The table of a precision recipe that is named, with what is changed of it; another value as it is."""
     changed = value if isinstance(value, Mapping) else {}
     named = (changed.get(POSITIONAL) or [changed.get(TARGET, value)])[0]
-    known = _named("precisions").get(_last(named).replace("-", "_"))
+    known = names_table("precisions").get(last_part(named).replace("-", "_"))
     return {**known, **changed} if known else value
-
-
-@cache
-def _named(section: str) -> Mapping[str, Any]:
-    """A section of what names mean: precision recipes, precisions of plans, classes of models."""
-    found: Mapping[str, Any] = read_toml(files("runcast.data") / "recipes" / "nemo_names.toml")[section]
-    return found
-
-
-def _last(name: object) -> str:
-    return str(name).rpartition(".")[2]
 
 
 def _leaves(table: Mapping[str, Any], names: Names) -> list[Argument]:
@@ -166,8 +165,8 @@ def _leaves(table: Mapping[str, Any], names: Names) -> list[Argument]:
         ends = [low, *(low.split(".", count)[-1] for count in range(1, low.count(".")))]
         return next((name for name in (*ends, key.lower()) if name in names), low)
 
-    leaves = (one for one in read_leaves(table, name_of) if _last(one.spelled) not in _STRUCTURE)
-    return sorted((_typed(one) for one in leaves), key=lambda one: _rank(one.spelled))
+    leaves = (one for one in read_leaves(table, name_of) if last_part(one.spelled) not in _STRUCTURE)
+    return sorted((_retype(one) for one in leaves), key=lambda one: _rank(one.spelled))
 
 
 def _rank(place: str) -> int:
@@ -177,7 +176,7 @@ def _rank(place: str) -> int:
     return next((rank for rank, name in enumerate(_LATE, 1) if name in parts[:-1]), 0)
 
 
-def _typed(argument: Argument) -> Argument:
+def _retype(argument: Argument) -> Argument:
     """An argument with types and members of enumerations by their plain names, and lists as Megatron-LM writes them."""
     values = tuple(_plain_name(value) for value in argument.values)
     if argument.name in _LISTS and len(values) > 1:
@@ -191,141 +190,28 @@ def _typed(argument: Argument) -> Argument:
 
 def _plain_name(value: Any) -> Any:
     if isinstance(value, Computed) and value.is_name and "." in value.text:
-        return _DTYPES.get(_last(value), _last(value))
+        return _DTYPES.get(last_part(value), last_part(value))
     return value
-
-
-def _complete(form: str, table: Mapping[str, Any], found: Settings, recipe: str | None) -> None:
-    """Add what the tool derives, and take out what it ignores."""
-    if form == "nemo" and TARGET not in table:
-        read_nemo_1(found)
-        return
-    if table.get(TARGET) == _WORKLOAD:
-        _complete_workload(found, recipe or "")
-    _name_model(form, table, found)
-    if isinstance(adapters := table.get("peft"), Mapping) and _last(adapters.get(TARGET)) == "DoRA":
-        found.put("peft.scheme", "dora")
-    _complete_types(found)
-    _complete_activation(found)
-    _complete_overlap(found, has_section=_has_overlap(table))
-
-
-def _complete_workload(found: Settings, name: str) -> None:
-    """Add what a plan leaves to its name (LLAMA3_70B_PRETRAIN_CONFIG_H100_FP8_CS_V1) and to scripts/performance."""
-    model = re.split(r"_(?:PRETRAIN|SFT|LORA|FINETUNE)\b|_(?:PRETRAIN|SFT|LORA|FINETUNE)_", name.lstrip("_"))[0]
-    found.put(MODEL, model)
-    types = _named("workloads")
-    written = next((kind for kind in types if f"_{kind}_" in f"{name}_"), None)
-    for key, value in types.get(written or "", {"bf16": True}).items():
-        found.put(key, value)
-    found.assumed.append(f"precision {written or 'BF16'}, model {model}: by the name of the plan")
-    found.put("sequence_parallel", found.whole("tensor_model_parallel_size", 1) > 1)
-    if found.is_on("use_megatron_fsdp"):
-        found.put("data_parallel_sharding_strategy", "optim_grads_params")
-    if found.has("recompute_num_layers"):
-        found.put("recompute_granularity", "full")
-        found.put("recompute_method", "block")
-    elif found.has("recompute_modules"):
-        found.put("recompute_granularity", "selective")
-    if found.has("moe_flex_dispatcher_backend"):
-        found.put("moe_token_dispatcher_type", "flex")
-    if found.text("peft") == "none":
-        found.drop("peft")
-
-
-def _name_model(form: str, table: Mapping[str, Any], found: Settings) -> None:
-    """Name the model of a recipe by its Hugging Face id, or by the class that is its shape."""
-    model = table.get("model")
-    named = _model_name(model) if isinstance(model, Mapping) else str(model) if isinstance(model, Computed) else None
-    if named and not found.has(MODEL):
-        found.put(MODEL, named)
-    if form == "bridge" and not found.is_on("should_pad_vocab"):
-        found.put("make_vocab_size_divisible_by", 1)
-
-
-def _model_name(model: Mapping[str, Any]) -> str | None:
-    """The model that a call makes: by a Hugging Face id, by the class of its config, or by another file's `model()`."""
-    whole, given = str(model.get(TARGET, "")), model.get(POSITIONAL) or []
-    target = _last(whole)
-    if "from_hf" in target or "from_pretrained" in target:
-        return str(given[0]) if given and isinstance(given[0], str) else None
-    config = model.get("config")
-    named = _class_name(str(config.get(TARGET, ""))) if isinstance(config, Mapping) else _class_name(str(config or ""))
-    return named or _class_name(_last(whole.removesuffix(".model")))
-
-
-def _class_name(name: str) -> str | None:
-    """The model in the name of a class: `Llama3ModelProvider70B`, `Llama31Config405B`; None without a size."""
-    bare = re.sub(r"Model(Provider)?|Provider|Config|Model", "", _last(name), count=1)
-    return _named("models").get(bare, bare) if re.search(r"\d", bare) else None
-
-
-def _complete_types(found: Settings) -> None:
-    """Megatron-LM's switches for types that dataclasses say otherwise."""
-    precision = found.text("precision").lower()
-    if precision in ("bf16-mixed", "bf16"):
-        found.put("bf16", True)
-    elif precision in ("16-mixed", "16"):
-        found.put("fp16", True)
-    if found.is_on("bf16") and not found.is_on("grad_reduce_in_fp32"):
-        found.put("grad_reduce_in_bf16", True)
-    if not found.is_on("use_megatron_fsdp"):
-        found.drop("data_parallel_sharding_strategy")
-
-
-def _complete_activation(found: Settings) -> None:
-    """Megatron-LM's switches for the function and the gate of feed-forward networks."""
-    function = found.text("activation_func").lower()
-    found.rename("gated_linear_unit", "geglu" if "gelu" in function else "swiglu")
-    if "squared_relu" in function:
-        found.put("squared_relu", True)
-
-
-def _has_overlap(table: Mapping[str, Any]) -> bool:
-    """Whether a recipe has settings of overlap, which then decide: `comm_overlap`, or NeMo's callback."""
-    trainer = table.get("trainer")
-    callbacks = trainer.get("callbacks") if isinstance(trainer, Mapping) else None
-    named = isinstance(callbacks, Mapping) and "MegatronCommOverlapCallback" in callbacks
-    return named or isinstance(table.get("comm_overlap"), Mapping) or table.get(TARGET) == _WORKLOAD
-
-
-def _complete_overlap(found: Settings, has_section: bool) -> None:
-    """Overlap as training/comm_overlap.py (NeMo: megatron_comm_overlap.py) sets it, or as the dataclasses do."""
-    shards = found.is_on("use_distributed_optimizer")
-    if has_section and shards:
-        for name in ("overlap_grad_reduce", "overlap_param_gather"):
-            if not found.is_of(name, *_OVERLAP):
-                found.put(name, True)
-        if not found.has("ddp_bucket_size"):
-            found.put("ddp_bucket_size", _BUCKET)
-    if found.is_on("overlap_param_gather") and not (found.is_on("overlap_grad_reduce") and shards):
-        found.drop("overlap_param_gather")
-        if shards:
-            line = "gathers run alone: without overlap_grad_reduce there is one bucket"
-            found.assumed.append(f"overlap.params = false: {line}")
-    if found.is_on("tp_comm_overlap") and not (
-        found.is_on("sequence_parallel") and found.whole("tensor_model_parallel_size", 1) > 1
-    ):
-        found.drop("tp_comm_overlap")
-        found.assumed.append("overlap.tp = false: tp_comm_overlap needs tensor and sequence parallelism")
-    if not found.is_of("overlap_p2p_comm", *_OVERLAP) and (has_section or not found.has("overlap_p2p_comm")):
-        found.put("overlap_p2p_comm", has_section)
 
 
 def _named_model(args: Arguments, form: str, additions: Additions) -> Shape:
     """The preset, or config, that a recipe or `--model` names, with what the recipe changes of it."""
     shape = find_model(args, MODEL, additions.model)
     if args.has("moe_token_dispatcher_type") or shape.spec.moe is None:
-        return _changed(args, form, shape)
+        return _apply_changes(args, form, shape)
     args.take(Argument("moe_token_dispatcher_type", ("alltoall",), ""))
-    return _changed(args, form, shape)
+    return _apply_changes(args, form, shape)
 
 
-def _changed(args: Arguments, form: str, shape: Shape) -> Shape:
+def _apply_changes(args: Arguments, form: str, shape: Shape) -> Shape:
+    """A named model with the layers that the recipe gives it; other changes of its shape are named as not modelled."""
     known = shape.model.get("preset")
     if known is None:
         return shape
     whole = preset(known)
+    for name, size in _sizes(whole).items():
+        if args.has(name) and args.optional(name) != size:
+            args.not_modelled.append(f"{args.spelling(name)} = {args.text(name)}: preset {known} has {size}")
     mtp = args.optional("mtp_num_layers", 0)
     count = mtp if mtp is not None else whole.num_nextn_predict_layers if form == "bridge" else 0
     model: dict[str, Any] = {"preset": known}
@@ -336,6 +222,19 @@ def _changed(args: Arguments, form: str, shape: Shape) -> Shape:
         return Shape(whole, model, None)
     overrides = {"num_hidden_layers": layers}
     return Shape(preset(known, args.where, overrides), model | {"overrides": overrides}, None)
+
+
+def _sizes(spec: ModelSpec) -> dict[str, int]:
+    """Sizes of a model by Megatron-LM's arguments."""
+    found = {"ffn_hidden_size": spec.intermediate_size, "num_attention_heads": spec.num_attention_heads}
+    if spec.moe is None:
+        return found
+    experts, each = spec.moe.n_routed_experts, spec.moe.num_experts_per_tok
+    return found | {
+        "num_experts": experts,
+        "moe_router_topk": each,
+        "moe_ffn_hidden_size": spec.moe.moe_intermediate_size,
+    }
 
 
 def _adapters(args: Arguments) -> dict[str, Any]:

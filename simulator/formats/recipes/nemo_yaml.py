@@ -32,13 +32,13 @@ def resolve(table: dict[str, Any]) -> dict[str, Any]:
     def change(value: Any, path: tuple[str, ...]) -> Any:
         if isinstance(value, Mapping):
             return {str(key): change(one, (*path, str(key))) for key, one in value.items()}
-        return _replaced(value, path, table) if isinstance(value, str) and "${" in value else value
+        return _substitute(value, path, table) if isinstance(value, str) and "${" in value else value
 
     found: dict[str, Any] = change(table, ())
     return found
 
 
-def _replaced(text: str, path: tuple[str, ...], table: Mapping[str, Any]) -> Any:
+def _substitute(text: str, path: tuple[str, ...], table: Mapping[str, Any]) -> Any:
     for _ in range(_MOST_REFERENCES):
         found = next((one for one in _REFERENCE.finditer(text) if _target(one[1], path, table) is not None), None)
         if found is None:

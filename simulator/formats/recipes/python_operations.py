@@ -98,7 +98,7 @@ def merge(table: dict[str, Any], changes: Mapping[str, Any]) -> None:
             table[key] = deepcopy(value)
 
 
-def literal(text: str) -> Value:
+def read_literal(text: str) -> Value:
     """A value of the command line: a literal of Python, or true and false in small letters, or a text."""
     words = {"true": True, "false": False, "none": None, "null": None}
     try:

@@ -21,7 +21,7 @@ from .python_operations import (
     call_builtin,
     call_method,
     change_argument,
-    literal,
+    read_literal,
     short,
     truth,
 )
@@ -41,7 +41,7 @@ class Frame:
     names: dict[str, Value] = field(default_factory=dict)
 
 
-class _Returned(Exception):  # noqa: N818 - it is no error
+class _Return(Exception):  # noqa: N818 - it is no error
     """Ends the statements of a function, with its value."""
 
     def __init__(self, value: Value):
@@ -67,11 +67,11 @@ class PythonRecipe:
         names = self._main.recipes()
         known = {*names, *self._main.functions, *self._main.constants}
         if name is not None and name not in known:
-            raise UserError(f"--recipe {name}: not in {self.where}; {did_you_mean(name, names) or _listed(names)}")
+            raise UserError(f"--recipe {name}: not in {self.where}; {did_you_mean(name, names) or _list_names(names)}")
         if name is None and not names:
             raise UserError(f"{self.where}: no function returns a recipe; {_INSTEAD}, or name a function with --recipe")
         if name is None and len(names) > 1:
-            raise UserError(f"{self.where}: {_listed(names)}; name one with --recipe")
+            raise UserError(f"{self.where}: {_list_names(names)}; name one with --recipe")
         return name or names[0]
 
     def read(self, name: str, settings: Mapping[str, str]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class PythonRecipe:
             raise UserError(f"--set {wrong[0]}: neither an argument nor a parameter of {name}; {wanted}")
         if node is None:
             return self._constant(name, self._main)
-        return self._run(node, self._main, [], {one: literal(value) for one, value in settings.items()})
+        return self._run(node, self._main, [], {one: read_literal(value) for one, value in settings.items()})
 
     def _constant(self, name: str, file: PythonFile) -> Value:
         if name not in file.values:
@@ -112,8 +112,8 @@ class PythonRecipe:
             if self._calls > _MOST_CALLS or self._depth > _DEEPEST:
                 return Computed(f"{node.name}(...)")
             self._statements(node.body, self._bind(node.args, file, given, named))
-        except _Returned as returned:
-            return returned.value
+        except _Return as end:
+            return end.value
         finally:
             self._depth -= 1
         return None
@@ -146,7 +146,7 @@ class PythonRecipe:
             case ast.AugAssign(target=target, op=op, value=value):
                 self._assign(target, self._value(ast.BinOp(target, op, value), frame), frame)
             case ast.Return(value=value):
-                raise _Returned(None if value is None else self._value(value, frame))
+                raise _Return(None if value is None else self._value(value, frame))
             case ast.Expr(value=value):
                 self._value(value, frame)
             case ast.If(test=test):
@@ -156,7 +156,7 @@ class PythonRecipe:
             case ast.Import() | ast.ImportFrom():
                 frame.names |= imports_of([node])
             case ast.Raise():
-                raise _Returned(Computed(short(node)))
+                raise _Return(Computed(short(node)))
             case ast.For() | ast.While():
                 self._note(node, node.body, frame)
 
@@ -341,6 +341,6 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"holds {len(names)} recipes: {', '.join(names[:_MOST_NAMES])}{more}"

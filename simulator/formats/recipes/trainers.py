@@ -195,7 +195,7 @@ class _Step:
 
     def _share(self, dp: int) -> tuple[Tables, dict[str, Any]]:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""
-        training, args = self._counted(dp), self.files.launcher or self.files.own
+        training, args = self._count_accumulation(dp), self.files.launcher or self.files.own
         if self.files.zero is not None:
             return deepspeed.share_by_deepspeed(self.files.zero, training, self.shape.spec.hidden_size, dp)
         sharded = has_fsdp(args)
@@ -208,7 +208,7 @@ class _Step:
         tables["precision"]["compute"] = training.compute
         return tables, self._pipeline()
 
-    def _counted(self, dp: int) -> Training:
+    def _count_accumulation(self, dp: int) -> Training:
         """What the trainer says, with its accumulation where it gives a step's sequences."""
         training, share = self.training, (self.training.micro or 1) * dp
         if training.total is None:
