@@ -105,6 +105,10 @@ DEEPSEEK = {"model": {"preset": "deepseek-v3"}, "batch": {"global": 4096, "seq_l
          {"model": {"preset": "llama3-70b"}, "parallel": {"tp": 4, "cp": 2, "pp": 4}, "bucket": 128 * 2**20,
           "schedule": {"name": "interleaved", "vpp": 5}, "batch": {"global": 512, "seq_len": 8192},
           "overlap": {"tp": True}}),
+        ("kimi_k2.py", None, 64,
+         {"model": {"preset": "kimi-k2"},
+          "parallel": {"tp": 2, "pp": 16, "ep": 32, "etp": 1, "zero": 0, "layers": 15 * [4] + [1]},
+          "batch": {"global": 4096, "seq_len": 4096}, "recompute": {"mode": "selective"}, "overlap": {"pp": False}}),
     ],
 )  # fmt: skip
 def test_functions_of_one_file_and_of_files_beside_it_are_followed(file, recipe, nodes, table):
@@ -227,6 +231,23 @@ def test_overrides_take_the_model_and_the_length_of_sequences_from_flags(tmp_pat
         "batch": {"global": 256, "micro": 4, "seq_len": 8192},
         "overlap": {"pp": False},
     }
+
+
+FSDP = """
+model: {seq_length: 4096, init_model_with_meta_device: true}
+train: {train_iters: 20, global_batch_size: 8, micro_batch_size: 1, eval_iters: 0}
+dist: {use_megatron_fsdp: true, use_torch_fsdp2: false}
+dataset: {sequence_length: 4096}
+ddp: {grad_reduce_in_fp32: true, data_parallel_sharding_strategy: optim_grads_params}
+profiling: {_target_: megatron.bridge.training.config.ProfilingConfig, use_nsys_profiler: false}
+"""
+
+
+def test_fsdp_may_be_asked_for_beside_the_settings_of_data_parallelism(tmp_path):
+    (tmp_path / "o.yaml").write_text(FSDP)
+    recipe = read_recipe(tmp_path / "o.yaml", "dgx-h100", additions=Additions(model="llama3-8b"))
+
+    assert said(recipe, 1)["parallel"] == {"zero": 3}
 
 
 def test_a_named_model_has_the_layers_that_a_recipe_gives_it_and_no_other_sizes(tmp_path):

@@ -1,6 +1,6 @@
 """What Megatron Bridge and NeMo 2.0 derive of a recipe's settings, and what they ignore.
 
-From megatron/bridge/training (mixed_precision.py, comm_overlap.py), scripts/performance, and the same in nemo/lightning.
+From megatron/bridge/training (mixed_precision.py, comm_overlap.py), scripts/performance, the like in nemo/lightning.
 """
 
 import re
@@ -92,6 +92,8 @@ def _complete_types(found: Settings) -> None:
         found.put("fp16", True)
     if found.is_on("bf16") and not found.is_on("grad_reduce_in_fp32"):
         found.put("grad_reduce_in_bf16", True)
+    if found.is_on("dist.use_megatron_fsdp"):
+        found.put("use_megatron_fsdp", True)
     if not found.is_on("use_megatron_fsdp"):
         found.drop("data_parallel_sharding_strategy")
 

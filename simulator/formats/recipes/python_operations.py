@@ -61,6 +61,8 @@ def call_builtin(name: str, given: Sequence[Value], named: Mapping[str, Value]) 
         return deepcopy(first) | dict(named)
     if name == "dict" and not given:
         return dict(named)
+    if name == "list" and isinstance(first, list | tuple):
+        return list(first)
     if name == "isinstance" and len(given) == 2 and isinstance(first, str):
         return str(given[1]) == "str"
     if name == "hasattr" and len(given) == 2 and isinstance(first, dict):

@@ -214,6 +214,8 @@ class PythonRecipe:
                 return tuple(self._value(part, frame) for part in parts)
             case ast.Dict(keys=keys, values=values):
                 return self._dictionary(keys, values, frame)
+            case ast.ListComp(elt=part, generators=[ast.comprehension(target=target, iter=many, ifs=[])]):
+                return self._each(part, target, self._value(many, frame), node, frame)
             case ast.Subscript(value=owner, slice=key):
                 return _item(self._value(owner, frame), self._value(key, frame), node)
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -264,6 +266,17 @@ class PythonRecipe:
                 found |= value if isinstance(value, dict) else {}
             elif isinstance(name, str | int | tuple):
                 found[str(name) if _holds_objects(name) else name] = value
+        return found
+
+    def _each(self, part: ast.expr, target: ast.expr, many: Value, node: ast.expr, frame: Frame) -> Value:
+        """The values of a comprehension, for each of a known list."""
+        if not isinstance(many, list | tuple) or self._calls + len(many) > _MOST_CALLS:
+            return Computed(short(node))
+        self._calls += len(many)
+        inner, found = Frame(frame.file, dict(frame.names)), []
+        for one in many:
+            self._assign(target, one, inner)
+            found.append(self._value(part, inner))
         return found
 
     def _any_or_all(self, stops_at: bool, parts: Sequence[ast.expr], frame: Frame) -> Value:
