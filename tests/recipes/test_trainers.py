@@ -268,5 +268,5 @@ def test_a_model_on_the_command_line_must_exist(read):
 def test_other_recipes_name_their_own_model(tmp_path):
     (tmp_path / "r.sh").write_text("--num-layers 8")
 
-    with pytest.raises(UserError, match=r"^--seq-len: goes with recipes of axolotl, llamafactory, deepspeed"):
+    with pytest.raises(UserError, match=r"^--seq-len: goes with recipes of bridge, nemo, axolotl, llamafactory"):
         read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(seq_len=1024))

@@ -66,8 +66,8 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
         (["import", "none.sh", "--cluster", "dgx-h100"], "error: none.sh: no such file"),
         (["import", "l.sh", "--cluster", "dgx-h101"], "error: --cluster: "),
         (
-            ["import", "l.sh", "--cluster", "dgx-h100", "--format", "nemo"],
-            "error: --format = 'nemo': expected one of auto",
+            ["import", "l.sh", "--cluster", "dgx-h100", "--format", "maxtext"],
+            "error: --format = 'maxtext': expected one of auto",
         ),
         (["import", "l.sh", "--cluster", "dgx-h100", "-o", "x.json"], "error: --out = 'x.json': expected a name"),
         (["import", "l.sh", "--cluster", "dgx-h100"], "error: l.sh: "),
@@ -78,7 +78,7 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
         ),
         (
             ["import", "l.sh", "--cluster", "dgx-h100", "--seq-len", "8"],
-            "error: --seq-len: goes with recipes of axolotl",
+            "error: --seq-len: goes with recipes of bridge, nemo, axolotl",
         ),
         (
             ["import", FILES / "axolotl-lora.yaml", "--cluster", "dgx-h100", "--model", "no.json", "-o", "x.toml"],
@@ -89,7 +89,7 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
             f"error: {FILES / 'zero2.json'}: says neither model nor length of sequences; give --model and --seq-len",
         ),
         (["export", "l.toml"], "error: l.toml: kind = None: expected 'train_step'"),
-        (["export", "l.toml", "--to", "nemo"], "error: --to = 'nemo': expected megatron"),
+        (["export", "l.toml", "--to", "maxtext"], "error: --to = 'maxtext': expected megatron"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(here, capsys, arguments, line):

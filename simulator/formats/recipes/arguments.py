@@ -6,8 +6,8 @@ What the names of a tool mean to a training step is in data/recipes.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -15,19 +15,33 @@ from ...base.errors import UserError, did_you_mean, fault, shorten
 from ...base.files import read_toml
 
 _LARGEST = 2**40
+_TO_RUN = "only running the file tells"
 _ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A value that only running the file would tell, by its text there; or the name of something imported."""
+
+    text: str
+    is_name: bool = False
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
 class Argument:
     """One argument: its name in snake_case, its values as texts (or as JSON and TOML hold them), and its spelling.
 
-    `values` is empty for a switch alone.
+    `values` is empty for a switch alone. `written` is what the file has where a rule of the tool changed it; what such
+    a rule added has no spelling.
     """
 
     name: str
     values: tuple[Any, ...]
     spelled: str
+    written: tuple[Any, ...] | None = None
 
     @property
     def first(self) -> str:
@@ -89,12 +103,22 @@ class Names:
     refused_values: Mapping[str, str] = field(default_factory=dict)
     untimed_sections: frozenset[str] = frozenset()
 
+    def extend(self, more: Mapping[str, Any]) -> "Names":
+        """These names with those of a form that has them and others; what it says of a name counts."""
+        own = {key for kind, names in more.items() if kind != "as_assumed" for key in names}
+        kept = {one.name: _drop_names(getattr(self, one.name), own) for one in fields(self)}
+        return Names(**{kind: names | more.get(kind, type(names)()) for kind, names in kept.items()})
+
     def is_untimed(self, name: str) -> bool:
         """Whether nothing of a step's time is in it, or in other keys of the section that it is named with."""
-        starts = tuple(key[:-1] for key in self.untimed if key.endswith("*"))
         known = name in self.switches or name in self.valued or name in self.not_modelled
         in_section = name.partition(".")[0] in self.untimed_sections and not known
-        return name in self.untimed or name.startswith(starts) or in_section
+        return name in self.untimed or name.startswith(self._starts) or in_section
+
+    @cached_property
+    def _starts(self) -> tuple[str, ...]:
+        """How names begin that nothing of a step's time is in."""
+        return tuple(key[:-1] for key in self.untimed if key.endswith("*"))
 
     def reason(self, name: str) -> str | None:
         """Why the argument is not modelled; None where it is, or is not known."""
@@ -111,6 +135,11 @@ class Names:
         return listed or any(_look_up(table, name) is not None for table in (self.not_modelled, self.refused))
 
 
+def _drop_names(names: Any, others: set[str]) -> Any:
+    """A set or a table of names without others."""
+    return names - others if isinstance(names, frozenset) else {k: v for k, v in names.items() if k not in others}
+
+
 def _look_up(table: Mapping[str, str], name: str) -> str | None:
     """The entry of the name, or of the pattern with `*` that it begins like."""
     return table.get(name) or next(
@@ -122,12 +151,13 @@ def _look_up(table: Mapping[str, str], name: str) -> str | None:
 def names_of(tool: str) -> Names:
     """The names of a form of recipes, such as `megatron`."""
     table = read_toml(files("runcast.data") / "recipes" / f"{tool}.toml")
-    reasons: dict[str, Any] = {
+    base = table.pop("base", None)
+    found: dict[str, Any] = {
         kind: {name: reason for reason, names in table.pop(kind, {}).items() for name in names}
         for kind in ("not_modelled", "refused", "refused_values")
     }
-    sets: dict[str, Any] = {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
-    return Names(**sets, **reasons)
+    found |= {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
+    return names_of(base).extend(found) if base else Names(**found)
 
 
 class Arguments:
@@ -158,6 +188,10 @@ class Arguments:
         self._arguments[name] = argument
         self._off = self._off | {name} if off else self._off - {name}
 
+    def take(self, argument: Argument) -> None:
+        """Add an argument that the file leaves open."""
+        self._take(argument)
+
     def check(self) -> None:
         """Raise UserError with a line for each fault that was noted."""
         if self.faults:
@@ -167,9 +201,13 @@ class Arguments:
         """Whether the file gives it."""
         return name in self._arguments
 
+    def gives(self, name: str) -> bool:
+        """Whether the file gives it, and not as what is off."""
+        return self.has(name) and not self._is_off(name)
+
     def spelling(self, name: str) -> str:
         """The name of an argument as the file writes it, or as it would write it."""
-        if name in self._arguments:
+        if name in self._arguments and self._arguments[name].spelled:
             return self._arguments[name].spelled
         return name if self.names.untimed_sections else "--" + name.replace("_", "-")
 
@@ -243,7 +281,8 @@ class Arguments:
         """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time, or off),
         `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
         """
-        names, given, assumed = self.names, self._arguments, self.names.as_assumed
+        names, assumed = self.names, self.names.as_assumed
+        given = {name: argument for name, argument in self._arguments.items() if argument.spelled}
         without = [name for name in given if names.reason(name) and not self._is_off(name)]
         without = [name for name in without if given[name].first.lower() not in map(str.lower, assumed.get(name, ()))]
         known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
@@ -266,7 +305,9 @@ class Arguments:
     def _one(self, name: str, form: str, wanted: str) -> str | None:
         if (argument := self._arguments.get(name)) is None:
             return None
-        if "$" in argument.first or "`" in argument.first:
+        if any(isinstance(value, Computed) for value in argument.values[:1]):
+            self.fault(name, f"{_TO_RUN}; give --set {name.replace('_', '-')}=VALUE, or the YAML that the run writes")
+        elif "$" in argument.first or "`" in argument.first:
             self.fault(name, _ask_for(argument))
         elif not argument.values or not re.fullmatch(form, argument.first, re.DOTALL):
             self.fault(name, f"expected {wanted}")
@@ -281,7 +322,7 @@ class Arguments:
 
     def _value(self, name: str) -> object:
         values = self._arguments[name].values if name in self._arguments else ()
-        return values[0] if len(values) == 1 else " ".join(map(str, values))
+        return values[0] if len(values) == 1 and not isinstance(values[0], Computed) else " ".join(map(str, values))
 
     def _is_off(self, name: str) -> bool:
         return self._arguments[name].first.lower() in (*_OFF, "none", "null", "-1")
@@ -291,8 +332,12 @@ class Arguments:
         if argument.is_flag:
             values = () if name in self.names.switches else argument.values[:1]
             return " ".join([argument.spelled, *map(_short, values)])
-        texts = (value if isinstance(value, str) else json.dumps(value, default=str) for value in argument.values)
-        return f"{argument.spelled} = {_short(', '.join(texts))}"
+        values = argument.values if argument.written is None else argument.written
+        return f"{argument.spelled} = {_short(', '.join(map(_text, values)))}"
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str | Computed) else json.dumps(value, default=str)
 
 
 def _ask_for(argument: Argument) -> str:

@@ -6,15 +6,16 @@ from typing import Any
 from .arguments import Arguments
 
 _TARGETS = {
-    "qkv": r"(q|k|v|qkv|query_key_value|wqkv|c_attn|in_proj_qkvz?)(_proj)?|(q_a|q_b|kv_a|kv_b)_proj(_with_mqa)?",
-    "proj": r"(o|out)_proj|dense|wo|attn_out",
-    "up": r"(gate|up|gate_up)_proj|dense_h_to_4h|w1|w3|fc1|c_fc",
-    "down": r"down_proj|dense_4h_to_h|w2|fc2|c_proj",
+    "qkv": r"(q|k|v|qkv|query_key_value|wqkv|c_attn|in_proj_qkvz?)(_proj)?|(q_a|q_b|kv_a|kv_b)_proj(_with_mqa)?"
+    r"|linear_(q|k|v|qkv)|linear_(q|kv)_(down|up)_proj",
+    "proj": r"(o|out|linear)_proj|dense|wo|attn_out",
+    "up": r"(gate|up|gate_up)_proj|dense_h_to_4h|w1|w3|(linear_)?fc1|c_fc",
+    "down": r"down_proj|dense_4h_to_h|w2|(linear_)?fc2|c_proj",
 }
 """Modules that adapters name, by the GEMMs of a layer that a scenario has."""
 _PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "up": ("gate_proj", "up_proj")}
 _STATES = re.compile(
-    r"(paged_)?(adamw_(torch|hf|apex)\w*|adamw|adam|adamw_(8bit|bnb_8bit)|ao_adamw_\w+|flash_adamw?|optimi_adamw)"
+    r"([\w.]+\.)?(paged_)?(fusedadam|adamw_(torch|hf|apex)\w*|adamw|adam|adamw_(8bit|bnb_8bit)|ao_adamw_\w+|flash_adamw?|optimi_adamw)"
 )
 _KERNELS = {
     "flash_attention_2": "flash-2", "fa2": "flash-2", "sdpa": "flash-2", "auto": "flash-2", "xformers": "flash-2",

@@ -31,14 +31,16 @@ _ARGUMENTS = {
 FP8 = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 
 
-def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+def read_megatron(
+    args: Arguments, machine: Machine, named: Shape | None = None
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The table of the scenario that arguments write, and the model's config where no preset has its shape.
 
-    Faults are noted or raised.
+    `named` is a model that the recipe names; else the arguments describe it. Faults are noted or raised.
     """
     sizes = {axis: args.whole(_ARGUMENTS[f"parallel.{axis}"]) for axis in ("tp", "cp", "pp", "ep")}
-    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"] if args.has("num_experts") else 1)
-    shape = read_shape(args, sizes["tp"])
+    shape = named or read_shape(args, sizes["tp"])
+    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"] if shape.spec.moe else 1)
     stage = _check_grid(args, sizes, machine, experts=shape.spec.moe is not None)
     schedule, split = read_pipeline(args, sizes["pp"], shape.spec.num_hidden_layers)
     zero = _zero(args)

@@ -110,7 +110,7 @@ def _layout(args: Arguments, pp: int, layers: int) -> list[int] | None:
         "num_layers_per_virtual_pipeline_stage", "decoder_first_pipeline_num_layers",
         "decoder_last_pipeline_num_layers", "account_for_embedding_in_pipeline_split",
     )  # fmt: skip
-    if clash := [other for other in clashes if args.has(other)]:
+    if clash := [other for other in clashes if args.gives(other)]:
         args.fault(name, f"cannot go with {args.spelling(clash[0])}")
         return None
     stages = _spread(text).split("|")

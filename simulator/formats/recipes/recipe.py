@@ -17,11 +17,14 @@ from ...systems.train_step.scenario import TrainScenario
 from .arguments import Argument, Arguments, Machine, Names, names_of
 from .forms import read_arguments, read_keys, sort_settings
 from .megatron import read_megatron
+from .nemo import FORMS as NEMO_FORMS
+from .nemo import read_nemo
+from .nemo import recognize as recognize_nemo
 from .shell import Variables, include_sourced, missing_sources
 from .torchtitan import MARKS, read_torchtitan
 from .trainers import TRAINERS, Additions, read_trainer, recognize
 
-FORMS = ("auto", "megatron", "torchtitan", *TRAINERS)
+FORMS = ("auto", "megatron", "torchtitan", *NEMO_FORMS, *TRAINERS)
 """What `--format` can be."""
 
 
@@ -63,15 +66,21 @@ def parse_recipe(
         raise UserError(fault("--format", "", form, f"expected one of {', '.join(FORMS)}"))
     name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
-    form = recognize(text) or form if form == "auto" else form
+    form = recognize(text) or recognize_nemo(text) or form if form == "auto" else form
     additions = additions or Additions()
+    _check_flags(form, additions)
+    if form in NEMO_FORMS:
+        read, table, config = read_nemo(form, text, where, machine, additions)
+        read.check()
+        return Recipe(form, table, config, **read.account())
     if form in TRAINERS:
         if additions.settings:
-            raise UserError("--set: goes with recipes of megatron and torchtitan; change the file instead")
+            wanted = ", ".join(("megatron", "torchtitan", *NEMO_FORMS))
+            raise UserError(f"--set: goes with recipes of {wanted}; change the file instead")
         found = read_trainer(form, text, where, machine, additions)
         return Recipe(form, found.table, found.config, **found.account)
     if flags := additions.flags():
-        raise UserError(f"{flags[0]}: goes with recipes of {', '.join(TRAINERS)}, which leave it open")
+        raise UserError(f"{flags[0]}: goes with recipes of {', '.join((*NEMO_FORMS, *TRAINERS))}, which leave it open")
     keys = None if form == "megatron" else read_keys(text, where)
     if form == "auto":
         marked = any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys or ())
@@ -82,6 +91,14 @@ def parse_recipe(
     table, config = (read_torchtitan if form == "torchtitan" else read_megatron)(args, machine)
     args.check()
     return Recipe(form, table, config, **args.account())
+
+
+def _check_flags(form: str, additions: Additions) -> None:
+    """Refuse flags that no recipe of this form has a use for."""
+    if additions.recipe and form not in NEMO_FORMS:
+        raise UserError(f"--recipe: goes with Python recipes of {' and '.join(NEMO_FORMS)}")
+    if additions.accelerate and form in NEMO_FORMS:
+        raise UserError(f"--accelerate: goes with recipes of llamafactory, not with {form}")
 
 
 def _gather(text: str, where: str, keys: list[Argument] | None, names: Names, settings: Mapping[str, str]) -> Arguments:

@@ -5,6 +5,7 @@ What arguments leave open has Megatron-LM's default, not Hugging Face's.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -199,7 +200,7 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
         spec = from_hf_config({_UNSAID: 1} | dict(config), args.where)
     except UserError:
         return None  # said again, with its reason, by whoever reads the keys next
-    same = [name for name in preset_names() if _outline(preset(name)) == _outline(spec)]
+    same = [name for name, outline in _outlines().items() if outline == _outline(spec)]
     padded = padding(args) * tp
     found = [name for name in same if unsaid or preset(name).vocab_size == spec.vocab_size]
     found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
@@ -223,6 +224,12 @@ _NO_SIZES = {
     *("sliding_window", "hidden_act", "intermediate_size", "moe"),
 }
 """Fields in which models may differ and be the same to a training step; of the last four _outline says what counts."""
+
+
+@cache
+def _outlines() -> Mapping[str, tuple[Any, ...]]:
+    """Outlines of all presets by name."""
+    return {name: _outline(preset(name)) for name in preset_names()}
 
 
 def _outline(spec: ModelSpec) -> tuple[Any, ...]:

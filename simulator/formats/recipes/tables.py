@@ -30,7 +30,7 @@ def read_table(text: str, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:100]}") from None
     if not isinstance(table, Mapping):
         raise UserError(f"{where}: holds no keys; expected a table of them")
-    _check_size(table, where)
+    check_size(table, where)
     return {str(key): value for key, value in table.items()}
 
 
@@ -47,14 +47,14 @@ def _loader() -> type:
     return Loader
 
 
-def _check_size(table: Mapping[str, Any], where: str) -> None:
-    """Refuse what a few lines with anchors can blow up."""
+def check_size(table: Mapping[str, Any], where: str) -> None:
+    """Refuse what a few lines with anchors, or a product of lists, can blow up; a UserError of one line."""
     left: list[Any] = [table]
     for _ in range(_MOST_VALUES):
         if not left:
             return
         value = left.pop()
-        left += value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+        left += value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     raise UserError(f"{where}: holds more than {_MOST_VALUES:,} values; expected a recipe")
 
 

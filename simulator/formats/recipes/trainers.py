@@ -1,11 +1,11 @@
-"""Recipes of trainers on Hugging Face models as scenarios: Axolotl, LLaMA-Factory, and DeepSpeed's JSON.
+"""Recipes of trainers on Hugging Face models as scenarios: Axolotl, LLaMA-Factory, NeMo AutoModel, DeepSpeed's JSON.
 
 A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataParallel say how GPUs share it.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible
 from . import deepspeed
 from .arguments import Arguments, Machine
+from .automodel import read_automodel
 from .axolotl import read_axolotl
 from .forms import is_json
 from .hugging_face import find_model
@@ -42,6 +43,7 @@ _DEEPSPEED = r'"(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(
 _FORMS = (
     TrainerForm("axolotl", r"^base_model\s*:", "base_model", read_axolotl),
     TrainerForm("llamafactory", r"^model_name_or_path\s*:", "model_name_or_path", read_llamafactory),
+    TrainerForm("automodel", r"nemo_automodel\.|^step_scheduler\s*:", "model.name", read_automodel),
     TrainerForm("deepspeed", _DEEPSPEED, "--model", deepspeed.read_alone, is_json=True),
 )
 TRAINERS = {form.name: form for form in _FORMS}
@@ -49,10 +51,11 @@ TRAINERS = {form.name: form for form in _FORMS}
 _SIZES = {
     "parallel.tp": ("tensor_parallel_size", "tensor_parallel.autotp_size"),
     "parallel.cp": ("context_parallel_size", "sequence_parallel_size"),
-    "parallel.pp": ("pipeline.stages",),
+    "parallel.pp": ("pipeline.stages", "pipeline_parallel_size"),
     "parallel.ep": ("expert_parallel_size",),
     "parallel.etp": ("tensor_parallel_size", "tensor_parallel.autotp_size"),
-    "batch.seq_len": ("sequence_len", "cutoff_len"),
+    "batch.seq_len": ("sequence_len", "cutoff_len", "seq_len"),
+    "batch.global": ("step_scheduler.global_batch_size",),
 }
 STACK = "pytorch-fsdp"
 
@@ -62,16 +65,18 @@ class Additions:
     """What the command line says beside the file.
 
     A model, by its config.json or name; tokens of a sequence; the config with which accelerate starts the trainer;
-    variables of a script (`TP`) and arguments (`seq-length`) by name, which count instead of the file's.
+    variables of a script (`TP`) and arguments (`seq-length`) by name, which count instead of the file's; which recipe
+    of a Python file is meant.
     """
 
     model: str | None = None
     seq_len: int | None = None
     accelerate: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    recipe: str | None = None
 
     def flags(self) -> list[str]:
-        """The flags that were additions."""
+        """The flags that were additions, but for those of scripts and Python."""
         values = {"--model": self.model, "--seq-len": self.seq_len, "--accelerate": self.accelerate}
         return [flag for flag, value in values.items() if value is not None]
 
@@ -123,6 +128,7 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     _check_flags(form, where, additions)
     keys = read_table(text, where)
     own = to_arguments(keys, form, where)
+    own.check_readable()
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
     launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
     files = _Files(own, zero, launcher)
@@ -176,7 +182,7 @@ class _Step:
         found: dict[str, Any] = {"stack": STACK, "model": dict(self.shape.model), **training.more, **keys}
         for name, table in tables.items():
             found[name] = dict(found.get(name, {})) | table
-        found["parallel"] = self._parallel() | found["parallel"]
+        found["parallel"] = self._parallel(found.get("schedule", {})) | found["parallel"]
         if self.shape.spec.moe:
             args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
             if "up" in training.more.get("lora", {}).get("targets", ("up",)) and "lora" in training.more:
@@ -189,7 +195,7 @@ class _Step:
 
     def _share(self, dp: int) -> tuple[Tables, dict[str, Any]]:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""
-        training, args = self.training, self.files.launcher or self.files.own
+        training, args = self._count_accumulation(dp), self.files.launcher or self.files.own
         if self.files.zero is not None:
             return deepspeed.share_by_deepspeed(self.files.zero, training, self.shape.spec.hidden_size, dp)
         sharded = has_fsdp(args)
@@ -200,7 +206,24 @@ class _Step:
         micro, accumulation = training.micro or 1, training.accumulation or 1
         tables["batch"] = {"global": micro * accumulation * dp, "micro": micro, "seq_len": training.seq_len}
         tables["precision"]["compute"] = training.compute
-        return tables, {}
+        return tables, self._pipeline()
+
+    def _count_accumulation(self, dp: int) -> Training:
+        """What the trainer says, with its accumulation where it gives a step's sequences."""
+        training, share = self.training, (self.training.micro or 1) * dp
+        if training.total is None:
+            return training
+        if training.total % share:
+            self._fault("batch.global", f"micro {training.micro} x dp {dp} = {share} must divide it", training.total)
+        return replace(training, accumulation=max(training.total // share, 1))
+
+    def _pipeline(self) -> dict[str, Any]:
+        """Chunks per rank of an interleaved pipeline, whose stages have `chunk` layers at most."""
+        pp, chunk = self._size("pp"), self.training.chunk
+        if pp == 1 or not chunk:
+            return {}
+        vpp = max(-(-self.shape.spec.num_hidden_layers // chunk) // pp, 1)
+        return {"schedule": {"name": "interleaved", "vpp": vpp}} if vpp > 1 else {}
 
     def _copies(self, dp: int) -> int:
         """Groups of ranks that hold a whole model each, by Axolotl's sizes, which must fit the machine."""
@@ -227,9 +250,12 @@ class _Step:
             self.files.check()
         return self.machine.gpus // model
 
-    def _parallel(self) -> dict[str, Any]:
+    def _parallel(self, schedule: Mapping[str, Any]) -> dict[str, Any]:
         tp, cp = self._size("tp"), self._size("cp")
         found: dict[str, Any] = {axis: self._size(axis) for axis in ("tp", "cp", "pp", "ep")}
+        stages, layers = self._size("pp") * schedule.get("vpp", 1), self.shape.spec.num_hidden_layers
+        if layers % stages:  # the first ones have one more
+            found["layers"] = [layers // stages + (stage < layers % stages) for stage in range(stages)]
         if tp > 1:
             found["sequence_parallel"] = False
         return found | ({"cp_type": self.axes["cp_type"]} if cp > 1 else {})

@@ -25,6 +25,9 @@ class Training:
     `micro` sequences of `seq_len` tokens go through a replica at once, `accumulation` times per step; None is what the
     file leaves open. `lean`: weights, gradients and moments are in the type of the model, in 16 bits. `axes` are those
     of `[parallel]`, with `cp_type`; `more` is what goes into a scenario as it is: tables and keys.
+
+    `total` sequences of a step may be given in place of `accumulation`, and `chunk` layers of each stage of a pipeline.
+    `reduce` is the type in which gradients travel where that is not the one of computation.
     """
 
     seq_len: int
@@ -35,6 +38,9 @@ class Training:
     moments: str = "fp32"
     axes: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    total: int | None = None
+    chunk: int | None = None
+    reduce: str | None = None
 
     @property
     def is_half(self) -> bool:
@@ -74,6 +80,8 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
     found: Tables = {"parallel": parallel, "precision": _types(training)}
     if training.is_half and not training.lean:
         found["precision"]["reduce"] = "bf16"
+    if training.reduce:
+        found["precision"]["reduce"] = training.reduce
     if args.switch("fsdp_config.offload_params") or "offload" in args.texts("fsdp"):
         found["offload"] = {"optimizer": True}
         args.not_modelled.append(f"{args.spelling('fsdp_config.offload_params')}: {WEIGHTS_STAY}")

@@ -1,0 +1,247 @@
+"""Recipes of Megatron Bridge and of NeMo: what they set of Megatron-Core, as the arguments of Megatron-LM that say it.
+
+Megatron Bridge's ConfigContainer and NeMo 2.0's run.Partial set the same dataclasses, in YAML or in Python; NeMo 1.0
+sets them by names of its own (`nemo_yaml`). What is not given has the defaults of those dataclasses.
+"""
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ...base.errors import UserError
+from ...base.files import read_toml
+from ...models import ModelSpec, preset
+from .arguments import Argument, Arguments, Computed, Machine, Names, names_of, read_leaves
+from .finetuning import read_adapters
+from .forms import sort_settings
+from .hugging_face import find_model
+from .megatron import read_megatron
+from .nemo_rules import MODEL, OVERLAP, complete_settings, last_part, names_table
+from .nemo_yaml import read_nemo_1, resolve
+from .python_operations import merge
+from .python_values import POSITIONAL, TARGET, PythonRecipe
+from .settings import Settings
+from .shapes import Shape
+from .tables import check_size, read_table
+from .trainers import Additions
+
+FORMS = ("bridge", "nemo")
+"""Forms of recipes that are read here."""
+_PYTHON = re.compile(r"^(?:from|import)\s+[\w.]+|^def \w+\(", re.MULTILINE)
+_MARKS = {
+    "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:"
+    r"|^(?:from|import)\s+megatron\.bridge|\bWorkloadBaseConfig\b",
+    "nemo": r"_target_:\s*nemo\.|^(?:from|import)\s+(nemo|nemo_run)\b|^exp_manager\s*:"
+    r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
+}
+_LATE = ("mixed_precision", "plugins", *OVERLAP)
+"""Sections that replace what others say, in this order."""
+_DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "uint8": "fp8"}
+_STRUCTURE = (TARGET, POSITIONAL, "_call_", "_partial_", "_name_", "_kwargs_")
+_LISTS = ("moe_layer_freq", "window_attn_skip_freq", "linear_attention_freq")
+_LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+_BASE = "what the file leaves open is as in most pretraining recipes: BF16, a distributed optimizer, overlapped"
+_RANK = "32"  # of both tools' LoRA
+
+
+def recognize(text: str) -> str | None:
+    """The form of a text by its marks; None where it is neither Megatron Bridge's nor NeMo's."""
+    return next((form for form, mark in _MARKS.items() if re.search(mark, text, re.MULTILINE)), None)
+
+
+def read_nemo(
+    form: str, text: str, where: str, machine: Machine, additions: Additions
+) -> tuple[Arguments, dict[str, Any], Mapping[str, Any] | None]:
+    """The arguments that a recipe sets, the scenario's table, and the model's config where it is no preset.
+
+    A UserError if the recipe cannot be read; a line each.
+    """
+    args, lora = _gather(form, text, where, additions)
+    args.check_readable()
+    shape = _named_model(args, form, additions) if additions.model or not args.has("hidden_size") else None
+    table, config = read_megatron(args, machine, shape)
+    if lora:
+        table["lora"] = _adapters(args)
+    stated = args.hint("world_size")
+    if stated.isdigit() and int(stated) != machine.gpus:
+        args.assumed.append(f"{machine}: the plan is for {stated}")
+    return args, table, config
+
+
+def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arguments, bool]:
+    """The arguments that a recipe sets, and whether it trains adapters alone."""
+    names = names_of(form)
+    parameters, given = sort_settings(additions.settings, names)
+    table, notes = _read(form, text, where, additions.recipe, parameters)
+    settings = Settings(_leaves(table, names), names)
+    if form == "nemo" and TARGET not in table:
+        read_nemo_1(settings)
+    else:
+        complete_settings(form, table, settings, additions.recipe)
+    if additions.seq_len:
+        given.append(Argument("seq_length", (str(additions.seq_len),), "--seq-len"))
+    args = Arguments([*settings, *given], names, where)
+    args.assumed += [*notes, *settings.assumed]
+    args.not_modelled += settings.not_modelled
+    return args, isinstance(table.get("peft"), Mapping) or settings.text("peft") in ("lora", "dora")
+
+
+def _read(
+    form: str, text: str, where: str, recipe: str | None, parameters: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The table of a recipe in either language, with notes; a UserError for what goes with the other one; one line."""
+    if _PYTHON.search(text):
+        python = PythonRecipe(text, where, _library(form))
+        table = python.read(python.choose(recipe), parameters)
+        check_size(table, where)
+        return _tidy(table, form), [*python.notes, *(f"{k} = {v}: from --set" for k, v in parameters.items())]
+    if recipe:
+        raise UserError(f"--recipe: goes with Python; {where} holds one recipe")
+    if parameters:
+        raise UserError(f"--set {next(iter(parameters))}: no argument of a {form} recipe")
+    table = _tidy(resolve(read_table(text, where)), form)
+    return (table, []) if form == "nemo" or TARGET in table else (_complete_overrides(table), [_BASE])
+
+
+def _complete_overrides(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides of a recipe that is not given, over what all pretraining recipes of Megatron Bridge have."""
+    whole = _tidy(deepcopy(dict(_library("bridge")["_pretrain_common"])), "bridge")
+    merge(whole, table)
+    return whole
+
+
+@cache
+def _library(form: str) -> Mapping[str, Any]:
+    """What functions of the tool's own library return, by their names; an empty text is None."""
+    found: Mapping[str, Any] = _drop_blanks(read_toml(files("runcast.data") / "recipes" / f"{form}_library.toml"))
+    return found
+
+
+def _drop_blanks(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _drop_blanks(one) for key, one in value.items()}
+    return [_drop_blanks(one) for one in value] if isinstance(value, list) else None if value == "" else value
+
+
+def _tidy(table: dict[str, Any], form: str) -> dict[str, Any]:
+    """The table with names in place of what is only named, and precision recipes in place of their names."""
+    found = _plain(table.get("ConfigContainer", table))
+    if "mixed_precision" in found:
+        found["mixed_precision"] = _precision(found["mixed_precision"])
+    return {key.removesuffix("_config"): value for key, value in found.items()} if form == "bridge" else found
+
+
+def _plain(value: Any) -> Any:
+    """Tables that only name a class, a type or a member of an enumeration as that name; lists of objects as tables."""
+    if isinstance(value, Mapping):
+        if TARGET in value and value.get("_call_") is False:
+            return Computed(str(value[TARGET]), is_name=True)
+        if "_name_" in value:
+            return Computed(f"{value.get(TARGET)}.{value['_name_']}", is_name=True)
+        return {str(key): _plain(one) for key, one in value.items()}
+    value = list(value) if isinstance(value, tuple) else value
+    objects = [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    if objects:
+        return {last_part(one.get(TARGET, place)): _plain(one) for place, one in enumerate(objects)}
+    return value
+
+
+def _precision(value: Any) -> Any:
+    """The table of a precision recipe that is named, with what is changed of it; another value as it is."""
+    changed = value if isinstance(value, Mapping) else {}
+    named = (changed.get(POSITIONAL) or [changed.get(TARGET, value)])[0]
+    known = names_table("precisions").get(last_part(named).replace("-", "_"))
+    return {**known, **changed} if known else value
+
+
+def _leaves(table: Mapping[str, Any], names: Names) -> list[Argument]:
+    """The leaves of a table as arguments; what replaces others comes behind them."""
+
+    def name_of(place: str, key: str) -> str:
+        low = place.lower()
+        ends = [low, *(low.split(".", count)[-1] for count in range(1, low.count(".")))]
+        return next((name for name in (*ends, key.lower()) if name in names), low)
+
+    leaves = (one for one in read_leaves(table, name_of) if last_part(one.spelled) not in _STRUCTURE)
+    return sorted((_retype(one) for one in leaves), key=lambda one: _rank(one.spelled))
+
+
+def _rank(place: str) -> int:
+    parts = place.split(".")
+    if parts[-1].endswith("_parallelism"):  # of a trainer, whose strategy may be changed later
+        return -1
+    return next((rank for rank, name in enumerate(_LATE, 1) if name in parts[:-1]), 0)
+
+
+def _retype(argument: Argument) -> Argument:
+    """An argument with types and members of enumerations by their plain names, and lists as Megatron-LM writes them."""
+    values = tuple(_plain_name(value) for value in argument.values)
+    if argument.name in _LISTS and len(values) > 1:
+        values = (f"[{','.join(map(str, values))}]",)
+    if argument.name == "window_size" and len(values) == 2:
+        values = (f"{values[0]},{values[1]}",)
+    if argument.name == "pipeline_model_parallel_layout" and any(isinstance(value, list) for value in values):
+        values = ("|".join("".join(_LAYOUT.get(str(part), "?") for part in stage) for stage in values),)
+    return Argument(argument.name, values, argument.spelled)
+
+
+def _plain_name(value: Any) -> Any:
+    if isinstance(value, Computed) and value.is_name and "." in value.text:
+        return _DTYPES.get(last_part(value), last_part(value))
+    return value
+
+
+def _named_model(args: Arguments, form: str, additions: Additions) -> Shape:
+    """The preset, or config, that a recipe or `--model` names, with what the recipe changes of it."""
+    shape = find_model(args, MODEL, additions.model)
+    if args.has("moe_token_dispatcher_type") or shape.spec.moe is None:
+        return _apply_changes(args, form, shape)
+    args.take(Argument("moe_token_dispatcher_type", ("alltoall",), ""))
+    return _apply_changes(args, form, shape)
+
+
+def _apply_changes(args: Arguments, form: str, shape: Shape) -> Shape:
+    """A named model with the layers that the recipe gives it; other changes of its shape are named as not modelled."""
+    known = shape.model.get("preset")
+    if known is None:
+        return shape
+    whole = preset(known)
+    for name, size in _sizes(whole).items():
+        if args.has(name) and args.optional(name) != size:
+            args.not_modelled.append(f"{args.spelling(name)} = {args.text(name)}: preset {known} has {size}")
+    mtp = args.optional("mtp_num_layers", 0)
+    count = mtp if mtp is not None else whole.num_nextn_predict_layers if form == "bridge" else 0
+    model: dict[str, Any] = {"preset": known}
+    if whole.num_nextn_predict_layers and not count:
+        model["mtp"] = False
+    layers = args.optional("num_layers")
+    if layers is None or layers == whole.num_hidden_layers:
+        return Shape(whole, model, None)
+    overrides = {"num_hidden_layers": layers}
+    return Shape(preset(known, args.where, overrides), model | {"overrides": overrides}, None)
+
+
+def _sizes(spec: ModelSpec) -> dict[str, int]:
+    """Sizes of a model by Megatron-LM's arguments."""
+    found = {"ffn_hidden_size": spec.intermediate_size, "num_attention_heads": spec.num_attention_heads}
+    if spec.moe is None:
+        return found
+    experts, each = spec.moe.n_routed_experts, spec.moe.num_experts_per_tok
+    return found | {
+        "num_experts": experts,
+        "moe_router_topk": each,
+        "moe_ffn_hidden_size": spec.moe.moe_intermediate_size,
+    }
+
+
+def _adapters(args: Arguments) -> dict[str, Any]:
+    """The `[lora]` table of PEFT settings, by the modules of Megatron-Core that have adapters."""
+    scheme = args.text("peft.scheme", "lora").lower()
+    if scheme != "lora":
+        args.not_modelled.append(f"peft = {scheme}: LoRA is assumed, which takes fewer passes")
+    if not args.has("peft.dim"):
+        args.take(Argument("peft.dim", (_RANK,), ""))
+    return read_adapters(args, "peft.dim", "peft.target_modules", not args.has("peft.target_modules"))

@@ -1,0 +1,126 @@
+"""Configs of Hydra, with their references to keys of the same file, and the names that NeMo 1.0 has in them."""
+
+import re
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from .settings import Settings
+
+_REFERENCE = re.compile(r"\$\{([^${}]*)\}")
+_MOST_REFERENCES = 20
+_ACTIVATIONS = {
+    "gelu": "", "openai-gelu": "", "quick-gelu": "", "swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "geglu",
+    "fast-geglu": "geglu", "squared-relu": "squared_relu", "fast-squared-relu": "squared_relu",
+}  # fmt: skip
+_NORMS = {
+    "rmsnorm": "RMSNorm",
+    "layernorm": "LayerNorm",
+    "layernorm1p": "LayerNorm",
+    "low_precision_layernorm": "LayerNorm",
+}
+_PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
+_FSDP = {"full": "optim_grads_params", "hybrid": "optim_grads_params", "grad": "optim_grads"}
+
+
+def resolve(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with references to its own keys replaced: `${model.hidden_size}`, `${.hidden_size}`, `${multiply:4,2}`.
+
+    A reference to what the file does not have stays as it is.
+    """
+
+    def change(value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): change(one, (*path, str(key))) for key, one in value.items()}
+        return _substitute(value, path, table) if isinstance(value, str) and "${" in value else value
+
+    found: dict[str, Any] = change(table, ())
+    return found
+
+
+def _substitute(text: str, path: tuple[str, ...], table: Mapping[str, Any]) -> Any:
+    for _ in range(_MOST_REFERENCES):
+        found = next((one for one in _REFERENCE.finditer(text) if _target(one[1], path, table) is not None), None)
+        if found is None:
+            return text
+        value = _target(found[1], path, table)
+        if found[0] == text and not (isinstance(value, str) and "${" in value):
+            return value
+        text = text.replace(found[0], str(value))
+    return text
+
+
+def _target(reference: str, path: tuple[str, ...], table: Mapping[str, Any]) -> Any:
+    """What a reference means, or None."""
+    name, colon, arguments = reference.partition(":")
+    if colon:
+        numbers = [part.strip() for part in arguments.split(",")]
+        known = name in _FUNCTIONS and all(re.fullmatch(r"-?\d{1,15}", number) for number in numbers)
+        return _FUNCTIONS[name](list(map(int, numbers))) if known else None
+    dots = len(reference) - len(reference.lstrip("."))
+    parts = [*(path[:-dots] if dots else ()), *reference.lstrip(".").split(".")]
+    found = _look_up(table, parts)
+    return _look_up(table, parts[1:]) if found is None and parts[0] == "training" else found  # the launcher's root
+
+
+_FUNCTIONS: dict[str, Callable[[list[int]], int]] = {"multiply": prod, "sum": sum}
+
+
+def _look_up(table: Any, parts: list[str]) -> Any:
+    for part in parts:
+        table = table.get(part) if isinstance(table, Mapping) else None
+    return None if isinstance(table, Mapping | list) else table
+
+
+def read_nemo_1(found: Settings) -> None:
+    """Set Megatron-LM's arguments by what NeMo 1.0 calls otherwise, or has another default for."""
+    _read_model(found)
+    _read_precision(found)
+    _read_optimizer(found)
+    found.put("overlap_p2p_comm", found.is_on("overlap_p2p_comm"))
+    if found.is_on("tp_comm_overlap") and not found.is_on("sequence_parallel"):
+        found.drop("tp_comm_overlap")
+
+
+def _read_model(found: Settings) -> None:
+    activation = found.text("activation").lower() or "gelu"
+    if activation not in _ACTIVATIONS:
+        found.not_modelled.append(f"activation = {activation}: GELU is assumed, without a gate")
+    elif switch := _ACTIVATIONS[activation]:
+        found.put(switch, True)
+    if found.has("normalization"):
+        found.put("normalization", _NORMS.get(found.text("normalization").lower(), found.text("normalization")))
+    if not found.has("add_bias_linear"):
+        found.put("add_bias_linear", True)
+    library = found.text("tokenizer_library").lower()
+    if library == "huggingface" and found.has("tokenizer_type"):
+        found.rename("tokenizer_type", "tokenizer_model")
+
+
+def _read_precision(found: Settings) -> None:
+    kind = _PRECISIONS.get(found.text("precision").lower())
+    if kind:
+        found.put(kind, True)
+    if found.is_on("fp8_format"):
+        found.put("fp8_format", "e4m3" if found.is_on("fp8_e4m3") and not found.is_on("fp8_hybrid") else "hybrid")
+
+
+def _read_optimizer(found: Settings) -> None:
+    """The distributed optimizer of Apex or Megatron-Core, or PyTorch's FSDP."""
+    name = found.text("optim.name").lower()
+    sharded = name in ("distributed_fused_adam", "mcore_distributed_optim")
+    found.put("use_distributed_optimizer", sharded)
+    if found.is_on("fsdp"):
+        found.put("use_megatron_fsdp", True)
+        found.put(
+            "data_parallel_sharding_strategy", _FSDP.get(found.text("fsdp_sharding_strategy").lower() or "full", "x")
+        )
+        found.put("grad_reduce_in_bf16", found.text("fsdp_grad_reduce_dtype").lower() in ("bf16", "16"))
+        found.put("overlap_grad_reduce", True)
+        return
+    found.put(
+        "overlap_grad_reduce", sharded and (not found.has("overlap_grad_reduce") or found.is_on("overlap_grad_reduce"))
+    )
+    found.put("overlap_param_gather", found.is_on("overlap_param_gather") and found.is_on("overlap_grad_reduce"))
+    if found.text("grad_sync_dtype").lower() in ("bf16", "fp16", "16"):
+        found.put("grad_reduce_in_bf16", True)

@@ -1,0 +1,359 @@
+"""What a function of a Python file returns, as nested tables: literals, keyword arguments and assignments are followed.
+
+A call of something whose text is not at hand is a table: its name under `_target_`, beside its keyword arguments. What
+only running the file would tell is `Computed`. Python itself evaluates nothing of the file.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import UserError, did_you_mean, shorten
+from .arguments import Computed
+from .python_files import Import, Modules, PythonFile, imports_of
+from .python_operations import (
+    UNKNOWN,
+    Value,
+    apply_operation,
+    call_builtin,
+    call_method,
+    change_argument,
+    read_literal,
+    short,
+    truth,
+)
+
+TARGET, POSITIONAL = "_target_", "_args_"
+_BUILDERS = ("Config", "Partial", "partial")
+"""Calls whose first argument is what is called."""
+_MOST_CALLS, _DEEPEST, _MOST_NOTES, _MOST_NAMES = 20_000, 40, 5, 12
+_INSTEAD = "give the YAML that the run writes"
+
+
+@dataclass
+class Frame:
+    """Where names are looked up: those of a function's call, then those of its file."""
+
+    file: PythonFile
+    names: dict[str, Value] = field(default_factory=dict)
+
+
+class _Return(Exception):  # noqa: N818 - it is no error
+    """Ends the statements of a function, with its value."""
+
+    def __init__(self, value: Value):
+        self.value = value
+
+
+class PythonRecipe:
+    """The recipes of a Python file.
+
+    `library` has what functions of the tool return whose files are not beside the recipe. `notes` are lines on what was
+    not followed.
+    """
+
+    def __init__(self, text: str, where: str, library: Mapping[str, Any]):
+        self.where, self.library = where, library
+        self.notes: list[str] = []
+        self._modules = Modules()
+        self._main = self._modules.parse(text, Path(where).absolute(), where)
+        self._calls = self._depth = 0
+
+    def choose(self, name: str | None) -> str:
+        """The recipe that is asked for, or the only one; a UserError of one line names them else."""
+        names = self._main.recipes()
+        known = {*names, *self._main.functions, *self._main.constants}
+        if name is not None and name not in known:
+            raise UserError(f"--recipe {name}: not in {self.where}; {did_you_mean(name, names) or _list_names(names)}")
+        if name is None and not names:
+            raise UserError(f"{self.where}: no function returns a recipe; {_INSTEAD}, or name a function with --recipe")
+        if name is None and len(names) > 1:
+            raise UserError(f"{self.where}: {_list_names(names)}; name one with --recipe")
+        return name or names[0]
+
+    def read(self, name: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        """The table that a recipe returns; `settings` are values of its parameters.
+
+        A UserError of one line if it returns none, or has no such parameter.
+        """
+        try:
+            found = self._read(name, settings)
+        except RecursionError:
+            raise UserError(f"{self.where}: {name}: is nested too deep") from None
+        if not isinstance(found, dict):
+            raise UserError(f"{self.where}: {name}: only running it tells what it returns; {_INSTEAD}")
+        return found
+
+    def _read(self, name: str, settings: Mapping[str, str]) -> Value:
+        node = self._main.functions.get(name)
+        known = [one.arg for one in (*node.args.args, *node.args.kwonlyargs)] if node else []
+        if wrong := [one for one in settings if one not in known]:
+            wanted = did_you_mean(wrong[0], known) or f"parameters: {', '.join(known) or 'none'}"
+            raise UserError(f"--set {wrong[0]}: neither an argument nor a parameter of {name}; {wanted}")
+        if node is None:
+            return self._constant(name, self._main)
+        return self._run(node, self._main, [], {one: read_literal(value) for one, value in settings.items()})
+
+    def _constant(self, name: str, file: PythonFile) -> Value:
+        if name not in file.values:
+            file.values[name] = Computed(name)  # what refers to itself
+            file.values[name] = self._value(file.constants[name], Frame(file))
+        return file.values[name]
+
+    def _run(
+        self, node: ast.FunctionDef, file: PythonFile, given: Sequence[Value], named: Mapping[str, Value]
+    ) -> Value:
+        """What a function returns for these arguments; None where it returns nothing."""
+        self._calls, self._depth = self._calls + 1, self._depth + 1
+        try:
+            if self._calls > _MOST_CALLS or self._depth > _DEEPEST:
+                return Computed(f"{node.name}(...)")
+            self._statements(node.body, self._bind(node.args, file, given, named))
+        except _Return as end:
+            return end.value
+        finally:
+            self._depth -= 1
+        return None
+
+    def _bind(self, args: ast.arguments, file: PythonFile, given: Sequence[Value], named: Mapping[str, Value]) -> Frame:
+        """Parameters with their values: given ones, else defaults."""
+        names = [one.arg for one in (*args.posonlyargs, *args.args)]
+        every = [*names, *(one.arg for one in args.kwonlyargs)]
+        defaults = dict(zip(reversed(names), reversed(args.defaults), strict=False))
+        defaults |= {one.arg: node for one, node in zip(args.kwonlyargs, args.kw_defaults, strict=True) if node}
+        found: dict[str, Value] = {name: Computed(name) for name in every}
+        found |= {name: self._value(node, Frame(file)) for name, node in defaults.items()}
+        found |= dict(zip(names, given, strict=False)) | {name: named[name] for name in every if name in named}
+        if args.kwarg:
+            found[args.kwarg.arg] = {name: value for name, value in named.items() if name not in every}
+        return Frame(file, found)
+
+    def _statements(self, body: Sequence[ast.stmt], frame: Frame) -> None:
+        for node in body:
+            self._statement(node, frame)
+
+    def _statement(self, node: ast.stmt, frame: Frame) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                found = self._value(value, frame)
+                for target in targets:
+                    self._assign(target, found, frame)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(target, self._value(value, frame), frame)
+            case ast.AugAssign(target=target, op=op, value=value):
+                self._assign(target, self._value(ast.BinOp(target, op, value), frame), frame)
+            case ast.Return(value=value):
+                raise _Return(None if value is None else self._value(value, frame))
+            case ast.Expr(value=value):
+                self._value(value, frame)
+            case ast.If(test=test):
+                self._branch(node, truth(self._value(test, frame)), frame)
+            case ast.Try(body=body) | ast.With(body=body):
+                self._statements(body, frame)
+            case ast.Import() | ast.ImportFrom():
+                frame.names |= imports_of([node])
+            case ast.Raise():
+                raise _Return(Computed(short(node)))
+            case ast.For() | ast.While():
+                self._note(node, node.body, frame)
+
+    def _branch(self, node: ast.If, holds: bool | None, frame: Frame) -> None:
+        """Follow the branch that is taken; neither where only running the file tells."""
+        if holds is None:
+            self._note(node, [*node.body, *node.orelse], frame)
+        else:
+            self._statements(node.body if holds else node.orelse, frame)
+
+    def _note(self, node: ast.If | ast.For | ast.While, body: Sequence[ast.stmt], frame: Frame) -> None:
+        """Note a branch or a loop that is not followed, if it does anything."""
+        does = any(isinstance(part, ast.Assign | ast.Return) for one in body for part in ast.walk(one))
+        if does and frame.file.path.parent == self._main.path.parent and len(self.notes) < _MOST_NOTES:
+            head = ast.unparse(node).partition("\n")[0].rstrip(":")
+            self.notes.append(f"line {node.lineno}, {shorten(head, 60)}: not followed, as only running the file tells")
+
+    def _assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
+        match target:
+            case ast.Name(id=name):
+                frame.names[name] = value
+            case (
+                ast.Attribute(value=owner, attr=key)
+                | ast.Subscript(value=owner, slice=ast.Constant(value=str() as key))
+            ):
+                self._table(owner, frame)[key] = value
+            case ast.Tuple(elts=parts):
+                fits = isinstance(value, list | tuple) and len(value) == len(parts)
+                for part, one in zip(parts, value if fits else [Computed(short(target))] * len(parts), strict=True):
+                    self._assign(part, one, frame)
+
+    def _table(self, node: ast.expr, frame: Frame) -> dict[str, Value]:
+        """The table that an assignment changes; one that its owner does not have yet is made."""
+        found = self._value(node, frame)
+        if isinstance(found, dict):
+            return found
+        made: dict[str, Value] = {}
+        if isinstance(node, ast.Attribute) and (isinstance(found, Computed) or found is None):
+            self._table(node.value, frame)[node.attr] = made
+        return made
+
+    def _value(self, node: ast.expr, frame: Frame) -> Value:
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str() | None as value):
+                return value
+            case ast.Name(id=name):
+                return self._name(name, frame)
+            case ast.Attribute(value=owner, attr=key):
+                return self._attribute(self._value(owner, frame), key, node)
+            case ast.Call():
+                return self._call(node, frame)
+            case ast.List(elts=parts):
+                return [self._value(part, frame) for part in parts]
+            case ast.Tuple(elts=parts):
+                return tuple(self._value(part, frame) for part in parts)
+            case ast.Dict(keys=keys, values=values):
+                return self._dictionary(keys, values, frame)
+            case ast.ListComp(elt=part, generators=[ast.comprehension(target=target, iter=many, ifs=[])]):
+                return self._each(part, target, self._value(many, frame), node, frame)
+            case ast.Subscript(value=owner, slice=key):
+                return _item(self._value(owner, frame), self._value(key, frame), node)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                holds = truth(self._value(test, frame))
+                return Computed(short(node)) if holds is None else self._value(body if holds else orelse, frame)
+            case ast.BoolOp(op=op, values=parts):
+                return self._any_or_all(isinstance(op, ast.Or), parts, frame)
+            case ast.UnaryOp(operand=part):
+                return apply_operation(node, self._value(part, frame))
+            case ast.Compare(left=left, comparators=[right]) | ast.BinOp(left=left, right=right):
+                return apply_operation(node, self._value(left, frame), self._value(right, frame))
+        return Computed(short(node))
+
+    def _name(self, name: str, frame: Frame) -> Value:
+        file = frame.file
+        if name in frame.names:
+            found = frame.names[name]
+            return self._imported(found, file) if isinstance(found, Import) else found
+        if name in file.constants:
+            return self._constant(name, file)
+        return self._imported(file.imports[name], file) if name in file.imports else Computed(name, is_name=True)
+
+    def _imported(self, found: Import, file: PythonFile) -> Value:
+        """A module or a constant of one, if its file is at hand; else its name."""
+        whole = f"{found.module}.{found.name}" if found.name else found.module
+        if (module := self._modules.find(whole, file)) is not None:
+            return module
+        other = self._modules.find(found.module, file) if found.name else None
+        if other is not None and found.name in other.constants:
+            return self._constant(found.name, other)
+        return Computed(found.text, is_name=True)
+
+    def _attribute(self, owner: Value, key: str, node: ast.expr) -> Value:
+        if isinstance(owner, PythonFile):
+            return self._name(key, Frame(owner))
+        if isinstance(owner, dict) and key == "__fn_or_cls__":
+            return Computed(str(owner.get(TARGET)), is_name=True)
+        if isinstance(owner, dict) and key in owner:
+            return owner[key]
+        named = isinstance(owner, Computed) and owner.is_name
+        return Computed(f"{owner}.{key}" if named else short(node), is_name=named)
+
+    def _dictionary(self, keys: Sequence[ast.expr | None], values: Sequence[ast.expr], frame: Frame) -> Value:
+        found: dict[Value, Value] = {}
+        for key, node in zip(keys, values, strict=True):
+            value, name = self._value(node, frame), self._value(key, frame) if key else None
+            if key is None:
+                found |= value if isinstance(value, dict) else {}
+            elif isinstance(name, str | int | tuple):
+                found[str(name) if _holds_objects(name) else name] = value
+        return found
+
+    def _each(self, part: ast.expr, target: ast.expr, many: Value, node: ast.expr, frame: Frame) -> Value:
+        """The values of a comprehension, for each of a known list."""
+        if not isinstance(many, list | tuple) or self._calls + len(many) > _MOST_CALLS:
+            return Computed(short(node))
+        self._calls += len(many)
+        inner, found = Frame(frame.file, dict(frame.names)), []
+        for one in many:
+            self._assign(target, one, inner)
+            found.append(self._value(part, inner))
+        return found
+
+    def _any_or_all(self, stops_at: bool, parts: Sequence[ast.expr], frame: Frame) -> Value:
+        """`or` (stops at what is true) and `and`: the value at which it ends."""
+        found: Value = None
+        for part in parts:
+            found = self._value(part, frame)
+            if (holds := truth(found)) is None or holds == stops_at:
+                break
+        return found
+
+    def _call(self, node: ast.Call, frame: Frame) -> Value:
+        given = [self._value(one, frame) for one in node.args if not isinstance(one, ast.Starred)]
+        named = self._dictionary([ast.Constant(k.arg) if k.arg else None for k in node.keywords],
+                                 [k.value for k in node.keywords], frame)  # fmt: skip
+        if isinstance(node.func, ast.Name):
+            return self._by_name(node.func.id, frame, given, named)
+        if not isinstance(node.func, ast.Attribute):
+            return Computed(short(node))
+        owner = self._value(node.func.value, frame)
+        if isinstance(owner, PythonFile):
+            return self._by_name(node.func.attr, Frame(owner), given, named)
+        if isinstance(owner, Computed) and owner.is_name:
+            return self._unseen(f"{owner}.{node.func.attr}", given, named)
+        return call_method(owner, node.func.attr, node, given)
+
+    def _by_name(self, name: str, frame: Frame, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        """A call of a function of a file, or of one that the file imports."""
+        file = frame.file
+        if name in file.functions:
+            return self._run(file.functions[name], file, given, named)
+        imported = frame.names.get(name) or file.imports.get(name)
+        if isinstance(imported, Import) and imported.name:
+            other = self._modules.find(imported.module, file)
+            if other is not None and imported.name in other.functions:
+                return self._run(other.functions[imported.name], other, given, named)
+            name = imported.name
+        if (found := call_builtin(name, given, named)) is not UNKNOWN:
+            return found
+        is_object = imported is not None or name in file.classes or name in self.library
+        return self._unseen(name, given, named) if is_object else Computed(f"{name}(...)")
+
+    def _unseen(self, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        """A call of what is not at hand: a table, with what the library says of it."""
+        if _last(name) in _BUILDERS and given:
+            name, given = str(given[0]), given[1:]
+        known = deepcopy(self.library.get(_last(name), {}))
+        if isinstance(known, list):
+            return known
+        if "changes" in known:
+            return change_argument(known, given)
+        if (note := known.pop("note", None)) and note not in self.notes:
+            self.notes.append(note)
+        takes = {key: given[place] for key, place in known.pop("takes", {}).items() if place < len(given)}
+        rest = {POSITIONAL: list(given)} if given and not takes else {}
+        return {TARGET: name} | rest | known | takes | dict(named)
+
+
+def _holds_objects(key: Value) -> bool:
+    """Whether a tuple cannot be a key, as it holds lists or tables."""
+    return isinstance(key, tuple) and any(isinstance(one, list | dict | tuple) for one in key)
+
+
+def _item(owner: Value, key: Value, node: ast.expr) -> Value:
+    """A value by its key, or by its place in a list."""
+    if isinstance(owner, Computed) and owner.is_name:
+        return Computed(f"{owner}[{key!r}]", is_name=True)
+    try:
+        return owner[key] if isinstance(owner, dict | list | tuple) else Computed(short(node))
+    except (LookupError, TypeError):
+        return Computed(short(node))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"holds {len(names)} recipes: {', '.join(names[:_MOST_NAMES])}{more}"
