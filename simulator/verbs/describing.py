@@ -120,8 +120,8 @@ def import_recipe_file(
     file: Annotated[
         Path,
         typer.Argument(
-            help="What starts a run: Megatron-LM arguments, a torchtitan TOML, a YAML of Axolotl or LLaMA-Factory, "
-            "or a DeepSpeed JSON."
+            help="What starts a run: Megatron-LM arguments, a torchtitan recipe (Python, TOML or JSON), a YAML of "
+            "Axolotl or LLaMA-Factory, or a DeepSpeed JSON."
         ),
     ],
     cluster: Annotated[str, typer.Option(help="The machines: dgx-h100, or a Cluster file.")],
@@ -140,6 +140,7 @@ def import_recipe_file(
     accelerate: Annotated[
         str | None, typer.Option(help="accelerate's config that starts a recipe of LLaMA-Factory: fsdp_config.yaml.")
     ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Which recipe of a Python file that holds several.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Give a variable or an argument: TP=8, seq-length=4096.")
@@ -148,14 +149,14 @@ def import_recipe_file(
     """Write the scenario that another tool's recipe says; nothing of the file is run."""
     from ..formats.recipes import Additions, import_recipe, parse_settings
 
-    additions = Additions(model, seq_len, accelerate, parse_settings(settings or []))
-    recipe, written = import_recipe(file, out, cluster, nodes, form, force, additions)
-    typer.echo(f"read {len(recipe.read)} arguments as {recipe.form}: {', '.join(recipe.read)}")
+    additions = Additions(model, seq_len, accelerate, parse_settings(settings or []), recipe)
+    found, written = import_recipe(file, out, cluster, nodes, form, force, additions)
+    typer.echo(f"read {len(found.read)} arguments as {found.form}: {', '.join(found.read)}")
     for what in ("assumed", "not_modelled", "unknown"):
-        for line in getattr(recipe, what):
+        for line in getattr(found, what):
             typer.echo(f"{what.replace('_', ' ')}: {line}")
-    if recipe.untimed:
-        typer.echo(f"no part of a step's time ({len(recipe.untimed)}): {', '.join(recipe.untimed)}")
+    if found.untimed:
+        typer.echo(f"no part of a step's time ({len(found.untimed)}): {', '.join(found.untimed)}")
     for path in written:
         typer.echo(f"wrote {path}")
 

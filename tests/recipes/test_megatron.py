@@ -103,7 +103,7 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
     ("more", "line"),
     [
         ("--num-layers x", "--num-layers = 'x': expected a whole number"),
-        ("--num-layers $(nproc)", "--num-layers = '[$].nproc.': a shell computes it.*; give --set num-layers=VALUE"),
+        ("--num-layers $(nproc)", "--num-layers = '[$].nproc.': the file computes it.*; give --set num-layers=VALUE"),
         ("--num-layers ${LAYERS}", "--num-layers = '[$].LAYERS.': the file assigns no LAYERS; give --set LAYERS=VALUE"),
         ("--num-layers", "--num-layers = '': expected a whole number"),
         ("--pipeline-model-parallel-size 5", "must divide the 8 GPUs"),

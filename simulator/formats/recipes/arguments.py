@@ -299,7 +299,7 @@ def _ask_for(argument: Argument) -> str:
     """What a user can give for a value that the file does not have."""
     if missing := re.fullmatch(r"[^$`]*\$\{?(\w+)\}?[^$`]*", argument.first):
         return f"the file assigns no {missing[1]}; give --set {missing[1]}=VALUE"
-    return f"a shell computes it, and none is run; give --set {argument.name.replace('_', '-')}=VALUE"
+    return f"the file computes it, and is not run; give --set {argument.name.replace('_', '-')}=VALUE"
 
 
 def _short(text: str) -> str:

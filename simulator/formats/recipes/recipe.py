@@ -15,10 +15,11 @@ from ...hardware import Spec, cluster
 from ...scenario import check_train
 from ...systems.train_step.scenario import TrainScenario
 from .arguments import Argument, Arguments, Machine, Names, names_of
-from .forms import read_arguments, read_keys, sort_settings
+from .forms import read_arguments, read_keys, read_sections, sort_settings
 from .megatron import read_megatron
 from .shell import Variables, include_sourced, missing_sources
 from .torchtitan import MARKS, read_torchtitan
+from .torchtitan_registry import Registry, is_registry
 from .trainers import TRAINERS, Additions, read_trainer, recognize
 
 FORMS = ("auto", "megatron", "torchtitan", *TRAINERS)
@@ -70,8 +71,11 @@ def parse_recipe(
             raise UserError("--set: goes with recipes of megatron and torchtitan; change the file instead")
         found = read_trainer(form, text, where, machine, additions)
         return Recipe(form, found.table, found.config, **found.account)
-    if flags := additions.flags():
+    registry = _open_registry(form, text, where, additions)
+    if flags := [flag for flag in additions.flags() if registry is None or flag != "--model"]:
         raise UserError(f"{flags[0]}: goes with recipes of {', '.join(TRAINERS)}, which leave it open")
+    if registry is not None:
+        return _read_registry(registry, machine, additions)
     keys = None if form == "megatron" else read_keys(text, where)
     if form == "auto":
         marked = any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys or ())
@@ -79,9 +83,32 @@ def parse_recipe(
     if form == "torchtitan" and keys is None:
         raise UserError(f"{where}: is neither TOML nor JSON; expected a torchtitan config or a table of FSDP settings")
     args = _gather(text, where, keys if form == "torchtitan" else None, names_of(form), additions.settings)
-    table, config = (read_torchtitan if form == "torchtitan" else read_megatron)(args, machine)
+    table, config = read_torchtitan(args, machine) if form == "torchtitan" else read_megatron(args, machine)
     args.check()
     return Recipe(form, table, config, **args.account())
+
+
+def _open_registry(form: str, text: str, where: str, additions: Additions) -> Registry | None:
+    """The recipe of a Python file; None for another file."""
+    if not where.endswith(".py"):
+        if additions.recipe:
+            raise UserError("--recipe: goes with a Python file of recipes")
+        return None
+    if form not in ("auto", "torchtitan") or not is_registry(text):
+        raise UserError(f"{where}: of Python files only torchtitan's config_registry.py are read")
+    return Registry(text, where, additions.recipe)
+
+
+def _read_registry(registry: Registry, machine: Machine, additions: Additions) -> Recipe:
+    names = names_of("torchtitan")
+    variables, given = sort_settings(additions.settings, names)
+    if variables:
+        raise UserError(f"--set {next(iter(variables))}: no key of torchtitan (in small letters)")
+    args = Arguments([*read_sections(registry.table()), *given], names, registry.where)
+    args.not_modelled += registry.notes
+    table, config = read_torchtitan(args, machine, registry, additions.model)
+    args.check()
+    return Recipe("torchtitan", table, config, **args.account())
 
 
 def _gather(text: str, where: str, keys: list[Argument] | None, names: Names, settings: Mapping[str, str]) -> Arguments:

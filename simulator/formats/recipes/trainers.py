@@ -62,13 +62,15 @@ class Additions:
     """What the command line says beside the file.
 
     A model, by its config.json or name; tokens of a sequence; the config with which accelerate starts the trainer;
-    variables of a script (`TP`) and arguments (`seq-length`) by name, which count instead of the file's.
+    variables of a script (`TP`) and arguments (`seq-length`) by name, which count instead of the file's; the name of a
+    recipe in a file of several.
     """
 
     model: str | None = None
     seq_len: int | None = None
     accelerate: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    recipe: str | None = None
 
     def flags(self) -> list[str]:
         """The flags that were additions."""
