@@ -121,7 +121,7 @@ def import_recipe_file(
         Path,
         typer.Argument(
             help="What starts a run: Megatron-LM arguments, a torchtitan recipe (Python, TOML or JSON), a YAML of "
-            "Axolotl or LLaMA-Factory, or a DeepSpeed JSON."
+            "Axolotl or LLaMA-Factory, a DeepSpeed JSON, or a script of verl or slime."
         ),
     ],
     cluster: Annotated[str, typer.Option(help="The machines: dgx-h100, or a Cluster file.")],
@@ -129,7 +129,9 @@ def import_recipe_file(
     out: Annotated[Path, typer.Option("--out", "-o", help="Scenario file to write.")] = Path("scenario.toml"),
     form: Annotated[
         str,
-        typer.Option("--format", help="What FILE is: auto, megatron, torchtitan, axolotl, llamafactory, deepspeed."),
+        typer.Option(
+            "--format", help="What FILE is: auto, megatron, torchtitan, axolotl, llamafactory, deepspeed, verl, slime."
+        ),
     ] = "auto",
     model: Annotated[
         str | None, typer.Option(help="Model that FILE leaves open: its config.json, or a name; in place of FILE's.")

@@ -6,7 +6,7 @@ What the names of a tool mean to a training step is in data/recipes.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -93,8 +93,8 @@ class Names:
         """Whether nothing of a step's time is in it, or in other keys of the section that it is named with."""
         starts = tuple(key[:-1] for key in self.untimed if key.endswith("*"))
         known = name in self.switches or name in self.valued or name in self.not_modelled
-        in_section = name.partition(".")[0] in self.untimed_sections and not known
-        return name in self.untimed or name.startswith(starts) or in_section
+        listed = name.startswith(starts) or name.partition(".")[0] in self.untimed_sections
+        return name in self.untimed or (listed and not known)
 
     def reason(self, name: str) -> str | None:
         """Why the argument is not modelled; None where it is, or is not known."""
@@ -120,14 +120,29 @@ def _look_up(table: Mapping[str, str], name: str) -> str | None:
 
 @cache
 def names_of(tool: str) -> Names:
-    """The names of a form of recipes, such as `megatron`."""
+    """The names of a form of recipes, such as `megatron`, with those of the form that it is based on."""
     table = read_toml(files("runcast.data") / "recipes" / f"{tool}.toml")
+    base = names_of(table.pop("base")) if "base" in table else None
     reasons: dict[str, Any] = {
         kind: {name: reason for reason, names in table.pop(kind, {}).items() for name in names}
         for kind in ("not_modelled", "refused", "refused_values")
     }
     sets: dict[str, Any] = {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
-    return Names(**sets, **reasons)
+    own = Names(**sets, **reasons)
+    return own if base is None else _joined(base, own)
+
+
+def _joined(base: Names, own: Names) -> Names:
+    """The names of both; a name that both have means what the second one says."""
+    pairs = {field.name: (getattr(base, field.name), getattr(own, field.name)) for field in fields(Names)}
+    known = own.switches | own.valued | own.untimed | own.not_modelled.keys()
+    joined: dict[str, Any] = {}
+    for name, (first, second) in pairs.items():
+        if isinstance(first, frozenset):
+            joined[name] = (first - known) | second
+        else:
+            joined[name] = {key: value for key, value in first.items() if key not in known} | dict(second)
+    return Names(**joined)
 
 
 class Arguments:
@@ -145,6 +160,7 @@ class Arguments:
         self.not_modelled: list[str] = []
         self._arguments: dict[str, Argument] = {}
         self._off: set[str] = set()
+        self._implied: set[str] = set()
         for argument in arguments:
             self._take(argument)
 
@@ -157,6 +173,12 @@ class Arguments:
             self.assumed.append(f"{argument.spelled} is given as {first} and then {last}: the last one counts")
         self._arguments[name] = argument
         self._off = self._off | {name} if off else self._off - {name}
+
+    def imply(self, name: str, value: object, spelled: str = "") -> None:
+        """Take what other arguments say as this one, which is in no account; `spelled` is what faults name."""
+        self._implied.add(name)
+        self._off.discard(name)
+        self._arguments[name] = Argument(name, (value,), spelled or self.spelling(name))
 
     def check(self) -> None:
         """Raise UserError with a line for each fault that was noted."""
@@ -243,8 +265,11 @@ class Arguments:
         """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time, or off),
         `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
         """
-        names, given, assumed = self.names, self._arguments, self.names.as_assumed
-        without = [name for name in given if names.reason(name) and not self._is_off(name)]
+        names, assumed = self.names, self.names.as_assumed
+        given = {name: argument for name, argument in self._arguments.items() if name not in self._implied}
+        without = [
+            name for name in given if names.reason(name) and not self._is_off(name) and name not in names.untimed
+        ]
         without = [name for name in without if given[name].first.lower() not in map(str.lower, assumed.get(name, ()))]
         known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
         untimed = {name for name in given if names.is_untimed(name) or (names.reason(name) and name not in without)}

@@ -31,14 +31,17 @@ _ARGUMENTS = {
 FP8 = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 
 
-def read_megatron(args: Arguments, machine: Machine) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+def read_megatron(
+    args: Arguments, machine: Machine, shape: Shape | None = None
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The table of the scenario that arguments write, and the model's config where no preset has its shape.
 
-    Faults are noted or raised.
+    `shape` is the model where the arguments do not say it. Faults are noted or raised.
     """
     sizes = {axis: args.whole(_ARGUMENTS[f"parallel.{axis}"]) for axis in ("tp", "cp", "pp", "ep")}
-    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"] if args.has("num_experts") else 1)
-    shape = read_shape(args, sizes["tp"])
+    mixture = shape.spec.moe is not None if shape else args.has("num_experts")
+    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"] if mixture else 1)
+    shape = shape or read_shape(args, sizes["tp"])
     stage = _check_grid(args, sizes, machine, experts=shape.spec.moe is not None)
     schedule, split = read_pipeline(args, sizes["pp"], shape.spec.num_hidden_layers)
     zero = _zero(args)

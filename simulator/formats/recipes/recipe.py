@@ -4,6 +4,7 @@ Where no preset has the model's shape, its config goes into a file beside the sc
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,18 @@ from ...systems.train_step.scenario import TrainScenario
 from .arguments import Argument, Arguments, Machine, Names, names_of
 from .forms import read_arguments, read_keys, read_sections, sort_settings
 from .megatron import read_megatron
-from .shell import Variables, include_sourced, missing_sources
+from .overrides import read_overrides
+from .reinforcement import check_update
+from .shell import Variables
+from .slime import read_slime
+from .sources import include_sourced, missing_sources
 from .torchtitan import MARKS, read_torchtitan
 from .torchtitan_registry import Registry, is_registry
 from .trainers import TRAINERS, Additions, read_trainer, recognize
+from .verl import PREFIX, read_verl
 
-FORMS = ("auto", "megatron", "torchtitan", *TRAINERS)
+_REINFORCED = {"verl": read_verl, "slime": read_slime}
+FORMS = ("auto", "megatron", "torchtitan", *TRAINERS, *_REINFORCED)
 """What `--format` can be."""
 
 
@@ -32,7 +39,8 @@ class Recipe:
 
     `table` is the scenario as plain values, without the model where that is `config`: keys of a Hugging Face config
     that go into a file of their own. Every argument of the file is in `read`, `untimed` (no part of a step's time),
-    `not_modelled` (with a reason) or `unknown` (with near misses); `assumed` is what the file left open.
+    `not_modelled` (with a reason) or `unknown` (with near misses); `assumed` is what the file left open. `update` is
+    the scenario of a weight update that a recipe of reinforcement learning says beside the step, without its model.
     """
 
     form: str
@@ -43,6 +51,7 @@ class Recipe:
     untimed: tuple[str, ...]
     not_modelled: tuple[str, ...]
     unknown: tuple[str, ...]
+    update: Mapping[str, Any] | None = None
 
 
 def read_recipe(
@@ -70,7 +79,9 @@ def parse_recipe(
         if additions.settings:
             raise UserError("--set: goes with recipes of megatron and torchtitan; change the file instead")
         found = read_trainer(form, text, where, machine, additions)
-        return Recipe(form, found.table, found.config, **found.account)
+        return _recipe(form, found.table, found.config, found.account)
+    if (known := _recognize_reinforced(text) if form == "auto" else form) in _REINFORCED:
+        return _read_reinforced(known, text, where, machine, additions)
     registry = _open_registry(form, text, where, additions)
     if flags := [flag for flag in additions.flags() if registry is None or flag != "--model"]:
         raise UserError(f"{flags[0]}: goes with recipes of {', '.join(TRAINERS)}, which leave it open")
@@ -85,7 +96,31 @@ def parse_recipe(
     args = _gather(text, where, keys if form == "torchtitan" else None, names_of(form), additions.settings)
     table, config = read_torchtitan(args, machine) if form == "torchtitan" else read_megatron(args, machine)
     args.check()
-    return Recipe(form, table, config, **args.account())
+    return _recipe(form, table, config, args.account())
+
+
+_OF_SLIME = re.compile(r"--(actor-num-gpus-per-node|rollout-num-gpus(-per-engine)?|rollout-max-response-len)\b")
+
+
+def _recognize_reinforced(text: str) -> str:
+    """The form of a recipe of reinforcement learning by keys that it cannot do without; empty where it is none."""
+    return "verl" if re.search(rf"\b{PREFIX}[.:]", text) else "slime" if _OF_SLIME.search(text) else ""
+
+
+def _read_reinforced(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """A recipe of reinforcement learning: the step of the actor, and the update of the engines' weights."""
+    if additions.accelerate:
+        raise UserError(f"--accelerate: goes with recipes of llamafactory, not with {form}")
+    args = _gather(text, where, None, names_of(form), additions.settings, PREFIX if form == "verl" else "")
+    table, config, update = _REINFORCED[form](args, machine, additions)
+    args.check()
+    if update is not None:
+        try:
+            check_update(update, "update", machine.cluster, table["model"] or {"config": dict(config or {})})
+        except UserError as error:
+            args.assumed.append(f"no weight update: {str(error).splitlines()[0].removeprefix('update: ')}")
+            update = None
+    return _recipe(form, table, config, args.account(), update)
 
 
 def _open_registry(form: str, text: str, where: str, additions: Additions) -> Registry | None:
@@ -108,14 +143,33 @@ def _read_registry(registry: Registry, machine: Machine, additions: Additions) -
     args.not_modelled += registry.notes
     table, config = read_torchtitan(args, machine, registry, additions.model)
     args.check()
-    return Recipe("torchtitan", table, config, **args.account())
+    return _recipe("torchtitan", table, config, args.account())
 
 
-def _gather(text: str, where: str, keys: list[Argument] | None, names: Names, settings: Mapping[str, str]) -> Arguments:
-    """The arguments of a text, or its `keys` where it is no script, with those that are set."""
+def _recipe(
+    form: str,
+    table: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    account: Mapping[str, tuple[str, ...]],
+    update: Mapping[str, Any] | None = None,
+) -> Recipe:
+    kinds: dict[str, Any] = dict(account)
+    return Recipe(form, table, config, update=update, **kinds)
+
+
+def _gather(
+    text: str, where: str, keys: list[Argument] | None, names: Names, settings: Mapping[str, str], prefix: str = ""
+) -> Arguments:
+    """The arguments of a text, or its `keys` where it is no script, with those that are set.
+
+    With a `prefix` they are overrides of keys, of which those of that section go without its name.
+    """
     fixed, given = sort_settings(settings, names)
     variables = Variables(fixed)
-    found = read_arguments(text, where, variables) if keys is None else keys
+    if prefix:
+        found = read_overrides(text, where, variables, prefix)
+    else:
+        found = read_arguments(text, where, variables) if keys is None else keys
     _check_variables(fixed, variables, where)
     args = Arguments([*found, *given], names, where)
     args.assumed += [f"{name} = {value}: from --set" for name, value in fixed.items()]
@@ -159,20 +213,41 @@ def import_recipe(
         raise UserError(fault("--out", "", str(out), "expected a name that ends in .toml"))
     recipe = read_recipe(source, cluster_name, nodes, form, additions)
     config = out.with_name(f"{out.stem}-model.json")
-    files = ([config] if recipe.config is not None else []) + [out]
+    update = out.with_name(f"{out.stem}-update.toml")
+    files = ([config] if recipe.config is not None else []) + [out] + ([update] if recipe.update is not None else [])
     for file in files:
         if file.exists() and not replace:
             raise UserError(f"{file}: is there already; give another name with --out, or --force")
-    text = scenario_text(recipe, str(source), scenario_table(recipe, out.stem, cluster_name, nodes, config.name))
+    table = scenario_table(recipe, out.stem, cluster_name, nodes, config.name)
+    texts = {out: scenario_text(recipe, str(source), table)}
+    if recipe.update is not None:
+        texts[update] = _update_text(recipe, str(source), update.stem, cluster_name, table["model"])
     if recipe.config is not None:
-        write_atomic(config, (json.dumps(recipe.config, indent=2) + "\n").encode())
-    try:
-        write_atomic(out, text.encode())
-    except UserError:
-        if recipe.config is not None:
-            config.unlink(missing_ok=True)
-        raise
+        texts = {config: json.dumps(recipe.config, indent=2) + "\n"} | texts
+    _write(texts)
     return recipe, files
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    """Write all of them, or none."""
+    written: list[Path] = []
+    try:
+        for file, text in texts.items():
+            write_atomic(file, text.encode())
+            written.append(file)
+    except UserError:
+        for file in written:
+            file.unlink(missing_ok=True)
+        raise
+
+
+def _update_text(recipe: Recipe, source: str, name: str, cluster_name: str, model: Mapping[str, Any]) -> str:
+    """The text of the scenario of a weight update, of the same model as the step."""
+    table = check_update(recipe.update or {}, name, cluster_name, recipe.table["model"] or {"config": recipe.config})
+    comment = (
+        f"Imported by `runcast plan import` from {json.dumps(Path(source).name)} ({recipe.form}): its weight update."
+    )
+    return to_toml(table | {"model": dict(model)}, [comment])
 
 
 def scenario_table(

@@ -88,7 +88,7 @@ class TrainerRecipe:
 
 
 @dataclass(frozen=True)
-class _Files:
+class Files:
     """The arguments of a recipe's files: its own, DeepSpeed's, and accelerate's.
 
     DeepSpeed's are the same object as its own if the recipe is DeepSpeed's.
@@ -127,11 +127,11 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     own = to_arguments(keys, form, where)
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
     launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
-    files = _Files(own, zero, launcher)
+    files = Files(own, zero, launcher)
     shape = find_model(own, TRAINERS[form].model_key, additions.model)
     training = TRAINERS[form].read(own, additions.seq_len)
     files.check()
-    table = _Step(files, machine, shape, training).table()
+    table = TrainerStep(files, machine, shape, training).table()
     files.check()
     return TrainerRecipe(table, shape.config, files.account())
 
@@ -163,10 +163,10 @@ def _open_deepspeed(own: Arguments, named: Any, where: str) -> Arguments | None:
     return _open("deepspeed", file)
 
 
-class _Step:
+class TrainerStep:
     """A step on a machine; faults are noted on the file that has the key."""
 
-    def __init__(self, files: _Files, machine: Machine, shape: Shape, training: Training):
+    def __init__(self, files: Files, machine: Machine, shape: Shape, training: Training):
         self.files, self.machine, self.shape, self.training = files, machine, shape, training
         self.axes = dict(training.axes) | (deepspeed.read_axes(files.zero) if files.zero else {})
 
