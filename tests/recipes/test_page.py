@@ -18,7 +18,7 @@ def played(folder):
 
 def _played(language, text, folder):
     first, _, _ = text.partition("\n")
-    if language in ("bash", "yaml"):
+    if language in ("bash", "yaml", "python"):
         (folder / first.removeprefix("# ")).write_text(text)
     elif language == "json":  # which has no comments
         (folder / first.removeprefix("# ")).write_text(text.partition("\n")[2])

@@ -63,6 +63,11 @@ def test_statements_that_are_not_followed_are_named():
     assert file.unread == ["if x: c.n = 1", "c.build()"]
 
 
+def test_a_file_without_recipes_is_one_line():
+    with pytest.raises(UserError, match=r"^r.py: holds no recipes: functions"):
+        PythonFile("def _a(): return 1", "r.py").choose("a")
+
+
 def test_recipes_are_functions_that_need_nothing_and_return_something():
     text = "def a(): return 1\ndef _b(): return 1\ndef c(n): return n\ndef d(n=1): return n\ndef e(): pass\n"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes import Additions, import_recipe, parse_recipe, read_recipe, scenario_table
+from runcast.simulator.formats.recipes import Additions, import_recipe, parse_recipe, scenario_table
 from runcast.simulator.scenario import load_question
 
 FILES = Path(__file__).parent / "files"
@@ -144,6 +144,13 @@ def test_what_an_update_says(tool, name, nodes, update):
     assert update_of(tool, name, nodes)["update"] == update
 
 
+def test_an_update_through_a_file_system():
+    script = SCRIPTS["slime"]["run-glm4-9B.sh"] + " --update-weight-transport disk"
+    update = parse_recipe(script, "r.sh", "dgx-h100").update["update"]
+
+    assert (update["method"], update["inference"]) == ("file_system", {"tp": 1, "gpus": 4})
+
+
 def test_engines_of_their_own_have_nodes_of_their_own():
     nodes = [update_of("slime", name, n)["nodes"] for name, n in (("run-qwen3-235B-A22B.sh", 8), ("run-glm4-9B.sh", 1))]
 
@@ -183,9 +190,11 @@ def test_sizes_of_a_model_come_from_the_file_that_a_script_reads(tmp_path):
     sizes = (FILES / "slime/models/qwen3-4B.sh").read_text().replace("--num-layers 36", "--num-layers 18")
     (tmp_path / "models/qwen3-4B.sh").write_text(sizes)
     (tmp_path / "run.sh").write_text((FILES / "slime/run-qwen3-4B.sh").read_text())
-    recipe = read_recipe(tmp_path / "run.sh", "dgx-h100")
+    recipe, files = import_recipe(tmp_path / "run.sh", tmp_path / "run.toml", "dgx-h100")
 
     assert (recipe.config["num_hidden_layers"], recipe.table["model"]) == (18, {})
+    assert [file.name for file in files] == ["run-model.json", "run.toml", "run-update.toml"]
+    assert [load_question(file).model.config for file in files[1:]] == ["run-model.json", "run-model.json"]
 
 
 def test_lengths_of_the_command_line_count(tmp_path):
@@ -201,6 +210,7 @@ def test_lengths_of_the_command_line_count(tmp_path):
 @pytest.mark.parametrize(
     ("rollout", "reason"),
     [
+        ("--colocate --update-weight-transport disk", "engines on the trainer's GPUs read from a file system"),
         ("--rollout-num-gpus 0", "nothing says on how many GPUs engines run (--rollout-num-gpus)"),
         (
             "--rollout-num-gpus 3 --rollout-num-gpus-per-engine 2",

@@ -87,6 +87,25 @@ def test_sizes_come_from_the_table_of_flavors(read, tmp_path):
     ]
 
 
+def test_a_recipe_that_is_made_from_one_of_another_file(read, tmp_path):
+    read("llama3_8b")
+    text = "from torchtitan.x import model_registry\nfrom llama3.config_registry import llama3_70b, llama3_debugmodel\n"
+    for name in ("llama3_70b", "llama3_debugmodel"):
+        text += f"def graph_{name}():\n    config = convert({name}(), model_registry)\n"
+        text += "    config.training.local_batch_size = 4\n    return config\n"
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph/config_registry.py").write_text(text)
+    recipes = [
+        read_recipe(tmp_path / "graph/config_registry.py", "dgx-h100", 8, additions=Additions(recipe=f"graph_{name}"))
+        for name in ("llama3_70b", "llama3_debugmodel")
+    ]
+
+    assert [(said(recipe)[0], said(recipe)[2]) for recipe in recipes] == [
+        ("llama3-70b", (32, 4, 8192)),
+        (256, (256, 4, 2048)),
+    ]
+
+
 def test_batches_of_tokens_are_split_over_micro_batches(read):
     table = scenario_table(read("sft_qwen3_8b_math", "qwen3", nodes=1), "r", "dgx-h100", 1)
 
@@ -121,7 +140,7 @@ def test_a_setting_replaces_what_the_file_says(read):
         (
             "llama3_70b",
             {'"70B"': "flavor()"},
-            "model.name = 'llama3': .* its config.json with --model",
+            "model.flavor = '`model_spec`': the file computes it",
         ),
         ("llama3_8b", {"local_batch_size=1": "local_batch_size=os.cpu_count()"}, "--set local-batch-size=VALUE"),
         (

@@ -6,6 +6,7 @@
     value = file.call("llama3_8b")    # what it returns
     file.lookup("llama3_configs")     # what a name of the file means
     file.unread                       # statements that were left out, as text
+    file.imports                      # {"llama3_8b": "torchtitan.models.llama3.config_registry"}: where names are from
 
 Values are literals, lists, tuples and dicts of them; a `Call` of what the file does not define (a class, mostly), with
 its keywords and what is assigned to it later as `keys`; and `Unread` for the rest, with its text. Functions of the file
@@ -37,6 +38,12 @@ class PythonFile:
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(f"{where}: is not Python: {' '.join(str(error).split())[:100]}") from None
         self._functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+        self.imports = {
+            name.asname or name.name: "." * node.level + (node.module or "")
+            for node in body
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
         self._globals: dict[str, ast.expr] = {}
         for node in body:
             self._globals |= _assigned_name(node)
@@ -50,10 +57,12 @@ class PythonFile:
         """The recipe of this name, or the only one; else a UserError with the names."""
         if name in self.recipes:
             return str(name)
-        listed = ", ".join(self.recipes) or "none"
-        if name is not None:
+        listed = ", ".join(self.recipes)
+        if name is not None and listed:
             near = did_you_mean(name, self.recipes) or f"{self.where} has {listed}"
             raise UserError(fault("--recipe", "", name, near))
+        if not self.recipes:
+            raise UserError(f"{self.where}: holds no recipes: functions without arguments that return something")
         if len(self.recipes) != 1:
             raise UserError(f"{self.where}: give --recipe NAME, one of: {listed}")
         return self.recipes[0]

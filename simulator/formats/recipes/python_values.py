@@ -19,6 +19,11 @@ class Call:
     values: tuple[Any, ...] = ()
     keys: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_class(self) -> bool:
+        """Whether it makes an object of a class, by the capital in its name."""
+        return self.name.rpartition(".")[2].lstrip("_")[:1].isupper()
+
     def table(self) -> dict[str, Any]:
         """Its keys as nested tables; what is not plain stands there as its text in backticks."""
         return {key: plain(value) for key, value in self.keys.items()}
@@ -34,13 +39,24 @@ class Unread:
 def plain(value: Any) -> Any:
     """A value as literals and tables; what is not plain as its text in backticks."""
     if isinstance(value, Call):
-        is_class = value.name.rpartition(".")[2][:1].isupper() and not value.values
-        return value.table() if value.keys or is_class else f"`{value.name}(...)`"
+        is_plain = value.keys or (value.is_class and not value.values)
+        return value.table() if is_plain else f"`{value.name}(...)`"
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return f"`{value.text}`" if isinstance(value, Unread) else value
+
+
+def merge(base: Call, changes: Call) -> Call:
+    """A call with the keys of both, those of `changes` before those of `base`; sections are merged alike."""
+    keys = dict(base.keys)
+    for name, value in changes.keys.items():
+        section = keys.get(name)
+        if isinstance(section, Call) and isinstance(value, Call) and value.name == name:
+            value = merge(section, value)
+        keys[name] = value
+    return Call(base.name, base.values, keys)
 
 
 def copy_of(value: Any, keys: Mapping[str, Any] | None = None) -> Any:

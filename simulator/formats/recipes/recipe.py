@@ -73,20 +73,27 @@ def parse_recipe(
         raise UserError(fault("--format", "", form, f"expected one of {', '.join(FORMS)}"))
     name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
-    form = recognize(text) or form if form == "auto" else form
     additions = additions or Additions()
+    if where.endswith(".py"):
+        return _read_python(form, text, where, machine, additions)
+    if additions.recipe:
+        raise UserError("--recipe: goes with a Python file of recipes")
+    if form == "auto":
+        form = recognize(text) or _recognize_reinforced(text) or form
     if form in TRAINERS:
         if additions.settings:
-            raise UserError("--set: goes with recipes of megatron and torchtitan; change the file instead")
+            raise UserError("--set: goes with recipes of megatron, torchtitan, verl and slime; change the file instead")
         found = read_trainer(form, text, where, machine, additions)
         return _recipe(form, found.table, found.config, found.account)
-    if (known := _recognize_reinforced(text) if form == "auto" else form) in _REINFORCED:
-        return _read_reinforced(known, text, where, machine, additions)
-    registry = _open_registry(form, text, where, additions)
-    if flags := [flag for flag in additions.flags() if registry is None or flag != "--model"]:
+    if form in _REINFORCED:
+        return _read_reinforced(form, text, where, machine, additions)
+    return _read_arguments(form, text, where, machine, additions)
+
+
+def _read_arguments(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """Arguments of Megatron-LM, or a config of torchtitan."""
+    if flags := additions.flags():
         raise UserError(f"{flags[0]}: goes with recipes of {', '.join(TRAINERS)}, which leave it open")
-    if registry is not None:
-        return _read_registry(registry, machine, additions)
     keys = None if form == "megatron" else read_keys(text, where)
     if form == "auto":
         marked = any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys or ())
@@ -97,6 +104,23 @@ def parse_recipe(
     table, config = read_torchtitan(args, machine) if form == "torchtitan" else read_megatron(args, machine)
     args.check()
     return _recipe(form, table, config, args.account())
+
+
+def _read_python(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """A recipe that is a function of a Python file."""
+    if form not in ("auto", "torchtitan") or not is_registry(text):
+        raise UserError(f"{where}: of Python files only torchtitan's config_registry.py are read")
+    if flags := [flag for flag in additions.flags() if flag != "--model"]:
+        raise UserError(f"{flags[0]}: goes with recipes of {', '.join(TRAINERS)}, which leave it open")
+    registry, names = Registry(text, where, additions.recipe), names_of("torchtitan")
+    variables, given = sort_settings(additions.settings, names)
+    if variables:
+        raise UserError(f"--set {next(iter(variables))}: no key of torchtitan (in small letters)")
+    args = Arguments([*read_sections(registry.table()), *given], names, where)
+    args.not_modelled += registry.notes
+    table, config = read_torchtitan(args, machine, registry, additions.model)
+    args.check()
+    return _recipe("torchtitan", table, config, args.account())
 
 
 _OF_SLIME = re.compile(r"--(actor-num-gpus-per-node|rollout-num-gpus(-per-engine)?|rollout-max-response-len)\b")
@@ -121,29 +145,6 @@ def _read_reinforced(form: str, text: str, where: str, machine: Machine, additio
             args.assumed.append(f"no weight update: {str(error).splitlines()[0].removeprefix('update: ')}")
             update = None
     return _recipe(form, table, config, args.account(), update)
-
-
-def _open_registry(form: str, text: str, where: str, additions: Additions) -> Registry | None:
-    """The recipe of a Python file; None for another file."""
-    if not where.endswith(".py"):
-        if additions.recipe:
-            raise UserError("--recipe: goes with a Python file of recipes")
-        return None
-    if form not in ("auto", "torchtitan") or not is_registry(text):
-        raise UserError(f"{where}: of Python files only torchtitan's config_registry.py are read")
-    return Registry(text, where, additions.recipe)
-
-
-def _read_registry(registry: Registry, machine: Machine, additions: Additions) -> Recipe:
-    names = names_of("torchtitan")
-    variables, given = sort_settings(additions.settings, names)
-    if variables:
-        raise UserError(f"--set {next(iter(variables))}: no key of torchtitan (in small letters)")
-    args = Arguments([*read_sections(registry.table()), *given], names, registry.where)
-    args.not_modelled += registry.notes
-    table, config = read_torchtitan(args, machine, registry, additions.model)
-    args.check()
-    return _recipe("torchtitan", table, config, args.account())
 
 
 def _recipe(

@@ -138,6 +138,8 @@ def _lacking(args: Arguments) -> str:
         return "only what changed is sent, and nothing says how much that is"
     if args.has("rollout_external_engine_addrs") or not (args.switch("colocate") or _rollout(args)):
         return "nothing says on how many GPUs engines run (--rollout-num-gpus)"
+    if args.switch("colocate") and args.text("update_weight_transport") == "disk":
+        return "engines on the trainer's GPUs read from a file system, which no method here does"
     return ""
 
 
@@ -149,7 +151,7 @@ def _rollout(args: Arguments) -> int:
 def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[str, Any]:
     """On the trainers' GPUs, through a file system, or broadcast by the head of each pipeline stage."""
     disk = args.text("update_weight_transport") == "disk"
-    apart = disk or not args.switch("colocate")
+    apart = not args.switch("colocate")
     tp = args.whole("rollout_num_gpus_per_engine")
     experts = args.switch("sglang_enable_ep_moe") and bool(step["experts"])
     ep = args.whole("sglang_ep_size", args.whole("sglang_expert_parallel_size", tp if experts else 1))
@@ -160,5 +162,5 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
         update["bucket"] = args.whole("update_weight_buffer_size", _BUCKET)
     if "fp8" in args.hint("hf_checkpoint").lower():
         update["quantize"] = "before"
-    engines = Engines(tp, ep, (_rollout(args) or machine.gpus) if apart else None)
+    engines = Engines(tp, ep, _rollout(args) if apart else None)
     return describe_update(step, machine, engines, update, "slime")

@@ -15,6 +15,7 @@ from ...base.errors import UserError
 from ...base.files import read_text, read_toml
 from .arguments import loose
 from .python_recipes import Call, PythonFile, Unread
+from .python_values import merge
 
 _REGISTRY = "model_registry"
 _MODES = {"selectiveac": "selective", "fullac": "full", "memorybudgetac": "memory_budget"}
@@ -35,14 +36,32 @@ class Registry:
         self.where = where
         self.file = PythonFile(text, where)
         self.recipe = self.file.choose(recipe)
+        self.base: Registry | None = None
         found = self.file.call(self.recipe)
+        if isinstance(found, Call) and (origin := self._origin(found)) is not None:
+            self.base = self._open(origin.name)
+            found = merge(merge(self.base.config, origin), found)
         if not isinstance(found, Call) or not found.keys:
             raise UserError(f"{where}: {self.recipe} is not plain, and is not run; give the config that a run saves")
-        if isinstance(base := _first_call(found), Call) and "training" not in found.keys:
-            raise UserError(f"{where}: {self.recipe} is made from {base.name}() of another file; give that one")
         if "generator" in found.keys:
             raise UserError(f"{where}: {self.recipe}: reinforcement learning inside torchtitan is not read")
-        self.config = found
+        self.config: Call = found
+
+    def _origin(self, found: Call) -> Call | None:
+        """The recipe of another file that a recipe changes, or hands to a function that converts it."""
+        if found.is_class:
+            return None
+        return next((value for value in found.values if isinstance(value, Call)), found)
+
+    def _open(self, name: str) -> "Registry":
+        """The recipe of another file from which this one is made."""
+        module = self.file.imports.get(name, "")
+        path = Path(*module.split(".")).with_suffix(".py") if module else Path(".py")
+        folders = Path(self.where).resolve().parents
+        beside = next((folder / path for folder in folders if (folder / path).is_file()), None)
+        if beside is None or module.startswith("."):
+            raise UserError(f"{self.where}: {self.recipe} is made from {name}() of another file; give that one")
+        return Registry(read_text(beside), str(beside), name)
 
     @property
     def notes(self) -> list[str]:
@@ -59,6 +78,8 @@ class Registry:
     def family(self) -> str:
         """The family that the folder's `__init__.py`, the folder or the recipe names; empty where none does."""
         named = [loose(text) for text in (Path(self.where).resolve().parent.name, self.recipe)]
+        if self.base is not None:
+            return self.base.family
         spec = re.search(r'ModelSpec\(\s*name="(\w+)"', self._beside())
         known = sorted(_families(), key=len, reverse=True)
         found = (family for text in named for family in known if loose(family) in text)
@@ -85,15 +106,15 @@ class Registry:
                 table = file.lookup(name) if name.endswith("configs") else None
                 if isinstance(table, Mapping) and flavor in table:
                     return _config_keys(_model(file, table[flavor]), self.family)
-        return {}
+        return self.base.sizes(flavor) if self.base else {}
 
     def _beside(self) -> str:
         beside = Path(self.where).with_name("__init__.py")
         return read_text(beside) if beside.is_file() and beside != Path(self.where) else ""
 
     def _flavor(self, spec: Call) -> str:
-        flavor = spec.values[0] if spec.values else spec.keys.get("flavor", "")
-        return flavor if isinstance(flavor, str) else ""
+        flavor = spec.values[0] if spec.values else spec.keys.get("flavor")
+        return flavor if isinstance(flavor, str) else "`model_spec`"
 
     def _of_model(self, spec: Call) -> dict[str, Any]:
         """Keys of the model's registry, and converters from wherever a release has them."""
@@ -111,10 +132,6 @@ class Registry:
         name = loose(given.name.removesuffix(".Config")) if isinstance(given, Call) else ""
         keys = given.table() if isinstance(given, Call) else {}
         return {"mode": _MODES.get(name, "selective"), **keys}
-
-
-def _first_call(found: Call) -> Call | None:
-    return next((value for value in found.values if isinstance(value, Call)), None)
 
 
 def _short(name: str) -> str:

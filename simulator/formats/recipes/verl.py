@@ -90,7 +90,7 @@ def _total(args: Arguments) -> int:
     batch, epochs = args.whole("data.train_batch_size", 1024), args.whole("actor.ppo_epochs")
     steps = max(batch // prompts, 1) * epochs
     args.assumed.append(
-        f"batch.global = {prompts * n}: {prompts} prompts of a mini-batch, {n} answers each; {steps} steps a rollout"
+        f"batch.global = {prompts * n}: {prompts} prompts of a mini-batch, n = {n} for each; {steps} steps a rollout"
     )
     return prompts * n
 
