@@ -116,6 +116,9 @@ def _by_megatron(args: Arguments, machine: Machine, shape: Shape, length: int, t
         args.imply("use_distributed_optimizer", "true")
     if tp == 1 or not args.has("sequence_parallel"):
         args.imply("sequence_parallel", str(tp > 1).lower())
+    if args.switch("model.enable_gradient_checkpointing"):
+        key = args.spelling("model.enable_gradient_checkpointing")
+        args.not_modelled.append(f"{key}: Megatron-LM recomputes what override_transformer_config says")
     args.imply("fp16" if _TYPES.get(args.text("actor.megatron.dtype")) == "fp16" else "bf16", "true")
     args.imply("micro_batch_size", min(micro, max(total // dp, 1)), args.spelling(_MICRO))
     args.imply("global_batch_size", total, args.spelling("actor.ppo_mini_batch_size"))
@@ -128,7 +131,10 @@ def _by_megatron(args: Arguments, machine: Machine, shape: Shape, length: int, t
 
 
 def _by_fsdp(args: Arguments, machine: Machine, shape: Shape, length: int, total: int) -> dict[str, Any]:
-    """FSDP, with verl's own defaults (trainer/config/engine/fsdp.yaml): FP32 weights, computed in 16 bits."""
+    """FSDP, with verl's own defaults (trainer/config/engine/fsdp.yaml): FP32 weights, computed in 16 bits.
+
+    Log probabilities come from one kernel, that of flash-attn (utils/torch_functional.py).
+    """
     cp = args.whole("actor.ulysses_sequence_parallel_size")
     dp = max(machine.gpus // cp, 1)
     micro = _micro(args, dp, length, total, cp)
@@ -148,7 +154,6 @@ def _by_fsdp(args: Arguments, machine: Machine, shape: Shape, length: int, total
     more: dict[str, Any] = {
         "recompute": {"mode": "full", "early_stop": True} if checkpointing else {},
         "offload": {"activations": 1.0} if args.switch("model.enable_activation_offload") else {},
-        "loss": "fused" if args.switch("model.use_fused_kernels") else "passes",
         **_adapters(args),
     }
     axes: dict[str, Any] = {"cp": cp, "cp_type": "ulysses"} if cp > 1 else {}
