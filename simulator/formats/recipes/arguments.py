@@ -129,10 +129,10 @@ def names_of(tool: str) -> Names:
     }
     sets: dict[str, Any] = {key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()}
     own = Names(**sets, **reasons)
-    return own if base is None else _joined(base, own)
+    return own if base is None else _join(base, own)
 
 
-def _joined(base: Names, own: Names) -> Names:
+def _join(base: Names, own: Names) -> Names:
     """The names of both; a name that both have means what the second one says."""
     pairs = {field.name: (getattr(base, field.name), getattr(own, field.name)) for field in fields(Names)}
     known = own.switches | own.valued | own.untimed | own.not_modelled.keys()

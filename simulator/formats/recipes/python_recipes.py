@@ -46,7 +46,7 @@ class PythonFile:
         }
         self._globals: dict[str, ast.expr] = {}
         for node in body:
-            self._globals |= _assigned_name(node)
+            self._globals |= _assignment(node)
 
     @property
     def recipes(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class PythonFile:
                 case ast.AnnAssign() if node.value:
                     self._assign(node.target, self._evaluate(node.value, scope), scope)
                 case ast.AugAssign():
-                    both = ast.BinOp(_loaded(node.target), node.op, node.value)
+                    both = ast.BinOp(_as_expression(node.target), node.op, node.value)
                     self._assign(node.target, self._evaluate(ast.fix_missing_locations(both), scope), scope)
                 case ast.If():
                     if returned := self._branch(node, scope):
@@ -222,7 +222,7 @@ class PythonFile:
             case ast.Subscript():
                 return self._item(node, scope)
             case ast.Call():
-                return self._called(node, scope)
+                return self._call(node, scope)
             case ast.IfExp():
                 test = self._evaluate(node.test, scope)
                 unsure = isinstance(test, Unread | Call)
@@ -230,7 +230,7 @@ class PythonFile:
                     Unread(ast.unparse(node)) if unsure else self._evaluate(node.body if test else node.orelse, scope)
                 )
             case ast.BoolOp():
-                return self._combined(node, scope)
+                return self._combine(node, scope)
         return operate(node, [self._evaluate(part, scope) for part in operands(node)])
 
     def _name(self, name: str, scope: Mapping[str, Any]) -> Any:
@@ -264,7 +264,7 @@ class PythonFile:
         except (KeyError, IndexError, TypeError):
             return Unread(ast.unparse(node))
 
-    def _combined(self, node: ast.BoolOp, scope: Mapping[str, Any]) -> Any:
+    def _combine(self, node: ast.BoolOp, scope: Mapping[str, Any]) -> Any:
         """`and` and `or`, which end at the first value that decides."""
         value: Any = None
         for part in node.values:
@@ -275,7 +275,7 @@ class PythonFile:
                 break
         return value
 
-    def _called(self, node: ast.Call, scope: Mapping[str, Any]) -> Any:
+    def _call(self, node: ast.Call, scope: Mapping[str, Any]) -> Any:
         name = ast.unparse(node.func)
         values = tuple(self._items(node.args, scope))
         keys: dict[str, Any] = {}
@@ -306,7 +306,7 @@ def _fits(method: str, value: Any) -> bool:
     return method == "append" or isinstance(value, list | tuple if method == "extend" else dict)
 
 
-def _assigned_name(node: ast.stmt) -> dict[str, ast.expr]:
+def _assignment(node: ast.stmt) -> dict[str, ast.expr]:
     """The name that a statement at the top of a file assigns, with its expression."""
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     value = getattr(node, "value", None)
@@ -320,6 +320,6 @@ def _is_recipe(node: ast.FunctionDef) -> bool:
     return needed == 0 and returns
 
 
-def _loaded(target: ast.expr) -> ast.expr:
+def _as_expression(target: ast.expr) -> ast.expr:
     """A target of an assignment as an expression."""
     return ast.parse(ast.unparse(target), mode="eval").body

@@ -41,7 +41,7 @@ def read_slime(
         args.not_modelled.append(
             f"{args.spelling('advantage_estimator')} ppo: the critic's own step takes as long again"
         )
-    if reason := _lacking(args):
+    if reason := _why_no_update(args):
         args.assumed.append(f"no weight update: {reason}")
         return table, config, None
     return table, config, _update(args, machine, table)
@@ -130,7 +130,7 @@ def _rolls_out(args: Arguments) -> bool:
     return args.text("loss_type") not in _SFT and not args.switch("debug_train_only")
 
 
-def _lacking(args: Arguments) -> str:
+def _why_no_update(args: Arguments) -> str:
     """Why there is no weight update to write; empty where there is one."""
     if not _rolls_out(args):
         return "nothing is rolled out"

@@ -120,7 +120,7 @@ class Registry:
         """Keys of the model's registry, and converters from wherever a release has them."""
         own = {key: value for key, value in spec.table().items() if key not in ("converters", "quantization", "flavor")}
         holders = (spec.keys.get("converters"), spec.keys.get("quantization"), self.config.keys.get("model_converters"))
-        calls = [call for holder in holders for call in _listed_calls(holder)]
+        calls = [call for holder in holders for call in _converters(holder)]
         inside = {key: value for call in calls for key, value in call.table().items()}
         return own | inside | ({"converters": [_short(call.name) for call in calls]} if calls else {})
 
@@ -139,7 +139,7 @@ def _short(name: str) -> str:
     return name.removesuffix(".Config").rpartition(".")[2].removesuffix("Converter").lower()
 
 
-def _listed_calls(holder: Any) -> Iterator[Call]:
+def _converters(holder: Any) -> Iterator[Call]:
     """Converters in a list, or in a container that holds one."""
     if isinstance(holder, Call):
         holder = holder.keys.get("converters", [])
