@@ -85,5 +85,5 @@ def test_functions_that_call_each_other_for_ever_end():
     file = PythonFile(f"def a(): return a()\n{twice}\ndef f39(): return 1", "r.py")
 
     assert file.call("a") == Call("a")
-    with pytest.raises(UserError, match="its recipes take more than 100,000 steps to read"):
+    with pytest.raises(UserError, match="its recipes take more than 30,000 steps to read"):
         file.call("f0")

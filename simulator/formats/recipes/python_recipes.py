@@ -22,7 +22,7 @@ from .python_values import LONGEST, Call, Unread, copy_of, operands, operate
 
 __all__ = ["Call", "PythonFile", "Unread"]
 
-_MOST_STEPS = 100_000
+_MOST_STEPS = 30_000
 _DEEPEST = 40
 
 
