@@ -120,8 +120,9 @@ def import_recipe_file(
     file: Annotated[
         Path,
         typer.Argument(
-            help="What starts a run: Megatron-LM arguments, a torchtitan TOML, a YAML or Python recipe of Megatron "
-            "Bridge or NeMo, a YAML of Axolotl, LLaMA-Factory or NeMo AutoModel, or a DeepSpeed JSON."
+            help="What starts a run: Megatron-LM arguments, a torchtitan recipe (Python, TOML or JSON), a YAML or "
+            "Python recipe of Megatron Bridge or NeMo, a YAML of Axolotl, LLaMA-Factory or NeMo AutoModel, a "
+            "DeepSpeed JSON, or a script of verl or slime."
         ),
     ],
     cluster: Annotated[str, typer.Option(help="The machines: dgx-h100, or a Cluster file.")],
@@ -131,7 +132,8 @@ def import_recipe_file(
         str,
         typer.Option(
             "--format",
-            help="What FILE is: auto, megatron, torchtitan, bridge, nemo, axolotl, llamafactory, automodel, deepspeed.",
+            help="What FILE is: auto, megatron, torchtitan, bridge, nemo, axolotl, llamafactory, automodel, deepspeed, "
+            "verl, slime.",
         ),
     ] = "auto",
     model: Annotated[
@@ -143,9 +145,7 @@ def import_recipe_file(
     accelerate: Annotated[
         str | None, typer.Option(help="accelerate's config that starts a recipe of LLaMA-Factory: fsdp_config.yaml.")
     ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Which recipe of a Python file: llama3_8b_pretrain_config.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Which recipe of a Python file that holds several.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Give a variable or an argument: TP=8, seq-length=4096.")

@@ -273,7 +273,7 @@ def test_a_named_model_has_the_layers_that_a_recipe_gives_it_and_no_other_sizes(
             {"recipe": "llama3_70b_peft_config", "peft_shceme": "x"},
             "--set peft_shceme: .*mean peft_scheme",
         ),
-        ("deepseek-v3.yaml", {"recipe": "x"}, "--recipe: goes with Python"),
+        ("deepseek-v3.yaml", {"recipe": "x"}, "--recipe: goes with a Python file"),
         ("deepseek-v3.yaml", {"scheme": "x"}, "--set scheme: no argument of a bridge recipe"),
         ("workloads.py", {"recipe": "LLAMA3_8B_PRETRAIN_CONFIG_H100_BF16_V1"}, "seq_length: is missing"),
     ],

@@ -4,7 +4,7 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import Additions, read_recipe
 from runcast.simulator.formats.recipes.arguments import Computed
-from runcast.simulator.formats.recipes.python_values import PythonRecipe
+from runcast.simulator.formats.recipes.python_recipe import PythonRecipe
 
 LIBRARY = {"common": {"train": {"size": 8}}, "pair": [{"first": 1}, {"second": 2}],
            "switch": {"changes": {"model": {"flex": True}}, "unless_none": 1}}  # fmt: skip
@@ -14,7 +14,7 @@ def value(body, settings=(), head="", parameters=""):
     lines = "\n    ".join(body.strip().splitlines())
     imports = "from tool import common, pair, switch, Thing, torch"
     text = f"{imports}\n{head}\ndef recipe({parameters}) -> Partial:\n    {lines}\n"
-    found = PythonRecipe(text, "r.py", LIBRARY).read("recipe", dict(settings))
+    found = PythonRecipe("nemo", text, "r.py", LIBRARY).read("recipe", dict(settings))
     return found["x"]
 
 
@@ -99,7 +99,7 @@ SIZE = NEMO + (
 
 def test_a_branch_that_only_running_decides_is_noted():
     text = "def recipe(size=open('s')) -> Partial:\n    a = 1\n    if size > 2:\n        a = 2\n    return dict(x=a)\n"
-    python = PythonRecipe(text, "r.py", {})
+    python = PythonRecipe("nemo", text, "r.py", {})
     found = python.read("recipe", {})
 
     assert (found, python.notes) == ({"x": 1}, ["line 3, if size > 2: not followed, as only running the file tells"])
@@ -109,13 +109,13 @@ def test_a_branch_that_only_running_decides_is_noted():
     ("text", "line"),
     [
         ("from nemo import a\ndef f(:\n", "r.py: is not Python: "),
-        ("from nemo import a\nx = 1\n", "no function returns a recipe; give the YAML that the run writes"),
+        ("from nemo import a\nx = 1\n", "no function returns a recipe; give the config that the run writes"),
         (NEMO + "return g()\n", "only running it tells what it returns"),
         (NEMO + "a = dict()\n    a.b = a\n    return a\n", "more than 100,000"),
         (NEMO + "return {'x': " + "(" * 3000 + "1" + ")" * 3000 + "}\n",
          "r.py: (is not Python|f: is nested too deep)"),
         (SIZE,
-         r"data.seq_length = 'size\(...\)': only running the file tells; give --set seq-length=VALUE, or the YAML"),
+         r"data.seq_length = 'size\(...\)': only running the file tells; give --set seq-length=VALUE, or the config"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, text, line):

@@ -163,7 +163,9 @@ def test_a_variable_that_is_set_is_named_in_the_report(tmp_path):
 
 def test_trainers_take_no_settings(tmp_path):
     (tmp_path / "r.yaml").write_text("base_model: llama3-8b\nsequence_len: 4096\nmicro_batch_size: 1\n")
-    with pytest.raises(UserError, match="--set: goes with recipes of megatron, torchtitan, bridge, nemo; change"):
+    with pytest.raises(
+        UserError, match="--set: goes with recipes of megatron, torchtitan, bridge, nemo, verl, slime, not"
+    ):
         read_recipe(tmp_path / "r.yaml", "dgx-h100", form="axolotl", additions=Additions(settings={"x": "1"}))
 
 

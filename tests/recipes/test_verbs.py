@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator.cli import main
-from runcast.simulator.formats.recipes.recipe import FORMS
+from runcast.simulator.formats.recipes.reading import FORMS
 
 FILES = Path(__file__).parent / "files"
 

@@ -3,18 +3,11 @@
 `import_recipe("llama.sh", "llama.toml", "dgx-h100", nodes=8)` is `runcast plan import` as a function. Nothing is run.
 """
 
+from .additions import Additions
 from .export import Exported, export_megatron
-from .recipe import (
-    Recipe,
-    import_recipe,
-    load_training,
-    parse_recipe,
-    parse_settings,
-    read_recipe,
-    scenario_table,
-    scenario_text,
-)
-from .trainers import Additions
+from .reading import parse_recipe, parse_settings, read_recipe
+from .recipe import Recipe
+from .scenarios import import_recipe, load_training, scenario_table, scenario_text
 
 __all__ = [
     "Additions",

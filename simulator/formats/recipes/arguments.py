@@ -6,7 +6,7 @@ What the names of a tool mean to a training step is in data/recipes.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
@@ -21,10 +21,14 @@ _ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 @dataclass(frozen=True)
 class Computed:
-    """A value that only running the file would tell, by its text there; or the name of something imported."""
+    """A value that only running the file would tell, by its text there; or the name of something imported.
+
+    `call` is what is called, as a table, where it is the result of a function.
+    """
 
     text: str
     is_name: bool = False
+    call: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -42,6 +46,10 @@ class Argument:
     values: tuple[Any, ...]
     spelled: str
     written: tuple[Any, ...] | None = None
+
+    def change(self, value: Any) -> "Argument":
+        """The argument with another value, by a rule of the tool."""
+        return replace(self, values=(value,), written=self.values if self.written is None else self.written)
 
     @property
     def first(self) -> str:
@@ -112,8 +120,8 @@ class Names:
     def is_untimed(self, name: str) -> bool:
         """Whether nothing of a step's time is in it, or in other keys of the section that it is named with."""
         known = name in self.switches or name in self.valued or name in self.not_modelled
-        in_section = name.partition(".")[0] in self.untimed_sections and not known
-        return name in self.untimed or name.startswith(self._starts) or in_section
+        listed = name.startswith(self._starts) or name.partition(".")[0] in self.untimed_sections
+        return name in self.untimed or (listed and not known)
 
     @cached_property
     def _starts(self) -> tuple[str, ...]:
@@ -149,7 +157,7 @@ def _look_up(table: Mapping[str, str], name: str) -> str | None:
 
 @cache
 def names_of(tool: str) -> Names:
-    """The names of a form of recipes, such as `megatron`."""
+    """The names of a form of recipes, such as `megatron`, with those of the form that it is based on."""
     table = read_toml(files("runcast.data") / "recipes" / f"{tool}.toml")
     base = table.pop("base", None)
     found: dict[str, Any] = {
@@ -175,6 +183,7 @@ class Arguments:
         self.not_modelled: list[str] = []
         self._arguments: dict[str, Argument] = {}
         self._off: set[str] = set()
+        self._sources: dict[str, str] = {}
         for argument in arguments:
             self._take(argument)
 
@@ -188,9 +197,11 @@ class Arguments:
         self._arguments[name] = argument
         self._off = self._off | {name} if off else self._off - {name}
 
-    def take(self, argument: Argument) -> None:
-        """Add an argument that the file leaves open."""
-        self._take(argument)
+    def imply(self, name: str, value: object, source: str = "") -> None:
+        """Set an argument by a rule of the tool; faults name the `source`, where there is one."""
+        self._arguments[name] = self._arguments.get(name, Argument(name, (), "")).change(value)
+        self._sources[name] = source
+        self._off.discard(name)
 
     def check(self) -> None:
         """Raise UserError with a line for each fault that was noted."""
@@ -207,9 +218,9 @@ class Arguments:
 
     def spelling(self, name: str) -> str:
         """The name of an argument as the file writes it, or as it would write it."""
-        if name in self._arguments and self._arguments[name].spelled:
-            return self._arguments[name].spelled
-        return name if self.names.untimed_sections else "--" + name.replace("_", "-")
+        spelled = self._arguments[name].spelled if name in self._arguments else ""
+        plain = name if self.names.untimed_sections else "--" + name.replace("_", "-")
+        return self._sources.get(name) or spelled or plain
 
     def fault(self, name: str, allowed: str, value: object = None) -> None:
         """Note a fault of this argument's value."""
@@ -282,8 +293,10 @@ class Arguments:
         `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
         """
         names, assumed = self.names, self.names.as_assumed
-        given = {name: argument for name, argument in self._arguments.items() if argument.spelled}
-        without = [name for name in given if names.reason(name) and not self._is_off(name)]
+        given = {name: one for name, one in self._arguments.items() if one.spelled}
+        without = [
+            name for name in given if names.reason(name) and not self._is_off(name) and name not in names.untimed
+        ]
         without = [name for name in without if given[name].first.lower() not in map(str.lower, assumed.get(name, ()))]
         known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
         untimed = {name for name in given if names.is_untimed(name) or (names.reason(name) and name not in without)}
@@ -306,7 +319,7 @@ class Arguments:
         if (argument := self._arguments.get(name)) is None:
             return None
         if any(isinstance(value, Computed) for value in argument.values[:1]):
-            self.fault(name, f"{_TO_RUN}; give --set {name.replace('_', '-')}=VALUE, or the YAML that the run writes")
+            self.fault(name, f"{_TO_RUN}; give --set {name.replace('_', '-')}=VALUE, or the config that the run writes")
         elif "$" in argument.first or "`" in argument.first:
             self.fault(name, _ask_for(argument))
         elif not argument.values or not re.fullmatch(form, argument.first, re.DOTALL):
@@ -329,10 +342,10 @@ class Arguments:
 
     def _line(self, name: str) -> str:
         argument = self._arguments[name]
-        if argument.is_flag:
-            values = () if name in self.names.switches else argument.values[:1]
-            return " ".join([argument.spelled, *map(_short, values)])
         values = argument.values if argument.written is None else argument.written
+        if argument.is_flag:
+            shown = () if name in self.names.switches else values[:1]
+            return " ".join([argument.spelled, *map(_short, shown)])
         return f"{argument.spelled} = {_short(', '.join(map(_text, values)))}"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .arguments import Argument, Arguments
+from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_moments
 from .training import WITHIN_SAMPLES, Training
 
@@ -56,7 +56,7 @@ def _share(args: Arguments) -> None:
     named = args.text("distributed.manager").rpartition(".")[2].lower()
     strategy = args.choice("distributed.strategy", _MANAGERS.get(named, "fsdp2"), _STRATEGIES)
     if _STRATEGIES[strategy]:
-        args.take(Argument("fsdp", (_STRATEGIES[strategy],), ""))
+        args.imply("fsdp", _STRATEGIES[strategy])
 
 
 def _length(args: Arguments) -> int:

@@ -44,6 +44,11 @@ def read_keys(text: str, where: str) -> list[Argument] | None:
         table = _load_json(text, where) if is_json(text) else tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
         return None
+    return read_sections(table)
+
+
+def read_sections(table: Mapping[str, Any]) -> list[Argument]:
+    """All keys of torchtitan's sections."""
     return _leaves(table, names_of("torchtitan"))
 
 

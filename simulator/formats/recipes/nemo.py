@@ -14,6 +14,7 @@ from typing import Any
 from ...base.errors import UserError
 from ...base.files import read_toml
 from ...models import ModelSpec, preset
+from .additions import Additions
 from .arguments import Argument, Arguments, Computed, Machine, Names, names_of, read_leaves
 from .finetuning import read_adapters
 from .forms import sort_settings
@@ -22,19 +23,19 @@ from .megatron import read_megatron
 from .nemo_rules import MODEL, OVERLAP, complete_settings, last_part, names_table
 from .nemo_yaml import read_nemo_1, resolve
 from .python_operations import merge
-from .python_values import POSITIONAL, TARGET, PythonRecipe
+from .python_recipe import PythonRecipe
+from .python_tools import is_python
+from .python_values import POSITIONAL, TARGET
+from .recipe import Recipe
 from .settings import Settings
 from .shapes import Shape
 from .tables import check_size, read_table
-from .trainers import Additions
 
 FORMS = ("bridge", "nemo")
 """Forms of recipes that are read here."""
-_PYTHON = re.compile(r"^(?:from|import)\s+[\w.]+|^def \w+\(", re.MULTILINE)
 _MARKS = {
-    "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:"
-    r"|^(?:from|import)\s+megatron\.bridge|\bWorkloadBaseConfig\b",
-    "nemo": r"_target_:\s*nemo\.|^(?:from|import)\s+(nemo|nemo_run)\b|^exp_manager\s*:"
+    "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:",
+    "nemo": r"_target_:\s*nemo\.|^exp_manager\s*:"
     r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
 }
 _LATE = ("mixed_precision", "plugins", *OVERLAP)
@@ -52,13 +53,8 @@ def recognize(text: str) -> str | None:
     return next((form for form, mark in _MARKS.items() if re.search(mark, text, re.MULTILINE)), None)
 
 
-def read_nemo(
-    form: str, text: str, where: str, machine: Machine, additions: Additions
-) -> tuple[Arguments, dict[str, Any], Mapping[str, Any] | None]:
-    """The arguments that a recipe sets, the scenario's table, and the model's config where it is no preset.
-
-    A UserError if the recipe cannot be read; a line each.
-    """
+def read_nemo(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """A recipe of either tool; a UserError if it cannot be read, a line each."""
     args, lora = _gather(form, text, where, additions)
     args.check_readable()
     shape = _named_model(args, form, additions) if additions.model or not args.has("hidden_size") else None
@@ -68,7 +64,8 @@ def read_nemo(
     stated = args.hint("world_size")
     if stated.isdigit() and int(stated) != machine.gpus:
         args.assumed.append(f"{machine}: the plan is for {stated}")
-    return args, table, config
+    args.check()
+    return Recipe.of(form, table, config, args.account())
 
 
 def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arguments, bool]:
@@ -93,13 +90,11 @@ def _read(
     form: str, text: str, where: str, recipe: str | None, parameters: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
     """The table of a recipe in either language, with notes; a UserError for what goes with the other one; one line."""
-    if _PYTHON.search(text):
-        python = PythonRecipe(text, where, _library(form))
+    if is_python(where):
+        python = PythonRecipe(form, text, where, _library(form))
         table = python.read(python.choose(recipe), parameters)
         check_size(table, where)
-        return _tidy(table, form), [*python.notes, *(f"{k} = {v}: from --set" for k, v in parameters.items())]
-    if recipe:
-        raise UserError(f"--recipe: goes with Python; {where} holds one recipe")
+        return _tidy(table, form), python.notes
     if parameters:
         raise UserError(f"--set {next(iter(parameters))}: no argument of a {form} recipe")
     table = _tidy(resolve(read_table(text, where)), form)
@@ -199,7 +194,7 @@ def _named_model(args: Arguments, form: str, additions: Additions) -> Shape:
     shape = find_model(args, MODEL, additions.model)
     if args.has("moe_token_dispatcher_type") or shape.spec.moe is None:
         return _apply_changes(args, form, shape)
-    args.take(Argument("moe_token_dispatcher_type", ("alltoall",), ""))
+    args.imply("moe_token_dispatcher_type", "alltoall")
     return _apply_changes(args, form, shape)
 
 
@@ -243,5 +238,5 @@ def _adapters(args: Arguments) -> dict[str, Any]:
     if scheme != "lora":
         args.not_modelled.append(f"peft = {scheme}: LoRA is assumed, which takes fewer passes")
     if not args.has("peft.dim"):
-        args.take(Argument("peft.dim", (_RANK,), ""))
+        args.imply("peft.dim", _RANK)
     return read_adapters(args, "peft.dim", "peft.target_modules", not args.has("peft.target_modules"))

@@ -10,13 +10,14 @@ from ...base.errors import UserError
 from ...base.files import read_text
 
 _MOST_FILES = 50
-_RECIPE = ("ConfigContainer", "Partial")
-_WORKLOADS = ("WorkloadBaseConfig", "replace")
 
 
 @dataclass(frozen=True)
 class Import:
-    """A name of another module: `from module import name`, or the module itself where there is no name."""
+    """A name of another module: `from module import name`, or the module itself where there is no name.
+
+    A module begins with dots where it is named by its place: `.`, `..common`.
+    """
 
     module: str
     name: str | None
@@ -56,27 +57,14 @@ class PythonFile:
         """Names that the module imports."""
         return imports_of(self.tree.body)
 
-    def recipes(self) -> list[str]:
-        """Names of what returns or is a recipe, in the order of the file."""
-        made = {node.name: node.lineno for node in self.functions.values() if _returns_recipe(node)}
-        tables = {name: node.lineno for name, node in self.constants.items() if self._is_workload(name)}
-        public = {name: line for name, line in (made | tables).items() if not name.startswith(("_", "BASE_"))}
-        return sorted(public, key=public.__getitem__)
-
-    def _is_workload(self, name: str, depth: int = 0) -> bool:
-        """Whether a constant is a table of a benchmark's plan, or another name of one."""
-        node = self.constants.get(name)
-        if isinstance(node, ast.Name) and depth < 20:
-            return self._is_workload(node.id, depth + 1)
-        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _WORKLOADS
-
 
 def imports_of(body: list[ast.stmt]) -> dict[str, Import]:
     """Names that these statements import."""
     found: dict[str, Import] = {}
     for node in body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {alias.asname or alias.name: Import(node.module, alias.name) for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found |= {alias.asname or alias.name: Import(module, alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
             found |= dict(_modules(node))
     return found
@@ -98,10 +86,16 @@ def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
                 yield target.id, node.value
 
 
-def _returns_recipe(node: ast.FunctionDef) -> bool:
-    returned = ast.unparse(node.returns).strip("'\"") if node.returns else ""
-    needed = len(node.args.args) - len(node.args.defaults)
-    return returned.rpartition(".")[2] in _RECIPE and needed == 0
+def _places(wanted: str, importer: Path) -> Iterator[Path]:
+    """Where the file of a module may lie: by its place, else below a folder above the importer's, or beside it."""
+    bare = wanted.lstrip(".")
+    parts, level = bare.split(".") if bare else [], len(wanted) - len(bare)
+    for folder in importer.parents[level - 1 : level] if level else importer.parents:
+        if parts:
+            yield folder.joinpath(*parts).with_suffix(".py")
+        yield folder.joinpath(*parts, "__init__.py")
+    if not level:
+        yield importer.with_name(parts[-1] + ".py")
 
 
 class Modules:
@@ -119,10 +113,8 @@ class Modules:
         return self._files.setdefault(path, PythonFile(path, tree))
 
     def find(self, wanted: str, importer: PythonFile) -> PythonFile | None:
-        """The file of a module with dots: below a folder above the importer's, or beside it; None without one."""
-        parts = wanted.split(".")
-        places = [folder.joinpath(*parts).with_suffix(".py") for folder in importer.path.parents]
-        for place in (*places, importer.path.with_name(parts[-1] + ".py")):
+        """The file of a module; None where it is not at hand."""
+        for place in _places(wanted, importer.path):
             if place in self._files:
                 return self._files[place]
             if place.is_file() and len(self._files) < _MOST_FILES:

@@ -15,13 +15,21 @@ UNKNOWN = object()
 """What `call_builtin` returns for a function that it does not have."""
 _FLUENT = ("to_megatron_provider",)
 """Methods that give the object that they belong to, in another form."""
-_LONGEST, _LARGEST = 10_000, 2**63
+CHANGES: Mapping[str, tuple[Any, Any]] = {
+    "append": (list, object),
+    "extend": (list, list | tuple),
+    "update": (dict, dict),
+}
+"""Methods that change their owner, with the types of both."""
+_COPIES = ("replace", "deepcopy", "copy")
+_LONGEST, _LARGEST, _HIGHEST_POWER = 10_000, 2**63, 63
 _Operator = ast.cmpop | ast.operator | ast.unaryop
 _OPERATIONS: dict[type[_Operator], Callable[..., Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.eq, ast.IsNot: operator.ne, ast.Lt: operator.lt,
     ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many, ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Not: operator.not_, ast.USub: operator.neg,
+    ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+    ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
 _EQUALITY = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
 
@@ -38,10 +46,13 @@ def apply_operation(node: ast.Compare | ast.BinOp | ast.UnaryOp, *values: Value)
     known = all(not isinstance(one, Computed) for one in values) or (all(names) and kind in _EQUALITY)
     if not known or kind not in _OPERATIONS or _is_huge(values):
         return Computed(short(node))
+    if kind in (ast.Pow, ast.Mod) and not _is_power(values):
+        return Computed(short(node))
     try:
-        return _OPERATIONS[kind](*values)
+        found = _OPERATIONS[kind](*values)
     except (TypeError, ValueError, ArithmeticError):
         return Computed(short(node))
+    return Computed(short(node)) if isinstance(found, complex) or _is_huge([found]) else found
 
 
 def _is_huge(values: Sequence[Value]) -> bool:
@@ -54,10 +65,15 @@ def _is_huge(values: Sequence[Value]) -> bool:
     )
 
 
+def _is_power(values: Sequence[Value]) -> bool:
+    """Whether these are numbers, and the second one no high exponent."""
+    return all(isinstance(one, int | float) for one in values) and abs(values[1]) <= _HIGHEST_POWER
+
+
 def call_builtin(name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
     """What one of Python's own functions returns, or `dataclasses.replace`; UNKNOWN for others."""
     first = given[0] if given else None
-    if name in ("replace", "deepcopy", "copy") and isinstance(first, dict):
+    if name.rpartition(".")[2] in _COPIES and isinstance(first, dict):
         return deepcopy(first) | dict(named)
     if name == "dict" and not given:
         return dict(named)
@@ -69,14 +85,17 @@ def call_builtin(name: str, given: Sequence[Value], named: Mapping[str, Value]) 
         return given[1] in first
     if name == "getattr" and len(given) == 3 and isinstance(first, dict):
         return first.get(str(given[1]), given[2])
-    return first if name in ("int", "float") and isinstance(first, int | float) else UNKNOWN
+    if name in ("int", "float") and isinstance(first, int | float):
+        return int(first) if name == "int" else float(first)
+    return UNKNOWN
 
 
 def call_method(owner: Value, name: str, node: ast.Call, given: Sequence[Value]) -> Value:
-    """What a method of a list, a text or a table returns; lists grow."""
-    if isinstance(owner, list) and len(given) == 1:
-        more = [given[0]] if name == "append" else given[0] if name == "extend" else []
-        owner.extend(more if isinstance(more, list) and len(owner) < _LONGEST else [])
+    """What a method of a list, a text or a table returns; lists and tables grow."""
+    kinds = CHANGES.get(name)
+    if kinds and isinstance(owner, kinds[0]) and len(given) == 1 and isinstance(given[0], kinds[1]):
+        if len(owner) < _LONGEST:
+            getattr(owner, name)(given[0])
         return None
     if isinstance(owner, str) and name in ("lower", "upper"):
         return owner.lower() if name == "lower" else owner.upper()

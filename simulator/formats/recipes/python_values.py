@@ -5,32 +5,34 @@ only running the file would tell is `Computed`. Python itself evaluates nothing 
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import UserError, did_you_mean, shorten
+from ...base.errors import shorten
 from .arguments import Computed
 from .python_files import Import, Modules, PythonFile, imports_of
 from .python_operations import (
+    CHANGES,
     UNKNOWN,
     Value,
     apply_operation,
     call_builtin,
     call_method,
     change_argument,
-    read_literal,
     short,
     truth,
 )
 
 TARGET, POSITIONAL = "_target_", "_args_"
-_BUILDERS = ("Config", "Partial", "partial")
+Answer = Callable[[PythonFile, Sequence[Value], Mapping[str, Value]], Value]
+"""What the reader of a tool answers itself: a call in a file, with its values by position and by name."""
+_BUILDERS = ("Config", "Partial", "partial", "nemo_run.Config", "nemo_run.Partial", "functools.partial")
 """Calls whose first argument is what is called."""
-_MOST_CALLS, _DEEPEST, _MOST_NOTES, _MOST_NAMES = 20_000, 40, 5, 12
-_INSTEAD = "give the YAML that the run writes"
+_MOST_CALLS, _DEEPEST, _MOST_NOTES = 20_000, 40, 5
+_SILENT = ("print",)
 
 
 @dataclass
@@ -48,60 +50,34 @@ class _Return(Exception):  # noqa: N818 - it is no error
         self.value = value
 
 
-class PythonRecipe:
-    """The recipes of a Python file.
+class Reader:
+    """What functions and constants of Python files are, without running them.
 
-    `library` has what functions of the tool return whose files are not beside the recipe. `notes` are lines on what was
-    not followed.
+    `library` has what functions of the tool return whose files are not at hand, and `answers` functions that are asked
+    in place of those of the files. `notes` are lines on what was not followed in the folder `noted`.
     """
 
-    def __init__(self, text: str, where: str, library: Mapping[str, Any]):
-        self.where, self.library = where, library
+    def __init__(self, modules: Modules, noted: Path, library: Mapping[str, Any], answers: Mapping[str, Answer]):
+        self.library, self.answers = library, answers
         self.notes: list[str] = []
-        self._modules = Modules()
-        self._main = self._modules.parse(text, Path(where).absolute(), where)
+        self._modules, self._noted = modules, noted
         self._calls = self._depth = 0
 
-    def choose(self, name: str | None) -> str:
-        """The recipe that is asked for, or the only one; a UserError of one line names them else."""
-        names = self._main.recipes()
-        known = {*names, *self._main.functions, *self._main.constants}
-        if name is not None and name not in known:
-            raise UserError(f"--recipe {name}: not in {self.where}; {did_you_mean(name, names) or _list_names(names)}")
-        if name is None and not names:
-            raise UserError(f"{self.where}: no function returns a recipe; {_INSTEAD}, or name a function with --recipe")
-        if name is None and len(names) > 1:
-            raise UserError(f"{self.where}: {_list_names(names)}; name one with --recipe")
-        return name or names[0]
-
-    def read(self, name: str, settings: Mapping[str, str]) -> dict[str, Any]:
-        """The table that a recipe returns; `settings` are values of its parameters.
-
-        A UserError of one line if it returns none, or has no such parameter.
-        """
-        try:
-            found = self._read(name, settings)
-        except RecursionError:
-            raise UserError(f"{self.where}: {name}: is nested too deep") from None
-        if not isinstance(found, dict):
-            raise UserError(f"{self.where}: {name}: only running it tells what it returns; {_INSTEAD}")
-        return found
-
-    def _read(self, name: str, settings: Mapping[str, str]) -> Value:
-        node = self._main.functions.get(name)
-        known = [one.arg for one in (*node.args.args, *node.args.kwonlyargs)] if node else []
-        if wrong := [one for one in settings if one not in known]:
-            wanted = did_you_mean(wrong[0], known) or f"parameters: {', '.join(known) or 'none'}"
-            raise UserError(f"--set {wrong[0]}: neither an argument nor a parameter of {name}; {wanted}")
-        if node is None:
-            return self._constant(name, self._main)
-        return self._run(node, self._main, [], {one: read_literal(value) for one, value in settings.items()})
-
-    def _constant(self, name: str, file: PythonFile) -> Value:
+    def constant(self, name: str, file: PythonFile) -> Value:
+        """What a file assigns to a name."""
         if name not in file.values:
             file.values[name] = Computed(name)  # what refers to itself
             file.values[name] = self._value(file.constants[name], Frame(file))
         return file.values[name]
+
+    def call(self, name: str, file: PythonFile, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
+        """What a function of a file returns; what is called where only running it tells."""
+        before = len(self.notes)
+        found = self._run(file.functions[name], file, given, named)
+        if isinstance(found, Computed) and not found.is_name:
+            del self.notes[before:]
+            return _computed_call(name, given, named)
+        return found
 
     def _run(
         self, node: ast.FunctionDef, file: PythonFile, given: Sequence[Value], named: Mapping[str, Value]
@@ -148,7 +124,7 @@ class PythonRecipe:
             case ast.Return(value=value):
                 raise _Return(None if value is None else self._value(value, frame))
             case ast.Expr(value=value):
-                self._value(value, frame)
+                self._perform(value, frame)
             case ast.If(test=test):
                 self._branch(node, truth(self._value(test, frame)), frame)
             case ast.Try(body=body) | ast.With(body=body):
@@ -159,6 +135,7 @@ class PythonRecipe:
                 raise _Return(Computed(short(node)))
             case ast.For() | ast.While():
                 self._note(node, node.body, frame)
+                _forget(node, frame)
 
     def _branch(self, node: ast.If, holds: bool | None, frame: Frame) -> None:
         """Follow the branch that is taken; neither where only running the file tells."""
@@ -170,9 +147,20 @@ class PythonRecipe:
     def _note(self, node: ast.If | ast.For | ast.While, body: Sequence[ast.stmt], frame: Frame) -> None:
         """Note a branch or a loop that is not followed, if it does anything."""
         does = any(isinstance(part, ast.Assign | ast.Return) for one in body for part in ast.walk(one))
-        if does and frame.file.path.parent == self._main.path.parent and len(self.notes) < _MOST_NOTES:
+        if does:
+            self._add_note(node, frame)
+
+    def _add_note(self, node: ast.stmt | ast.expr, frame: Frame) -> None:
+        """Note what is not followed, in files of the recipe's own folder."""
+        if frame.file.path.parent == self._noted and len(self.notes) < _MOST_NOTES:
             head = ast.unparse(node).partition("\n")[0].rstrip(":")
             self.notes.append(f"line {node.lineno}, {shorten(head, 60)}: not followed, as only running the file tells")
+
+    def _perform(self, node: ast.expr, frame: Frame) -> None:
+        """A call for what it changes; a note where it is not followed."""
+        found = self._value(node, frame)
+        if isinstance(found, Computed) and isinstance(node, ast.Call) and ast.unparse(node.func) not in _SILENT:
+            self._add_note(node, frame)
 
     def _assign(self, target: ast.expr, value: Value, frame: Frame) -> None:
         match target:
@@ -208,10 +196,10 @@ class PythonRecipe:
                 return self._attribute(self._value(owner, frame), key, node)
             case ast.Call():
                 return self._call(node, frame)
-            case ast.List(elts=parts):
-                return [self._value(part, frame) for part in parts]
+            case ast.List(elts=parts) | ast.Set(elts=parts):
+                return self._items(parts, frame)
             case ast.Tuple(elts=parts):
-                return tuple(self._value(part, frame) for part in parts)
+                return tuple(self._items(parts, frame))
             case ast.Dict(keys=keys, values=values):
                 return self._dictionary(keys, values, frame)
             case ast.ListComp(elt=part, generators=[ast.comprehension(target=target, iter=many, ifs=[])]):
@@ -229,13 +217,21 @@ class PythonRecipe:
                 return apply_operation(node, self._value(left, frame), self._value(right, frame))
         return Computed(short(node))
 
+    def _items(self, nodes: Sequence[ast.expr], frame: Frame) -> list[Value]:
+        """Values in a row; those of a list with a star are put in."""
+        found: list[Value] = []
+        for node in nodes:
+            value = self._value(node.value if isinstance(node, ast.Starred) else node, frame)
+            found += value if isinstance(node, ast.Starred) and isinstance(value, list | tuple) else [value]
+        return found
+
     def _name(self, name: str, frame: Frame) -> Value:
         file = frame.file
         if name in frame.names:
             found = frame.names[name]
             return self._imported(found, file) if isinstance(found, Import) else found
         if name in file.constants:
-            return self._constant(name, file)
+            return self.constant(name, file)
         return self._imported(file.imports[name], file) if name in file.imports else Computed(name, is_name=True)
 
     def _imported(self, found: Import, file: PythonFile) -> Value:
@@ -245,7 +241,7 @@ class PythonRecipe:
             return module
         other = self._modules.find(found.module, file) if found.name else None
         if other is not None and found.name in other.constants:
-            return self._constant(found.name, other)
+            return self.constant(found.name, other)
         return Computed(found.text, is_name=True)
 
     def _attribute(self, owner: Value, key: str, node: ast.expr) -> Value:
@@ -289,7 +285,7 @@ class PythonRecipe:
         return found
 
     def _call(self, node: ast.Call, frame: Frame) -> Value:
-        given = [self._value(one, frame) for one in node.args if not isinstance(one, ast.Starred)]
+        given = self._items(node.args, frame)
         named = self._dictionary([ast.Constant(k.arg) if k.arg else None for k in node.keywords],
                                  [k.value for k in node.keywords], frame)  # fmt: skip
         if isinstance(node.func, ast.Name):
@@ -300,28 +296,32 @@ class PythonRecipe:
         if isinstance(owner, PythonFile):
             return self._by_name(node.func.attr, Frame(owner), given, named)
         if isinstance(owner, Computed) and owner.is_name:
-            return self._unseen(f"{owner}.{node.func.attr}", given, named)
+            name = f"{owner}.{node.func.attr}"
+            found = call_builtin(name, given, named)
+            return self._unseen(name, given, named) if found is UNKNOWN else found
         return call_method(owner, node.func.attr, node, given)
 
     def _by_name(self, name: str, frame: Frame, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
         """A call of a function of a file, or of one that the file imports."""
         file = frame.file
+        if name in self.answers:
+            return self.answers[name](file, given, named)
         if name in file.functions:
-            return self._run(file.functions[name], file, given, named)
+            return self.call(name, file, given, named)
         imported = frame.names.get(name) or file.imports.get(name)
         if isinstance(imported, Import) and imported.name:
             other = self._modules.find(imported.module, file)
             if other is not None and imported.name in other.functions:
-                return self._run(other.functions[imported.name], other, given, named)
+                return self.call(imported.name, other, given, named)
             name = imported.name
         if (found := call_builtin(name, given, named)) is not UNKNOWN:
             return found
-        is_object = imported is not None or name in file.classes or name in self.library
-        return self._unseen(name, given, named) if is_object else Computed(f"{name}(...)")
+        is_object = imported is not None or name in file.classes or name in self.library or is_class(name)
+        return self._unseen(name, given, named) if is_object else _computed_call(name, given, named)
 
     def _unseen(self, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
         """A call of what is not at hand: a table, with what the library says of it."""
-        if _last(name) in _BUILDERS and given:
+        if name in _BUILDERS and given:
             name, given = str(given[0]), given[1:]
         known = deepcopy(self.library.get(_last(name), {}))
         if isinstance(known, list):
@@ -333,6 +333,25 @@ class PythonRecipe:
         takes = {key: given[place] for key, place in known.pop("takes", {}).items() if place < len(given)}
         rest = {POSITIONAL: list(given)} if given and not takes else {}
         return {TARGET: name} | rest | known | takes | dict(named)
+
+
+def is_class(name: str) -> bool:
+    """Whether a name with dots is a class, by its capital."""
+    return _last(name).lstrip("_")[:1].isupper()
+
+
+def _computed_call(name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Computed:
+    """The result of a function that only running the file would tell."""
+    return Computed(f"{name}(...)", call={TARGET: name, POSITIONAL: list(given), **named})
+
+
+def _forget(node: ast.stmt, frame: Frame) -> None:
+    """Take what a loop changes as unknown: names that it assigns, and lists and tables that it fills."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            frame.names[part.id] = Computed(part.id)
+        elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.attr in CHANGES:
+            frame.names[part.value.id] = Computed(part.value.id)
 
 
 def _holds_objects(key: Value) -> bool:
@@ -352,8 +371,3 @@ def _item(owner: Value, key: Value, node: ast.expr) -> Value:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"holds {len(names)} recipes: {', '.join(names[:_MOST_NAMES])}{more}"

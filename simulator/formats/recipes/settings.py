@@ -42,9 +42,7 @@ class Settings:
 
     def put(self, name: str, value: Any) -> None:
         """Set an argument, whether the file gives it or not."""
-        found = self._found.get(name, Argument(name, (), ""))
-        written = found.values if found.written is None else found.written
-        self._found[name] = replace(found, name=name, values=(value,), written=written)
+        self._found[name] = replace(self._found.get(name, Argument(name, (), "")), name=name).change(value)
 
     def drop(self, name: str) -> None:
         """Turn an argument off that the tool ignores."""

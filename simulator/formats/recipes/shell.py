@@ -10,10 +10,8 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from ...base.errors import shorten
-from ...base.files import read_text
 from .commands import (
     ASSIGNMENT,
     SEALED,
@@ -35,30 +33,10 @@ _LONGEST_HEAD = 60  # words of a condition
 
 
 _ARITHMETIC = re.compile(r"\$" + bracket_pattern(SEALED[ord("(")], SEALED[ord(")")]))
-_SOURCE = re.compile(r"^[ \t]*(?:source|\.)[ \t][^\n]*?(?P<name>[\w-]+\.sh)[\"'`]*[ \t]*$", re.MULTILINE)
 _REFERENCE = re.compile(
     r"\$(?:(?P<bare>\d|[A-Za-z_]\w*)"
     r"|\{(?P<name>\w+)(?:(?P<how>:?[-=?+])(?P<other>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\})"
 )
-
-
-def include_sourced(text: str, folder: Path) -> str:
-    """The script with the files that it reads (`source common.sh`) put in, each once, if they lie beside it."""
-    included: set[str] = set()
-
-    def include(found: re.Match[str]) -> str:
-        file = folder / found["name"]
-        if file.name in included or not file.is_file():
-            return found[0]
-        included.add(file.name)
-        return _SOURCE.sub(include, read_text(file, "a script"))
-
-    return _SOURCE.sub(include, text)
-
-
-def missing_sources(text: str) -> list[str]:
-    """Names of the files that a script reads and that are not put in."""
-    return list(dict.fromkeys(found["name"] for found in _SOURCE.finditer(text)))
 
 
 class Variables:

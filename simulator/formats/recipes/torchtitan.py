@@ -1,4 +1,4 @@
-"""From a torchtitan config (TOML), or a plain table of FSDP settings, to a scenario.
+"""From a torchtitan config (Python, TOML or JSON), or a plain table of FSDP settings, to a scenario.
 
 torchtitan's mesh has pp farthest, then dp_replicate, dp_shard, cp and tp: runcast's default order.
 """
@@ -8,18 +8,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import did_you_mean
-from ...models import ModelSpec, preset, preset_names
+from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible
 from .arguments import Arguments, Machine, loose
+from .hugging_face import find_model
+from .model_names import preset_of
+from .shapes import Shape
+from .torchtitan_registry import Registry, flavor_preset
 from .training import FSDP_STRATEGIES
 
 _SCHEDULES = {
     "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v",
     "DualPipeV": "dualpipe-v",
 }  # fmt: skip
+_VARIANT = re.compile(r"_((non_)?fused_qkv|(flex|varlen)(_attn)?)$")
+"""What a flavor's name says of its kernels."""
 _TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
-_FLAVORS = {"deepseekv3671b": "deepseek-v3", "deepseekv316b": "deepseek-v2-lite"}
 _TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 _KEYS = {
     "parallel.tp": "tensor_parallel_degree",
@@ -34,9 +39,16 @@ MARKS = re.compile(
 """Keys by which a config is known as torchtitan's."""
 
 
-def read_torchtitan(args: Arguments, machine: Machine) -> tuple[dict[str, Any], None]:
-    """The table of the scenario that the keys of a config write; faults are noted or raised."""
-    spec, model = _model(args)
+def read_torchtitan(
+    args: Arguments, machine: Machine, registry: Registry | None = None, stated: str | None = None
+) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+    """The table of the scenario that the keys of a config write, and the model's config where it is no preset.
+
+    `registry` is where the keys come from, if they are of a Python file; `stated` is the model of `--model`. Faults are
+    noted or raised.
+    """
+    shape = find_model(args, "model.name", stated) if stated else _model(args, registry)
+    spec = shape.spec
     tp, cp, pp = (args.whole(f"{axis}_parallel_degree") for axis in ("tensor", "context", "pipeline"))
     shard, replicate = _data_parallel(args, machine, tp, cp, pp)
     sharded = _sharding(args, machine, shard, replicate, cp, pp)
@@ -48,15 +60,17 @@ def read_torchtitan(args: Arguments, machine: Machine) -> tuple[dict[str, Any], 
         parallel["embedding_as_layer"] = True
     schedule, batch = _schedule(args, spec, pp), _batch(args, spec, shard * replicate, pp)
     table = {
-        "model": model,
+        "model": dict(shape.model),
         "parallel": parallel,
         "schedule": schedule,
         "batch": batch,
         "precision": _precision(args),
         "recompute": _recompute(args, spec, schedule, pp),
         "overlap": {"tp": True} if args.switch("enable_async_tensor_parallel") and tp > 1 else {},
-        "experts": {},
+        "experts": _dispatcher(args, parallel),
     }
+    if any("lora" in name for name in args.texts("converters")):
+        table["lora"] = {"rank": args.whole("rank", 8)}
     args.check()
     dims = ParallelDims(tp=tp, cp=cp, ep=parallel.get("ep", 1), etp=parallel.get("etp", tp))
     for misfit in indivisible(spec, dims, batch["seq_len"]):  # what a scenario would refuse
@@ -64,26 +78,34 @@ def read_torchtitan(args: Arguments, machine: Machine) -> tuple[dict[str, Any], 
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
     args.assumed.append("stack by default: how torchtitan issues its kernels was not measured")
-    return table, None
+    return table, shape.config
 
 
-def _model(args: Arguments) -> tuple[ModelSpec, dict[str, Any]]:
+def _model(args: Arguments, registry: Registry | None) -> Shape:
+    """The preset of a family's flavor, or of the assets' name, or the sizes in a registry; faults are raised."""
     name, flavor = args.text("model.name"), args.text("model.flavor")
-    known = {loose(known): known for known in preset_names()}
-    called = loose(name + flavor)
-    found = known.get(called) or _FLAVORS.get(called)
     if not name + flavor:
         args.note_missing("model.name", 'a model, such as "llama3" of flavor "8B"')
-    elif found is None:
+    args.check()
+    plain = _VARIANT.sub("", flavor)
+    known = {loose(known): known for known in preset_names()}
+    called = known.get(loose(name + plain))
+    found = called or flavor_preset(name, plain)
+    if found is None and (config := registry.sizes(flavor) if registry else None):
+        args.assumed.append(f"model: {name} {flavor} has the sizes of its table of flavors")
+        return Shape(from_hf_config(config, args.where), {}, config)
+    found = found or preset_of(args.hint("hf_model")) or preset_of(args.hint("hf_assets_path"))
+    if found is None:
         wanted = f"{name}-{flavor}".strip("-")
         near = did_you_mean(wanted, list(known.values())) or f"no preset has the name {wanted}"
-        args.fault("model.flavor" if flavor else "model.name", near)
-    args.check()
+        where = "" if registry is None else "; give its config.json with --model"
+        args.fault("model.flavor" if flavor else "model.name", near + where)
+        args.check()
     assert found is not None
-    if found == "deepseek-v2-lite" and called in _FLAVORS:
-        args.assumed.append("model.preset = deepseek-v2-lite: the shape of that flavor")
+    if found != called:
+        args.assumed.append(f"model.preset = {found}: the shape of that flavor")
     spec = preset(found)
-    return spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {})
+    return Shape(spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {}), None)
 
 
 def _data_parallel(args: Arguments, machine: Machine, tp: int, cp: int, pp: int) -> tuple[int, int]:
@@ -113,7 +135,7 @@ def _sharding(args: Arguments, machine: Machine, shard: int, replicate: int, cp:
         found["shard"] = machine.gpus_per_node
     elif replicate > 1:
         found["shard"] = shard * cp
-    if pp > 1:
+    if pp > 1 or args.switch("fsdp_defer_gradient_reduction"):
         found["sync_each_microbatch"] = False  # gradients are reduced behind the last micro-batch
     return found
 
@@ -128,6 +150,13 @@ def _experts(args: Arguments, spec: ModelSpec, tp: int, cp: int, shard: int) -> 
     if etp not in (1, tp):
         args.fault("expert_tensor_parallel_degree", f"expected 1 or tp = {tp}", etp)
     return ({"ep": ep} if ep > 1 else {}) | ({"etp": etp} if spec.moe and etp != tp else {})
+
+
+def _dispatcher(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
+    backends = ("standard", "deepep", "hybridep", "minimal_async_ep")
+    if args.choice("expert_parallel_comm_backend", "standard", backends) == "standard" or parallel.get("ep", 1) == 1:
+        return {}
+    return {"dispatcher": "deepep"}
 
 
 def _schedule(args: Arguments, spec: ModelSpec, pp: int) -> dict[str, Any]:
@@ -153,14 +182,16 @@ def _schedule(args: Arguments, spec: ModelSpec, pp: int) -> dict[str, Any]:
 
 def _batch(args: Arguments, spec: ModelSpec, dp: int, pp: int) -> dict[str, Any]:
     """A rank's batch is one micro-batch, or with a pipeline as many as its micro-batches' size makes of it."""
-    local = args.whole("local_batch_size")
-    written = args.whole("global_batch_size", -1, minimum=-1)
-    total = written if written > 0 else local * dp * args.whole("gradient_accumulation_steps")
-    micro = args.whole("pipeline_parallel_microbatch_size") if pp > 1 else local
     seq_len = args.optional("seq_len")
     if not seq_len:
         seq_len = min(spec.max_position_embeddings, 2048) or 2048
         args.assumed.append(f"batch.seq_len = {seq_len}: torchtitan's default")
+    if args.has("num_tokens_per_microbatch_per_dp_rank"):
+        return _batch_of_tokens(args, seq_len, dp, pp)
+    local = args.whole("local_batch_size")
+    written = args.whole("global_batch_size", -1, minimum=-1)
+    total = written if written > 0 else local * dp * args.whole("gradient_accumulation_steps")
+    micro = args.whole("pipeline_parallel_microbatch_size") if pp > 1 else local
     if total % (local * dp):
         args.fault("global_batch_size", f"local {local} x dp {dp} = {local * dp} must divide it", total)
     elif local % micro:
@@ -168,6 +199,20 @@ def _batch(args: Arguments, spec: ModelSpec, dp: int, pp: int) -> dict[str, Any]
     elif pp > 1 and total > local * dp:
         args.assumed.append(f"pipelines run once per step, with {total // dp // micro} micro-batches")
     return {"global": total, "micro": micro, "seq_len": seq_len}
+
+
+def _batch_of_tokens(args: Arguments, seq_len: int, dp: int, pp: int) -> dict[str, Any]:
+    """A batch that is given in tokens, as releases since the middle of 2026 do."""
+    key, whole = "num_tokens_per_microbatch_per_dp_rank", "num_tokens_per_train_step"
+    tokens, written = args.whole(key), args.whole(whole, -1, minimum=-1)
+    micro = max(tokens // seq_len, 1)
+    if tokens % seq_len:
+        args.fault(key, f"must be a multiple of the {seq_len} tokens of a sequence")
+    share = micro * dp * (args.whole("num_pp_microbatches") if pp > 1 else 1)
+    total = written // seq_len if written > 0 else share
+    if written > 0 and (written % seq_len or total % share):
+        args.fault(whole, f"must be a multiple of the {share * seq_len} tokens that go through all ranks at once")
+    return {"global": max(total, 1), "micro": micro, "seq_len": seq_len}
 
 
 def _precision(args: Arguments) -> dict[str, Any]:
@@ -178,15 +223,17 @@ def _precision(args: Arguments) -> dict[str, Any]:
     converters = args.texts("converters")
     if any("float8" in name for name in converters):
         found["compute"] = "fp8"
-    elif any(name.split(".")[-1] == "mx" for name in converters):
+    elif any(name.split(".")[-1].startswith("mx") for name in converters):
         found["compute"] = "mxfp8"
+    elif any("nvfp4" in name for name in converters):
+        found["compute"] = "nvfp4"
     if own == "bfloat16":  # the sharded weights themselves, hence gradients and moments
         return found | {"gradients": "bf16", "moments": "bf16", "master": False, "reduce": reduce}
     return found | ({"reduce": "bf16"} if reduce == "bf16" else {})
 
 
 def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp: int) -> dict[str, Any]:
-    plain = "full" if args.switch("gradient_checkpointing") else "none"
+    plain = "full" if args.switch("gradient_checkpointing") else _saved_mode(args)
     mode = args.choice("activation_checkpoint.mode", plain, ("none", "selective", "full"))
     option = args.text("selective_ac_option")
     stops = {"early_stop": True} if args.switch("activation_checkpoint.early_stop") else {}
@@ -201,3 +248,13 @@ def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp
     line = "selective by operation: norms and activations are computed again, half of the GEMMs are not"
     args.not_modelled.append(line)
     return {"mode": "selective", "modules": ["layernorm", "activation"]}
+
+
+def _saved_mode(args: Arguments) -> str:
+    """The mode of a config that a run saved, which has the keys of a class and not its name."""
+    section = "activation_checkpoint"
+    if args.has(f"{section}.force_recompute_mm_shapes_by_fqns"):
+        return "selective"
+    if args.has(f"{section}.memory_budget"):
+        return "memory_budget"
+    return "full" if args.has(f"{section}.preserve_rng_state") else "none"

@@ -5,7 +5,7 @@ A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataPa
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ from ...base.files import read_text
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible
 from . import deepspeed
+from .additions import Additions
 from .arguments import Arguments, Machine
 from .automodel import read_automodel
 from .axolotl import read_axolotl
 from .forms import is_json
 from .hugging_face import find_model
 from .llamafactory import read_llamafactory
+from .recipe import Recipe
 from .shapes import Shape
 from .tables import find_file, read_table, to_arguments
 from .training import Tables, Training, has_fsdp, share_by_ddp, share_by_fsdp
@@ -61,37 +63,7 @@ STACK = "pytorch-fsdp"
 
 
 @dataclass(frozen=True)
-class Additions:
-    """What the command line says beside the file.
-
-    A model, by its config.json or name; tokens of a sequence; the config with which accelerate starts the trainer;
-    variables of a script (`TP`) and arguments (`seq-length`) by name, which count instead of the file's; which recipe
-    of a Python file is meant.
-    """
-
-    model: str | None = None
-    seq_len: int | None = None
-    accelerate: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    recipe: str | None = None
-
-    def flags(self) -> list[str]:
-        """The flags that were additions, but for those of scripts and Python."""
-        values = {"--model": self.model, "--seq-len": self.seq_len, "--accelerate": self.accelerate}
-        return [flag for flag, value in values.items() if value is not None]
-
-
-@dataclass(frozen=True)
-class TrainerRecipe:
-    """The table of a scenario, the model's config where it is no preset, and the account of all arguments."""
-
-    table: dict[str, Any]
-    config: Mapping[str, Any] | None
-    account: dict[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class _Files:
+class Files:
     """The arguments of a recipe's files: its own, DeepSpeed's, and accelerate's.
 
     DeepSpeed's are the same object as its own if the recipe is DeepSpeed's.
@@ -117,13 +89,13 @@ class _Files:
         return {kind: tuple(line for part in parts for line in part[kind]) for kind in parts[0]}
 
 
-def recognize(text: str) -> str | None:
+def recognize_trainer(text: str) -> str | None:
     """The form of a trainer's file by its mark; None if it is of no trainer known here."""
     forms = [form for form in TRAINERS.values() if form.is_json == is_json(text)]
     return next((form.name for form in forms if re.search(form.mark, text, re.MULTILINE)), None)
 
 
-def read_trainer(form: str, text: str, where: str, machine: Machine, additions: Additions) -> TrainerRecipe:
+def read_trainer(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
     """A trainer's file, with the files that belong to it, as a scenario; a UserError with a line for each fault."""
     _check_flags(form, where, additions)
     keys = read_table(text, where)
@@ -131,20 +103,18 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     own.check_readable()
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
     launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
-    files = _Files(own, zero, launcher)
+    files = Files(own, zero, launcher)
     shape = find_model(own, TRAINERS[form].model_key, additions.model)
     training = TRAINERS[form].read(own, additions.seq_len)
     files.check()
-    table = _Step(files, machine, shape, training).table()
+    table = TrainerStep(files, machine, shape, training).table()
     files.check()
-    return TrainerRecipe(table, shape.config, files.account())
+    return Recipe.of(form, table, shape.config, files.account())
 
 
 def _check_flags(form: str, where: str, additions: Additions) -> None:
-    """Refuse flags that this form has no use for, and ask for those that it needs."""
-    if additions.accelerate and form != "llamafactory":
-        raise UserError(f"--accelerate: goes with recipes of llamafactory, not with {form}")
-    missing = [flag for flag in ("--model", "--seq-len") if flag not in additions.flags()]
+    """Ask for the flags that DeepSpeed's file cannot do without."""
+    missing = [flag for flag in ("--model", "--seq-len") if flag not in additions.flags]
     if form == "deepspeed" and missing:
         raise UserError(f"{where}: says neither model nor length of sequences; give {' and '.join(missing)}")
 
@@ -167,10 +137,10 @@ def _open_deepspeed(own: Arguments, named: Any, where: str) -> Arguments | None:
     return _open("deepspeed", file)
 
 
-class _Step:
+class TrainerStep:
     """A step on a machine; faults are noted on the file that has the key."""
 
-    def __init__(self, files: _Files, machine: Machine, shape: Shape, training: Training):
+    def __init__(self, files: Files, machine: Machine, shape: Shape, training: Training):
         self.files, self.machine, self.shape, self.training = files, machine, shape, training
         self.axes = dict(training.axes) | (deepspeed.read_axes(files.zero) if files.zero else {})
 

@@ -1,0 +1,167 @@
+"""Files of other tools as recipes: which tool's a file is, and who reads it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ...base.errors import UserError, did_you_mean, fault
+from ...base.files import read_text
+from ...hardware import Spec, cluster
+from . import nemo, trainers
+from .additions import Additions
+from .arguments import Arguments, Machine, Names, names_of
+from .forms import read_arguments, read_keys, read_sections, sort_settings
+from .megatron import read_megatron
+from .overrides import read_overrides
+from .python_files import Modules
+from .python_tools import is_python, recognize_python
+from .recipe import Recipe
+from .reinforcement import check_update
+from .shell import Variables
+from .slime import read_slime
+from .sources import include_sourced, missing_sources
+from .torchtitan import MARKS, read_torchtitan
+from .torchtitan_registry import Registry
+from .verl import PREFIX, read_verl
+
+_Reader = Callable[[str, str, str, Machine, Additions], Recipe]
+_REINFORCED = {"verl": read_verl, "slime": read_slime}
+_IN_PYTHON = ("torchtitan", *nemo.FORMS)
+FORMS = ("auto", "megatron", "torchtitan", *nemo.FORMS, *trainers.TRAINERS, *_REINFORCED)
+"""What `--format` can be."""
+_OF_SLIME = re.compile(r"--(actor-num-gpus-per-node|rollout-num-gpus(-per-engine)?|rollout-max-response-len)\b")
+
+
+def read_recipe(
+    source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto", additions: Additions | None = None
+) -> Recipe:
+    """Read another tool's file as a training step on these machines.
+
+    A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
+    """
+    text = include_sourced(read_text(Path(source), "arguments or a config"), Path(source).parent)
+    return parse_recipe(text, str(source), cluster_name, nodes, form, additions)
+
+
+def parse_recipe(
+    text: str, where: str, machines: Spec, nodes: int = 1, form: str = "auto", additions: Additions | None = None
+) -> Recipe:
+    """Read the text of another tool's file, which stands in `where`, as `read_recipe` does."""
+    if form not in FORMS:
+        raise UserError(fault("--format", "", form, f"expected one of {', '.join(FORMS)}"))
+    name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
+    machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
+    additions = additions or Additions()
+    form = _recognize(text, where) if form == "auto" else form
+    if is_python(where) and form not in _IN_PYTHON:
+        raise UserError(f"{where}: of Python files those of {', '.join(_IN_PYTHON)} are read")
+    additions.check(form, where)
+    return _reader(form, where)(form, text, where, machine, additions)
+
+
+def _recognize(text: str, where: str) -> str:
+    """The form of a file by what that tool alone has; Megatron-LM's arguments have no mark."""
+    if is_python(where):
+        return recognize_python(Modules().parse(text, Path(where), where)) or ""
+    known = trainers.recognize_trainer(text) or nemo.recognize(text) or _recognize_reinforced(text)
+    return known or _plain_form(text, where)
+
+
+def _recognize_reinforced(text: str) -> str:
+    """The form of a recipe of reinforcement learning by keys that it cannot do without; empty where it is none."""
+    return "verl" if re.search(rf"\b{PREFIX}[.:]", text) else "slime" if _OF_SLIME.search(text) else ""
+
+
+def _plain_form(text: str, where: str) -> str:
+    keys = read_keys(text, where) or ()
+    return "torchtitan" if any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys) else "megatron"
+
+
+def _reader(form: str, where: str) -> _Reader:
+    if form in nemo.FORMS:
+        return nemo.read_nemo
+    if form in trainers.TRAINERS:
+        return trainers.read_trainer
+    if form in _REINFORCED:
+        return _read_reinforced
+    return _read_registry if is_python(where) else _read_torchtitan if form == "torchtitan" else _read_arguments
+
+
+def _read_arguments(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """Arguments of Megatron-LM."""
+    args = _gather(text, where, names_of(form), additions.settings)
+    table, config = read_megatron(args, machine)
+    args.check()
+    return Recipe.of(form, table, config, args.account())
+
+
+def _read_torchtitan(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """A config of torchtitan in TOML or JSON."""
+    keys, (unknown, given) = read_keys(text, where), sort_settings(additions.settings, names_of(form))
+    if keys is None:
+        raise UserError(f"{where}: is neither TOML nor JSON; expected a torchtitan config or a table of FSDP settings")
+    if unknown:
+        raise UserError(f"--set {next(iter(unknown))}: no key of torchtitan (in small letters)")
+    args = Arguments([*keys, *given], names_of(form), where)
+    table, config = read_torchtitan(args, machine, None, additions.model)
+    args.check()
+    return Recipe.of(form, table, config, args.account())
+
+
+def _read_registry(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """A recipe of torchtitan that is a function of a Python file."""
+    parameters, given = sort_settings(additions.settings, names_of(form))
+    registry = Registry(text, where, additions.recipe, parameters)
+    args = Arguments([*read_sections(registry.table()), *given], names_of(form), where)
+    args.assumed += registry.python.notes
+    args.not_modelled += registry.notes
+    table, config = read_torchtitan(args, machine, registry, additions.model)
+    args.check()
+    return Recipe.of(form, table, config, args.account())
+
+
+def _read_reinforced(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
+    """A recipe of reinforcement learning: the step of the actor, and the update of the engines' weights."""
+    args = _gather(text, where, names_of(form), additions.settings, PREFIX if form == "verl" else "")
+    table, config, update = _REINFORCED[form](args, machine, additions)
+    args.check()
+    if update is not None:
+        try:
+            check_update(update, "update", machine.cluster, table["model"] or {"config": dict(config or {})})
+        except UserError as error:
+            args.assumed.append(f"no weight update: {str(error).splitlines()[0].removeprefix('update: ')}")
+            update = None
+    return Recipe.of(form, table, config, args.account(), update)
+
+
+def _gather(text: str, where: str, names: Names, settings: Mapping[str, str], prefix: str = "") -> Arguments:
+    """The arguments of a text, with those that are set.
+
+    With a `prefix` they are overrides of keys, of which those of that section go without its name.
+    """
+    fixed, given = sort_settings(settings, names)
+    variables = Variables(fixed)
+    found = read_overrides(text, where, variables, prefix) if prefix else read_arguments(text, where, variables)
+    _check_variables(fixed, variables, where)
+    args = Arguments([*found, *given], names, where)
+    args.assumed += [f"{name} = {value}: from --set" for name, value in fixed.items()]
+    args.assumed += [f"{name} is not beside the file: what it says is not read" for name in missing_sources(text)]
+    if undecided := ", ".join(f'"{head}"' for head in variables.undecided):
+        args.assumed.append(f"all branches of {undecided} are read, as only a shell can tell")
+    return args
+
+
+def parse_settings(lines: Sequence[str]) -> dict[str, str]:
+    """The settings of `--set NAME=VALUE` by name; a UserError for a line without one."""
+    pairs = [line.partition("=") for line in lines]
+    if wrong := [name for name, equals, _ in pairs if not (name.strip() and equals)]:
+        raise UserError(fault("--set", "", wrong[0], "expected NAME=VALUE, such as TP=8 or seq-length=4096"))
+    return {name.strip().removeprefix("--"): value for name, _, value in pairs}
+
+
+def _check_variables(fixed: Mapping[str, str], variables: Variables, where: str) -> None:
+    """Raise UserError for a variable that the file never mentions; one line."""
+    if unused := [name for name in fixed if name not in variables.mentioned]:
+        known = did_you_mean(unused[0], sorted({*variables.mentioned, *names_of("megatron").valued}))
+        wrong = f"--set {unused[0]}: neither a variable of {where} nor an argument (in small letters)"
+        raise UserError("; ".join(filter(None, (wrong, known))))

@@ -1,0 +1,84 @@
+"""What reinforcement learning adds to a training step: its batch, and the update that brings new weights to engines."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...scenario import check_scenario, resolve
+from ...systems.weight_update.transfers import TransferUpdate
+from .arguments import Arguments, Machine
+
+LOG_PROBABILITIES = "log probabilities of the old policy and of a reference model: forward passes before a step"
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The engines that roll out: GPUs of one (`tp`, `ep`), and in all where they are not on the trainer's (`gpus`)."""
+
+    tp: int = 1
+    ep: int = 1
+    gpus: int | None = None
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a sequence, and of a micro-batch on a data-parallel rank where sequences are packed into it."""
+
+    sequence: int
+    packed: int | None = None
+
+
+def align(tokens: int, tp: int, cp: int) -> int:
+    """Tokens rounded up to what sequence and context parallelism can split, as trainers pad them."""
+    unit = tp * (2 * cp if cp > 1 else 1)
+    return -(-tokens // unit) * unit
+
+
+def fit_micro(args: Arguments, total: int, dp: int, lengths: Lengths, key: str) -> int:
+    """Sequences of a micro-batch into which `packed` tokens go, of `total` of a step on `dp` ranks."""
+    share = max(total // dp, 1)
+    most = max((lengths.packed or 0) // lengths.sequence, 1)
+    micro = max(size for size in range(1, min(most, share) + 1) if share % size == 0)
+    whole = "" if micro == most else f", and {micro} make whole micro-batches"
+    args.assumed.append(f"batch.micro = {micro}: {args.spelling(key)} has room for {most}{whole}")
+    return micro
+
+
+def describe_update(
+    step: Mapping[str, Any], machine: Machine, engines: Engines, update: Mapping[str, Any], stack: str
+) -> dict[str, Any]:
+    """The table of a weight update from the trainer of a step to its engines; the rest of it is `update`.
+
+    A UserError if it cannot be simulated so.
+    """
+    parallel = step["parallel"]
+    plan = {axis: parallel[axis] for axis in ("tp", "pp", "cp", "ep") if parallel.get(axis, 1) > 1}
+    if parallel.get("zero") == 3:
+        plan |= {"sharded": True} | ({"shard": parallel["shard"]} if "shard" in parallel else {})
+    elif not {"tp", "pp", "ep"} & plan.keys():
+        plan["sharded"] = False
+    inference: dict[str, Any] = {"tp": engines.tp} | ({"ep": engines.ep} if engines.ep > 1 else {})
+    nodes = machine.nodes
+    if engines.gpus is not None:
+        plan["gpus"], inference["gpus"] = machine.gpus, engines.gpus
+        nodes = -(-(machine.gpus + engines.gpus) // machine.gpus_per_node)
+    return {
+        "kind": "weight_update",
+        "nodes": nodes,
+        "stack": stack,
+        "update": {**update, "trainer": plan, "inference": inference},
+    }
+
+
+def check_update(table: Mapping[str, Any], name: str, cluster: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a scenario of an update, checked; what is as by default is left out.
+
+    A UserError if it cannot be simulated.
+    """
+    first = {"name": name, "kind": "weight_update", "cluster": cluster}
+    scenario = check_scenario(first | dict(table) | {"model": dict(model)}, name)
+    resolved = resolve(scenario, name)
+    if isinstance(resolved, TransferUpdate):
+        assert resolved.plan  # raises where layouts and GPUs do not fit
+    said: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return first | {"nodes": table["nodes"]} | said
