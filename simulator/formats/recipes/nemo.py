@@ -1,7 +1,7 @@
 """Recipes of Megatron Bridge and of NeMo: what they set of Megatron-Core, as the arguments of Megatron-LM that say it.
 
 Megatron Bridge's ConfigContainer and NeMo 2.0's run.Partial set the same dataclasses, in YAML or in Python; NeMo 1.0
-sets them by names of its own (`nemo_yaml`). What is not given has the defaults of those dataclasses.
+sets them by names of its own (`nemo_1`). What is not given has the defaults of those dataclasses.
 """
 
 import re
@@ -20,13 +20,14 @@ from .finetuning import read_adapters
 from .forms import sort_settings
 from .hugging_face import find_model
 from .megatron import read_megatron
+from .nemo_1 import read_nemo_1
 from .nemo_rules import MODEL, OVERLAP, complete_settings, last_part, names_table
-from .nemo_yaml import read_nemo_1, resolve
 from .python_operations import merge
 from .python_recipe import PythonRecipe
 from .python_tools import is_python
 from .python_values import POSITIONAL, TARGET
 from .recipe import Recipe
+from .references import resolve
 from .settings import Settings
 from .shapes import Shape
 from .tables import check_size, read_table

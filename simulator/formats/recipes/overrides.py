@@ -1,19 +1,18 @@
 """Overrides of Hydra, `section.key=value`, on the command line of a script, or the config that they override."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ...base.errors import UserError
 from .arguments import Argument, read_leaves
 from .commands import ASSIGNMENT, unseal
+from .references import resolve
 from .shell import Variables, read_words
 from .tables import read_table
 
 _OVERRIDE = re.compile(r"[+]{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$\{?\w+\}?")
 _CONFIG = re.compile(r"--config-name(?:=(.*))?", re.DOTALL)
-_REFERS = re.compile(r"\$\{(?:oc\.select:)?(?P<path>[\w.]+)(?:,(?P<default>[^${}]*))?\}")
 _NOTHING = ("", "null", "None", "~")
 
 
@@ -23,25 +22,12 @@ def read_overrides(text: str, where: str, variables: Variables, prefix: str) -> 
     The config that a script names is the argument `config_name`. A UserError if there are none.
     """
     if re.search(rf"^[ \t]*[\"']?{prefix}[\"']?[ \t]*:", text, re.MULTILINE):
-        table = read_table(text, where)
-        leaves = read_leaves(table, lambda place, key: place.removeprefix(f"{prefix}."))
-        return [leaf for leaf in (_refer(leaf, table) for leaf in leaves) if leaf.first not in _NOTHING]
+        leaves = read_leaves(resolve(read_table(text, where)), lambda place, _: place.removeprefix(f"{prefix}."))
+        return [leaf for leaf in leaves if leaf.first not in _NOTHING]
     found = list(_overrides(text, where, variables, prefix))
     if not found:
         raise UserError(f"{where}: holds no overrides; expected a script with {prefix}.key=value, or a YAML file")
     return found
-
-
-def _refer(leaf: Argument, table: Mapping[str, Any]) -> Argument:
-    """A leaf that refers to another key (`${a.b}`, `${oc.select:a.b,1}`) as what stands there, or as its default."""
-    found = _REFERS.fullmatch(leaf.first)
-    if found is None:
-        return leaf
-    value: Any = table
-    for key in found["path"].split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    plain = value if isinstance(value, str | int | float) and "$" not in str(value) else found["default"] or ""
-    return Argument(leaf.name, (plain,), leaf.spelled)
 
 
 def _overrides(text: str, where: str, variables: Variables, prefix: str) -> Iterator[Argument]:

@@ -1,14 +1,7 @@
-"""Configs of Hydra, with their references to keys of the same file, and the names that NeMo 1.0 has in them."""
-
-import re
-from collections.abc import Callable, Mapping
-from math import prod
-from typing import Any
+"""The names that NeMo 1.0 has in its configs for what Megatron-LM's arguments say."""
 
 from .settings import Settings
 
-_REFERENCE = re.compile(r"\$\{([^${}]*)\}")
-_MOST_REFERENCES = 20
 _ACTIVATIONS = {
     "gelu": "", "openai-gelu": "", "quick-gelu": "", "swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "geglu",
     "fast-geglu": "geglu", "squared-relu": "squared_relu", "fast-squared-relu": "squared_relu",
@@ -21,55 +14,6 @@ _NORMS = {
 }
 _PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
 _FSDP = {"full": "optim_grads_params", "hybrid": "optim_grads_params", "grad": "optim_grads"}
-
-
-def resolve(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with references to its own keys replaced: `${model.hidden_size}`, `${.hidden_size}`, `${multiply:4,2}`.
-
-    A reference to what the file does not have stays as it is.
-    """
-
-    def change(value: Any, path: tuple[str, ...]) -> Any:
-        if isinstance(value, Mapping):
-            return {str(key): change(one, (*path, str(key))) for key, one in value.items()}
-        return _substitute(value, path, table) if isinstance(value, str) and "${" in value else value
-
-    found: dict[str, Any] = change(table, ())
-    return found
-
-
-def _substitute(text: str, path: tuple[str, ...], table: Mapping[str, Any]) -> Any:
-    for _ in range(_MOST_REFERENCES):
-        found = next((one for one in _REFERENCE.finditer(text) if _target(one[1], path, table) is not None), None)
-        if found is None:
-            return text
-        value = _target(found[1], path, table)
-        if found[0] == text and not (isinstance(value, str) and "${" in value):
-            return value
-        text = text.replace(found[0], str(value))
-    return text
-
-
-def _target(reference: str, path: tuple[str, ...], table: Mapping[str, Any]) -> Any:
-    """What a reference means, or None."""
-    name, colon, arguments = reference.partition(":")
-    if colon:
-        numbers = [part.strip() for part in arguments.split(",")]
-        known = name in _FUNCTIONS and all(re.fullmatch(r"-?\d{1,15}", number) for number in numbers)
-        return _FUNCTIONS[name](list(map(int, numbers))) if known else None
-    dots = len(reference) - len(reference.lstrip("."))
-    parts = [*(path[:-dots] if dots else ()), *reference.lstrip(".").split(".")]
-    found = _look_up(table, parts)
-    return _look_up(table, parts[1:]) if found is None and parts[0] == "training" else found  # the launcher's root
-
-
-_FUNCTIONS: dict[str, Callable[[list[int]], int]] = {"multiply": prod, "sum": sum}
-
-
-def _look_up(table: Any, parts: list[str]) -> Any:
-    for part in parts:
-        table = table.get(part) if isinstance(table, Mapping) else None
-    return None if isinstance(table, Mapping | list) else table
 
 
 def read_nemo_1(found: Settings) -> None:
