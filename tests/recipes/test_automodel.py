@@ -95,6 +95,90 @@ def test_recipes_of_automodel(tmp_path, model, more, batch, nodes, table):
     assert said(tmp_path / "r.yaml", nodes) == {**TORCH, **table}
 
 
+def backend(attn, dispatcher="torch", more=""):
+    return f"\n  backend: {{attn: {attn}, rms_norm: torch, dispatcher: {dispatcher}, fake_balanced_gate: true{more}}}"
+
+
+def mesh(more="", **sizes):
+    axes = ", ".join(f"{axis}_size: {sizes.get(axis, 1)}" for axis in ("tp", "cp", "pp", "ep"))
+    return f"distributed: {{strategy: fsdp2, {axes}{more}}}"
+
+
+def stages(layers, rounds):
+    return (
+        f", pipeline: {{pp_schedule: interleaved1f1b, pp_microbatch_size: 1, layers_per_stage: {layers}, "
+        f"round_virtual_stages_to_pp_multiple: {rounds}}}"
+    )
+
+
+RECOMPUTE = ", activation_checkpointing: true"
+PROJ = (
+    "\npeft: {_target_: nemo_automodel.components._peft.lora.PeftConfig, target_modules: '*_proj', dim: 16, alpha: 32}"
+)
+PACKED = "\npacked_sequence: {{packed_sequence_size: {}}}"
+DENSE = {"tp": 1, "cp": 1, "pp": 1, "ep": 1, "vpp": 1, "compute": "bf16", "deepep": False, "full": False, "lora": False}
+MIXTURE = DENSE | {"ep": 8}
+
+
+@pytest.mark.parametrize(
+    ("model", "kernels", "more", "batch", "nodes", "preset", "expected"),
+    [
+        # examples/benchmark/configs and examples/llm_benchmark
+        ("Qwen/Qwen3-30B-A3B", backend("sdpa"), mesh(RECOMPUTE, ep=8), (256, 4, 4096), 1, "qwen3-30b-a3b",
+         MIXTURE | {"full": True}),
+        ("Qwen/Qwen3-235B-A22B", backend("te", "deepep"), mesh(RECOMPUTE + stages(2, "up"), pp=4, ep=32),
+         (2048, 8, 4096), 32, "qwen3-235b-a22b", DENSE | {"pp": 4, "ep": 32, "vpp": 12, "deepep": True, "full": True}),
+        ("openai/gpt-oss-20b", backend("flex", "deepep"), mesh(ep=8), (256, 2, 4096), 1, "gpt-oss-20b",
+         MIXTURE | {"deepep": True}),
+        ("openai/gpt-oss-20b", backend("flex"), mesh(stages(2, "down"), ep=8), (256, 1, 4096), 1, "gpt-oss-20b",
+         MIXTURE),
+        ("openai/gpt-oss-120b", backend("flex", "deepep"), mesh(ep=64), (512, 2, 4096), 8, "gpt-oss-120b",
+         DENSE | {"ep": 64, "deepep": True}),
+        ("moonshotai/Moonlight-16B-A3B", backend("sdpa"), mesh(stages(2, "up"), ep=8), (256, 4, 2048), 1,
+         "moonlight-16b-a3b", MIXTURE),
+        ("moonshotai/Moonlight-16B-A3B", backend("te", "deepep", ", te_fp8: {_target_: TEFp8Config, recipe: current}"),
+         mesh(ep=8), (256, 4, 2048), 1, "moonlight-16b-a3b", MIXTURE | {"deepep": True, "compute": "fp8"}),
+        ("moonshotai/Kimi-K2-Base", backend("te", "deepep"), mesh(RECOMPUTE + stages(2, "down"), pp=8, ep=32),
+         (512, 8, 4096), 32, "kimi-k2", DENSE | {"pp": 8, "ep": 32, "vpp": 3, "deepep": True, "full": True}),
+        ("deepseek-ai/DeepSeek-V3", backend("sdpa"), mesh(stages(2, "down"), pp=4, ep=64), (512, 8, 4096), 32,
+         "deepseek-v3", DENSE | {"pp": 4, "ep": 64, "vpp": 7}),
+        ("Qwen/Qwen2.5-32B-Instruct", "", mesh(RECOMPUTE + ", enable_compile: true", tp=2) + PROJ, (32, 2, 4096), 2,
+         "qwen2.5-32b", DENSE | {"tp": 2, "full": True, "lora": True}),
+        ("meta-llama/Llama-3.1-70B", "\n  attn_implementation: sdpa",
+         mesh(RECOMPUTE + ", reshard_after_forward: true", cp=2), (128, 1, 8192), 8, "llama3-70b", DENSE | {"cp": 2, "full": True}),
+        ("meta-llama/Llama-3.1-8B", "\n  force_hf: true", mesh() + PROJ, (32, 2, 4096), 1, "llama3-8b",
+         DENSE | {"lora": True}),
+        # examples/llm_finetune
+        ("Qwen/Qwen3-30B-A3B", backend("te", "deepep"), mesh(ep=8) + PACKED.format(1024), (32, 4, 1024), 1,
+         "qwen3-30b-a3b", MIXTURE | {"deepep": True}),
+        ("meta-llama/Llama-3.1-8B", "",
+         mesh() + "\nfp8: {enabled: true, recipe_name: tensorwise}" + PACKED.format(8192), (32, 1, 8192), 1, "llama3-8b", DENSE | {"compute": "fp8"}),
+        ("Qwen/Qwen3-32B", backend("te"),
+         mesh(RECOMPUTE + ", sequence_parallel: true", tp=4, cp=2) + PACKED.format(4096), (32, 2, 4096), 1, "qwen3-32b", DENSE | {"tp": 4, "cp": 2, "full": True}),
+    ],
+)  # fmt: skip
+def test_more_recipes_of_automodel(tmp_path, model, kernels, more, batch, nodes, preset, expected):
+    total, local, seq_len = batch
+    named = NAMED.format(model) + kernels
+    (tmp_path / "r.yaml").write_text(
+        AUTOMODEL.format(model=named, more=more, total=total, local=local, seq_len=seq_len)
+    )
+    recipe = read_recipe(tmp_path / "r.yaml", "dgx-h100", nodes)
+    table = recipe.table
+    found = {axis: table["parallel"][axis] for axis in ("tp", "cp", "pp", "ep")} | {
+        "vpp": table.get("schedule", {}).get("vpp", 1),
+        "compute": table["precision"]["compute"],
+        "deepep": table.get("experts", {}).get("dispatcher") == "deepep",
+        "full": table["recompute"].get("mode") == "full",
+        "lora": "lora" in table,
+    }
+    micro = 1 if expected["pp"] > 1 else local
+
+    sizes = {"global": total, "micro": micro, "seq_len": seq_len}
+
+    assert (table["model"]["preset"], found, table["batch"], recipe.unknown) == (preset, expected, sizes, ())
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [

@@ -10,6 +10,7 @@ _STRATEGIES = {"fsdp2": "FULL_SHARD", "megatron_fsdp": "FULL_SHARD", "ddp": ""}
 _MANAGERS = {"fsdp2manager": "fsdp2", "megatronfsdpmanager": "megatron_fsdp", "ddpmanager": "ddp"}
 _PIPELINES = ("1f1b", "interleaved1f1b")
 _KERNELS = {"te": "flash", "flex": "flex_attention", "sdpa": "sdpa"}
+_FP8 = {"current": "fp8", "block": "fp8-block", "mxfp8": "mxfp8"}
 _LOSSES = {"FusedLinearCrossEntropy": "fused"}
 _AXES = {
     "tp": "tensor_parallel_size",
@@ -40,15 +41,23 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
         seq_len or _length(args),
         args.whole("pipeline.microbatch_size", local) if axes["pp"] > 1 else local,
         None,
-        "fp8" if args.switch("fp8.enabled") else "bf16",
+        _compute(args),
         lean=not has_adapters,
         moments=read_moments(args, "optimizer"),
         axes=axes,
         more=more,
         total=args.optional("step_scheduler.global_batch_size"),
         chunk=_chunk(args) if axes["pp"] > 1 else None,
+        rounds_up=args.choice("pipeline.round", "down", ("up", "down")) == "up",
         reduce="fp32",  # MixedPrecisionPolicy of nemo_automodel's FSDP2Config
     )
+
+
+def _compute(args: Arguments) -> str:
+    """The type of GEMMs: torchao's FP8, or Transformer Engine's by its recipe."""
+    if args.has("te_fp8.recipe"):
+        return _FP8[args.choice("te_fp8.recipe", "current", _FP8)]
+    return "fp8" if args.switch("fp8.enabled") else "bf16"
 
 
 def _share(args: Arguments) -> None:

@@ -192,7 +192,8 @@ class TrainerStep:
         pp, chunk = self._size("pp"), self.training.chunk
         if pp == 1 or not chunk:
             return {}
-        vpp = max(-(-self.shape.spec.num_hidden_layers // chunk) // pp, 1)
+        stages = -(-self.shape.spec.num_hidden_layers // chunk)
+        vpp = max(-(-stages // pp) if self.training.rounds_up else stages // pp, 1)
         return {"schedule": {"name": "interleaved", "vpp": vpp}} if vpp > 1 else {}
 
     def _copies(self, dp: int) -> int:

@@ -26,7 +26,8 @@ class Training:
     file leaves open. `lean`: weights, gradients and moments are in the type of the model, in 16 bits. `axes` are those
     of `[parallel]`, with `cp_type`; `more` is what goes into a scenario as it is: tables and keys.
 
-    `total` sequences of a step may be given in place of `accumulation`, and `chunk` layers of each stage of a pipeline.
+    `total` sequences of a step may be given in place of `accumulation`, and `chunk` layers of each stage of a pipeline,
+    whose number of stages `rounds_up`, or down, to a multiple of the ranks.
     `reduce` is the type in which gradients travel where that is not the one of computation.
     """
 
@@ -40,6 +41,7 @@ class Training:
     more: Mapping[str, Any] = field(default_factory=dict)
     total: int | None = None
     chunk: int | None = None
+    rounds_up: bool = False
     reduce: str | None = None
 
     @property
