@@ -145,16 +145,19 @@ MIXTURE = DENSE | {"ep": 8}
         ("Qwen/Qwen2.5-32B-Instruct", "", mesh(RECOMPUTE + ", enable_compile: true", tp=2) + PROJ, (32, 2, 4096), 2,
          "qwen2.5-32b", DENSE | {"tp": 2, "full": True, "lora": True}),
         ("meta-llama/Llama-3.1-70B", "\n  attn_implementation: sdpa",
-         mesh(RECOMPUTE + ", reshard_after_forward: true", cp=2), (128, 1, 8192), 8, "llama3-70b", DENSE | {"cp": 2, "full": True}),
+         mesh(RECOMPUTE + ", reshard_after_forward: true", cp=2), (128, 1, 8192), 8, "llama3-70b",
+         DENSE | {"cp": 2, "full": True}),
         ("meta-llama/Llama-3.1-8B", "\n  force_hf: true", mesh() + PROJ, (32, 2, 4096), 1, "llama3-8b",
          DENSE | {"lora": True}),
         # examples/llm_finetune
         ("Qwen/Qwen3-30B-A3B", backend("te", "deepep"), mesh(ep=8) + PACKED.format(1024), (32, 4, 1024), 1,
          "qwen3-30b-a3b", MIXTURE | {"deepep": True}),
         ("meta-llama/Llama-3.1-8B", "",
-         mesh() + "\nfp8: {enabled: true, recipe_name: tensorwise}" + PACKED.format(8192), (32, 1, 8192), 1, "llama3-8b", DENSE | {"compute": "fp8"}),
+         mesh() + "\nfp8: {enabled: true, recipe_name: tensorwise}" + PACKED.format(8192), (32, 1, 8192), 1,
+         "llama3-8b", DENSE | {"compute": "fp8"}),
         ("Qwen/Qwen3-32B", backend("te"),
-         mesh(RECOMPUTE + ", sequence_parallel: true", tp=4, cp=2) + PACKED.format(4096), (32, 2, 4096), 1, "qwen3-32b", DENSE | {"tp": 4, "cp": 2, "full": True}),
+         mesh(RECOMPUTE + ", sequence_parallel: true", tp=4, cp=2) + PACKED.format(4096), (32, 2, 4096), 1, "qwen3-32b",
+         DENSE | {"tp": 4, "cp": 2, "full": True}),
     ],
 )  # fmt: skip
 def test_more_recipes_of_automodel(tmp_path, model, kernels, more, batch, nodes, preset, expected):

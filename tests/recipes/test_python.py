@@ -1,10 +1,14 @@
 """Recipes that are Python: what is followed of a file's text, and that nothing of it is run."""
 
+from pathlib import Path
+
 import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import Additions, read_recipe
 from runcast.simulator.formats.recipes.arguments import Computed
+from runcast.simulator.formats.recipes.python_files import Modules
 from runcast.simulator.formats.recipes.python_recipe import PythonRecipe
+from runcast.simulator.formats.recipes.python_tools import recipe_names, recognize_python
 
 LIBRARY = {"common": {"train": {"size": 8}}, "pair": [{"first": 1}, {"second": 2}],
            "switch": {"changes": {"model": {"flex": True}}, "unless_none": 1}}  # fmt: skip
@@ -12,7 +16,7 @@ LIBRARY = {"common": {"train": {"size": 8}}, "pair": [{"first": 1}, {"second": 2
 
 def value(body, settings=(), head="", parameters=""):
     lines = "\n    ".join(body.strip().splitlines())
-    imports = "from tool import common, pair, switch, Thing, torch"
+    imports = "from tool import common, pair, replace, switch, Thing, tool, torch"
     text = f"{imports}\n{head}\ndef recipe({parameters}) -> Partial:\n    {lines}\n"
     found = PythonRecipe("nemo", text, "r.py", LIBRARY).read("recipe", dict(settings))
     return found["x"]
@@ -43,6 +47,13 @@ def value(body, settings=(), head="", parameters=""):
         ("return {'x': 'LoRA'.lower() == 'lora'}", True),
         ("try:\n    a = 1\nexcept ValueError:\n    a = 2\nreturn {'x': a}", 1),
         ("from tool import other as o\nreturn {'x': o(1)}", {"_target_": "other", "_args_": [1]}),
+        ("return {'x': [2**10, 7 % 4, +1, int(2.7), float(2)]}", [1024, 3, 1, 2, 2.0]),
+        ("a = [1]\nreturn {'x': [0, *a, *(2,)]}", [0, 1, 2]),
+        ("a = {'b': 1}\na.update({'c': 2})\nreturn {'x': a}", {"b": 1, "c": 2}),
+        ("a = Thing(b={'c': 1})\nd = replace(a, e=2)\nd.b.c = 3\nreturn {'x': [a.b.c, d.b.c, d.e]}", [1, 3, 2]),
+        ("import copy\na = Thing(b=1)\nd = copy.deepcopy(a)\nd.b = 2\nreturn {'x': [a.b, d.b]}", [1, 2]),
+        ("return {'x': tool.Sub.Config(1, b=2)}", {"_target_": "tool.Sub.Config", "_args_": [1], "b": 2}),
+        ("return {'x': _Unseen(b=2)}", {"_target_": "_Unseen", "b": 2}),
     ],
 )  # fmt: skip
 def test_what_is_plain_is_followed(body, expected):
@@ -62,6 +73,10 @@ def test_what_is_plain_is_followed(body, expected):
         ("return {'x': open('/etc/passwd').read()}", Computed("open('/etc/passwd').read()")),
         ("return {'x': __import__('os').system('touch ran')}", Computed("__import__('os').system('touch ran')")),
         ("return {'x': eval('1')}", Computed("eval(...)")),
+        ("return {'x': 9**9**9}", Computed("9 ** 9 ** 9")),
+        ("return {'x': 'a' % 3}", Computed("'a' % 3")),
+        ("n = 1\nfor n in range(3):\n    pass\nreturn {'x': n}", Computed("n")),
+        ("a = []\nfor n in range(3):\n    a.append(n)\nreturn {'x': a}", Computed("a")),
     ],
 )
 def test_what_is_not_plain_is_named_and_not_run(body, expected):
@@ -76,6 +91,68 @@ def test_functions_have_parameters_defaults_and_keywords():
 
 def test_a_parameter_of_the_recipe_is_set_from_outside():
     assert value("return {'x': [size, on]}", {"size": "8", "on": "true"}, parameters="size=1, on=False") == [8, True]
+
+
+def test_what_a_function_that_is_not_plain_is_called_with():
+    """Sizes of a model are in the call of a function whose result is not known."""
+    head = "def layers(n, *, dim):\n    found = []\n    for i in range(n):\n        found.append(i)\n    return found\n"
+    found = value("return {'x': layers(2, dim=4)}", head=head)
+
+    assert (found.text, found.call) == ("layers(...)", {"_target_": "layers", "_args_": [2], "dim": 4})
+
+
+def test_a_function_that_a_tool_answers_itself_is_not_followed():
+    text = "from tool import ask\ndef ask(a):\n    return 1\ndef recipe() -> Partial:\n    return {'x': ask(2, b=3)}\n"
+    answers = {"ask": lambda file, given, named: [file.path.name, given, dict(named)]}
+
+    assert PythonRecipe("nemo", text, "r.py", answers=answers).read("recipe", {}) == {"x": ["r.py", [2], {"b": 3}]}
+
+
+@pytest.mark.parametrize(
+    "how", ["from . import SIZES, sub", "from .more import SIZES, sub", "from pack.more import SIZES, sub"]
+)
+def test_files_of_the_package_are_followed(tmp_path, how):
+    (tmp_path / "pack").mkdir()
+    for name in ("__init__", "more"):
+        (tmp_path / f"pack/{name}.py").write_text("SIZES = {'a': 1}\ndef sub(b):\n    return b + SIZES['a']\n")
+    text = f"{how}\ndef recipe() -> Partial:\n    return {{'x': [SIZES['a'], sub(2)]}}\n"
+
+    assert PythonRecipe("nemo", text, str(tmp_path / "pack/r.py")).read("recipe", {}) == {"x": [1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("from torchtitan.trainer import Trainer\n", "torchtitan"),
+        ("from . import model_registry\nx = model_registry('8B')\n", "torchtitan"),
+        ("from megatron.bridge import AutoBridge\n", "bridge"),
+        ("from utils import WorkloadBaseConfig\nA = WorkloadBaseConfig()\n", "bridge"),
+        ("import nemo_run as run\n", "nemo"),
+        ("def f():\n    from nemo.collections import llm\n", "nemo"),
+        ("import nemo_text_processing\nfrom megatron.core import parallel_state\n", None),
+        ("x = 'import torchtitan'  # megatron.bridge\n", None),
+    ],
+)
+def test_whose_a_file_is(text, form):
+    assert recognize_python(Modules().parse(text, Path("r.py"), "r.py")) == form
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [("torchtitan", ["a", "d"]), ("nemo", ["d"]), ("bridge", ["PLAN", "OTHER"])],
+)
+def test_which_names_are_recipes(form, names):
+    text = "PLAN = WorkloadBaseConfig()\nOTHER = PLAN\n_P = PLAN\nN = 1\ndef a(): return 1\ndef _b(): return 1\n"
+    text += "def c(n): return n\ndef d(n=1) -> run.Partial: return n\ndef e() -> run.Partial: pass\n"
+
+    assert recipe_names(Modules().parse(text, Path("r.py"), "r.py"), form) == names
+
+
+def test_functions_that_call_each_other_twice_end():
+    twice = "\n".join(f"def f{n}(): return [f{n + 1}(), f{n + 1}()]" for n in range(39))
+    found = value("return {'x': f0()}", head=f"{twice}\ndef f39(): return 1\n")
+
+    assert isinstance(found, list)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +174,13 @@ SIZE = NEMO + (
 )
 
 
-def test_a_branch_that_only_running_decides_is_noted():
-    text = "def recipe(size=open('s')) -> Partial:\n    a = 1\n    if size > 2:\n        a = 2\n    return dict(x=a)\n"
-    python = PythonRecipe("nemo", text, "r.py", {})
+def test_what_only_running_decides_is_noted():
+    text = "def recipe(size=open('s')) -> Partial:\n    a = 1\n    if size > 2:\n        a = 2\n    print(a)\n"
+    python = PythonRecipe("nemo", text + "    b = Thing(c=a)\n    b.build()\n    return b\n", "r.py")
     found = python.read("recipe", {})
+    why = "not followed, as only running the file tells"
 
-    assert (found, python.notes) == ({"x": 1}, ["line 3, if size > 2: not followed, as only running the file tells"])
+    assert (found["c"], python.notes) == (1, [f"line 3, if size > 2: {why}", f"line 7, b.build(): {why}"])
 
 
 @pytest.mark.parametrize(
