@@ -6,6 +6,7 @@ plain values only.
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def read_table(text: str, where: str) -> dict[str, Any]:
     return {str(key): value for key, value in table.items()}
 
 
+@cache
 def _loader() -> type:
     """PyYAML's safe loader, which also reads 1e-5 and 5e8 as numbers, as JSON does."""
     import yaml

@@ -60,9 +60,15 @@ def _find_by_name(tokenizer: str) -> int | None:
     """Tokens of the model that the tokenizer's name is, or of the preset or family with the longest name in it."""
     if (known := preset_of(tokenizer)) is not None:
         return preset(known).vocab_size
-    sizes = dict(_table("models")) | {loose(name): preset(name).vocab_size for name in preset_names()}
+    sizes = _sizes_by_name()
     named = [name for name in sizes if name in loose(tokenizer)]
     return sizes[max(named, key=len)] if named else None
+
+
+@cache
+def _sizes_by_name() -> Mapping[str, int]:
+    """Tokens of families and of presets, by names in small letters and digits."""
+    return dict(_table("models")) | {loose(name): preset(name).vocab_size for name in preset_names()}
 
 
 @cache
