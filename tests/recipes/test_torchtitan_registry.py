@@ -120,6 +120,14 @@ def test_what_matters_and_is_not_modelled_is_told(read):
     assert "optimizer: AdamW's states and step are assumed, not Muon's" in notes
 
 
+def test_converters_that_are_computed_are_told(tmp_path):
+    text = (FILES / "llama3.txt").read_text().replace('registry("8B")', 'registry("8B", converters=make())')
+    (tmp_path / "llama3.py").write_text(text)
+    recipe = read_recipe(tmp_path / "llama3.py", "dgx-h100", additions=Additions(recipe="llama3_8b"))
+
+    assert "converters = make(...): only running the file tells; GEMMs are as without them" in recipe.not_modelled
+
+
 def test_adapters_and_dispatchers_are_read(read):
     adapters, experts = read("llama3_debugmodel_lora").table, read("deepseek_v3_16b_hybridep", "deepseek_v3").table
 
@@ -158,6 +166,11 @@ def test_a_setting_replaces_what_the_file_says(read):
             "llama3_8b",
             {"from torchtitan": "from ours", "model_registry": "x"},
             "of Python files those of torchtitan, bridge, nemo",
+        ),
+        (
+            "llama3_8b",
+            {"SelectiveAC.Config()": "make()"},
+            "activation_checkpoint.mode = 'make.*': only running the file",
         ),
         ("llama3_8b", {"SelectiveAC": "MemoryBudgetAC"}, "expected one of none, selective, full"),
     ],

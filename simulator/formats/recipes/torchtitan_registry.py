@@ -54,14 +54,16 @@ class Registry:
 
     def _base(self, found: dict[str, Any]) -> dict[str, Any]:
         """A recipe with what it has from the one that a function of another file converts."""
-        if _is_object(found):
-            return found
-        base = next((value for value in found.get(POSITIONAL, ()) if isinstance(value, dict)), None)
-        if base is None:
-            made = f"{self.recipe} is made from {found.get(TARGET)}()"
-            raise UserError(f"{self.where}: {made} of another file; give that one")
-        whole = deepcopy(self._base(base))
-        merge(whole, {key: value for key, value in found.items() if key not in (TARGET, POSITIONAL)})
+        chain = [found]
+        while not _is_object(chain[-1]):
+            base = next((value for value in chain[-1].get(POSITIONAL, ()) if isinstance(value, dict)), None)
+            if base is None:
+                made = f"{self.recipe} is made from {_target(chain[-1])}()"
+                raise UserError(f"{self.where}: {made} of another file; give that one")
+            chain.append(base)
+        whole = deepcopy(chain.pop())
+        for changed in reversed(chain):
+            merge(whole, {key: value for key, value in changed.items() if key not in (TARGET, POSITIONAL)})
         return whole
 
     @property
@@ -72,7 +74,11 @@ class Registry:
             lines.append("optimizer: AdamW's states and step are assumed, not Muon's")
         if "MM" in (name := _target(self.config.get("dataloader"))):
             lines.append(f"dataloader = {name}: what images take")
-        return lines
+        spec = self.config.get(_SPEC)
+        computed = [one for one in self._holders(spec if isinstance(spec, dict) else {}) if isinstance(one, Computed)]
+        return lines + [
+            f"converters = {one}: only running the file tells; GEMMs are as without them" for one in computed
+        ]
 
     @property
     def family(self) -> str:
@@ -115,17 +121,21 @@ class Registry:
     def _of_model(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Keys of the model's registry, and converters from wherever a release has them."""
         own = {key: _plain(value) for key, value in spec.items() if key not in _OF_MODEL}
-        holders = (spec.get("converters"), spec.get("quantization"), self.config.get("model_converters"))
-        calls = [call for holder in holders for call in _converters(holder)]
-        inside = {key: value for call in calls for key, value in _plain(call).items()}
+        calls = [call for holder in self._holders(spec) for call in _converters(holder)]
+        keys = [plain for call in calls if isinstance(plain := _plain(call), dict)]
+        inside = {key: value for table in keys for key, value in table.items()}
         return own | inside | ({"converters": [_short(_target(call)) for call in calls]} if calls else {})
+
+    def _holders(self, spec: Mapping[str, Any]) -> list[Any]:
+        """What may hold converters."""
+        return [spec.get("converters"), spec.get("quantization"), self.config.get("model_converters")]
 
     def _recompute(self) -> dict[str, Any]:
         """Selective by operation where nothing is said, as by default."""
         given = self.config.get("activation_checkpoint", {})
-        if given is None:
-            return {"mode": "none"}
-        keys = _plain(given) if isinstance(given, dict) else {}
+        keys = _plain(given)
+        if not isinstance(keys, dict):
+            return {"mode": "none" if keys is None else keys}
         return {"mode": _MODES.get(loose(_target(given).removesuffix(".Config")), "selective"), **keys}
 
 
