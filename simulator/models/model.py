@@ -226,6 +226,7 @@ class ModelSpec:
     FFN, all others attention or what replaces it.
     Unless `causal`, tokens also attend to later ones. `token_types` are further embeddings of a token; embeddings and
     logits may have widths of their own (`embedding_width`, `head_width`; 0: the hidden size).
+    `approximate`: some of its layers are not modelled, and count as usual ones.
     The layers of `towers` come before the model's own; a tower has `inputs`, and `cross` reads what it gives.
     """
 
@@ -313,6 +314,7 @@ class ModelSpec:
     towers: tuple["ModelSpec", ...] = ()
     inputs: Inputs | None = None
     cross: Cross | None = None
+    approximate: bool = False
 
     @property
     def qk_head_dim(self) -> int:
@@ -332,6 +334,8 @@ class ModelSpec:
     @property
     def architecture(self) -> str:
         """The model's entry in data/architectures.toml; empty for a usual transformer."""
+        if self.approximate:
+            return "approximate"
         if self.linear_attention and self.linear_attention.architecture:
             return self.linear_attention.architecture
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""

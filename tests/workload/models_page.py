@@ -55,7 +55,8 @@ residuals, kinds of rotary positions, how a router scores. DiffLlama and Doge ar
 MIDDLE = """
 A `model_type` that is neither known nor refused is read as llama-like. The report says so among the assumptions, and
 names the keys that look like sizes and were not read. Without model_type a config is Llama's. A config that is refused
-is told in one line.
+is told in one line. With `unknown = "approximate"` in `[model]` it is priced as if its layers were Llama's of the same
+sizes, and a model of several media as its text alone; the report says what is not modelled, and the interval is wider.
 
 ## Encoders and towers
 
