@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base.errors import did_you_mean
+from .diffusion import DIFFUSION
 from .encoder_decoders import ENCODER_DECODERS
 from .encoders import ENCODERS
 from .family import Family
@@ -13,7 +14,7 @@ from .keys import EXPERT_KEYS, Keys
 from .llamas import LLAMAS
 from .mixtures import MIXTURES
 
-FAMILIES = {**LLAMAS, **MIXTURES, **GPTS, **HYBRIDS, **ENCODERS, **ENCODER_DECODERS}
+FAMILIES = {**LLAMAS, **MIXTURES, **GPTS, **HYBRIDS, **ENCODERS, **ENCODER_DECODERS, **DIFFUSION}
 
 
 def family_of(model_type: str, config: Mapping[str, Any]) -> Family:

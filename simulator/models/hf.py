@@ -13,6 +13,7 @@ from typing import Any
 from ..base.errors import UserError
 from ..base.files import read_json
 from .composites import COMPOSITES, TEXT, Composite, read_tower, trunk_config
+from .diffusion import as_keys, is_diffusion
 from .families import FAMILIES, family_of, llama_like, refuse
 from .family import Family, TowerFamily
 from .keys import Keys
@@ -81,6 +82,10 @@ def _read(
     if not isinstance(config, Mapping):
         wanted = "expected the JSON object of a Hugging Face config.json"
         raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
+    if is_diffusion(config):
+        spec, keys = _read(as_keys(config), where, name)
+        keys.asked |= {*config}
+        return spec, keys
     model_type = str(config.get("model_type") or "llama")
     if (composite := COMPOSITES.get(model_type)) and (TEXT in config or composite.table in config):
         return _read_composite(config, where, name or str(config.get("source", model_type)), composite, strict)

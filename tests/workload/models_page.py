@@ -80,6 +80,15 @@ Images have the size that the config fixes, else 1,024 patches, unless `[towers.
 whole attention, LLaVA's last layer, whose output nothing reads, like the others. The token embedding lies on the first
 stage.
 
+## Diffusion transformers
+
+The config of a transformer as diffusers writes it (`_class_name`) is read of FLUX, Stable Diffusion 3, Qwen-Image and
+DiT. `batch.seq_len` counts patches of the latent image and, where they go through the same layers, tokens of the
+prompt: 4,096 and 512 for FLUX at 1024 x 1024 pixels. Tokens see each other in both directions. Vectors that scale,
+shift and gate (adaLN) are GEMMs of one row for each sequence, and a pass over the tokens. Text and image have weights
+of their own where the model has, at the FLOP of one set. The text encoders and the autoencoder are not part of the
+step: their outputs are taken as computed before.
+
 ## State-space layers
 
 | | Mamba-2 | Mamba-1 | short convolution |
