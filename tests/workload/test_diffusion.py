@@ -23,15 +23,10 @@ class Double(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        sizes = (
-            (6 * HIDDEN, HIDDEN),
-            (3 * HIDDEN, HIDDEN),
-            (HIDDEN, HIDDEN),
-            (4 * HIDDEN, HIDDEN),
-            (HIDDEN, 4 * HIDDEN),
-        )
+        sizes = ((6, 1), (3, 1), (1, 1), (4, 1), (1, 4))
         self.sets = torch.nn.ModuleList(
-            torch.nn.ModuleList(torch.nn.Linear(into, out, device="meta") for out, into in sizes) for _ in range(2)
+            torch.nn.ModuleList(torch.nn.Linear(into * HIDDEN, out * HIDDEN, device="meta") for out, into in sizes)
+            for _ in range(2)
         )
 
     def forward(self, image, text, vector):
