@@ -49,6 +49,11 @@ SHORT = {
 _TAGS = re.compile(r"( L\d+)?( s\d+)?( m\d+)?$")
 
 
+def is_in_network(kernel: str) -> bool:
+    """Whether a kernel of this name is of an FFN, of experts, or of a tower's projector."""
+    return kernel in NETWORK or kernel.startswith("projector")
+
+
 def panels(found: "pd.DataFrame", rank: int) -> dict[str, Window]:
     """The cell of each panel, given all `boxes`: for each phase of the rank, the cell with the median time.
 
@@ -198,7 +203,7 @@ def _kind(lane: str, label: str, action: int) -> str:
 
 def _part(label: str, layer: int, kind: str) -> str:
     base = label.removesuffix("_dgrad").removesuffix("_wgrad")
-    piece = "MLP" if base in NETWORK else base if base in ENDS or layer < 0 else "Attn"
+    piece = "MLP" if is_in_network(base) else base if base in ENDS or layer < 0 else "Attn"
     suffix = {"weight gradient": "W", "backward": "B", "forward": "F", "computed again": "again"}[kind]
     return f"{piece} {suffix}" + (f" L{layer}" if layer >= 0 else "")
 

@@ -88,14 +88,14 @@ def scores(spec: ModelSpec, window: int, shard: Shard, heads: int, kv_heads: int
     if shard.unfused:
         return _unfused(spec, shard, heads)
     qk_dim, v_dim, causal = spec.qk_head_dim, spec.v_head_dim, int(spec.causal)
-    seq, steps, parts, ulysses = shard.seq, 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
-    batch, made = shard.batch, shard.tokens * heads
+    (batch, seq), made = shard.texts, shard.tokens * heads
+    steps, parts, ulysses = 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
     if not causal:
         window = min(window, seq)
     if ulysses:
         heads, kv_heads = -(-heads // shard.cp), max(kv_heads // shard.cp, 1)
     elif shard.cp_type == "ring" and not window:
-        seq, steps = seq // shard.cp, shard.cp
+        seq, steps = max(seq // shard.cp, 1), shard.cp
     else:
         parts = shard.cp
     if spec.window_is_chunk and 0 < window < seq:

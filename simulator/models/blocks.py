@@ -24,6 +24,7 @@ from . import (
     mamba2,
     mla,
     mlp,
+    modulation,
     rwkv7,
     short_convolution,
     streams,
@@ -62,6 +63,7 @@ def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     own = [each for part in beside for each in part.layer_parameters(spec)]
     opening, closing = towers.opening_parameters(spec) * kind.opens, towers.closing_parameters(spec) * kind.closes
     table = opening + norms + networks + convolutions.branch_parameters(spec) + own + closing
+    table = modulation.with_sets(spec, table + modulation.layer_parameters(spec))
     if spec.inputs is None or not spec.inputs.frozen:
         return table
     return [each._replace(learned=towers.is_trained(each.name)) for each in table]
@@ -110,6 +112,7 @@ def embedding_parameters(spec: ModelSpec) -> Parameters:
     first_norm = norm_of(f"{trunk}.embed_layernorm", (width,), weights=spec.norm_weights, bias=spec.norm_bias)
     projection = linear(f"{trunk}.embed_projection", hidden, width, "embed_projection", bias=True)
     own = altup.end_parameters(spec, "altup_projections") + layer_embeddings.model_parameters(spec)
+    own += modulation.model_parameters(spec)
     tokens = Parameter(f"{trunk}.embed_tokens.weight", (spec.vocab_size, width), cut=0)
     return [
         tokens,
@@ -205,6 +208,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
             *altup.predict(spec, shard),
             *(input_norm, *_norm_gate(spec, shard)) * (kind.mixer and spec.pre_norms),
             *altup.laurel(spec, shard),
+            *modulation.layer_kernels(spec, shard),
             *own,
         ),
         attention=group,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base.errors import did_you_mean
+from .diffusion import DIFFUSION
 from .encoder_decoders import ENCODER_DECODERS
 from .encoders import ENCODERS
 from .family import Family
@@ -13,15 +14,16 @@ from .keys import EXPERT_KEYS, Keys
 from .llamas import LLAMAS
 from .mixtures import MIXTURES
 
-FAMILIES = {**LLAMAS, **MIXTURES, **GPTS, **HYBRIDS, **ENCODERS, **ENCODER_DECODERS}
+FAMILIES = {**LLAMAS, **MIXTURES, **GPTS, **HYBRIDS, **ENCODERS, **ENCODER_DECODERS, **DIFFUSION}
 
 
 def family_of(model_type: str, config: Mapping[str, Any]) -> Family:
     """The family of a `model_type`; an unknown one is llama-like, with MLA or experts if the config has their keys."""
-    return FAMILIES.get(model_type) or _llama_like(config)
+    return FAMILIES.get(model_type) or llama_like(config)
 
 
-def _llama_like(config: Mapping[str, Any]) -> Family:
+def llama_like(config: Mapping[str, Any]) -> Family:
+    """The family of a config that says no more than its keys do."""
     given = {key for key, value in config.items() if value is not None}
     experts = next((key for key in EXPERT_KEYS if key in given), None)
     width = "moe_intermediate_size" if "moe_intermediate_size" in given else "intermediate_size"
@@ -68,14 +70,16 @@ REFUSED_KEYS = {
 KEY_OF_INDEXER, KEY_OF_LINEAR_ATTENTION = "index_topk", "linear_num_value_heads"  # refused outside their families
 
 
+_OTHERWISE = "docs/models.md lists what is, and model.unknown = 'approximate' prices it as if it were built like Llama"
+
+
 def refuse(keys: Keys, family: Family, model_type: str) -> None:
     """Note why the model cannot be sized, if it cannot; the first sign is enough."""
     for key, why in _signs(keys, family, model_type):
         if key != "model_type" and (cause := _wrong_type(keys, why)):
             keys.fault("model_type", cause)
             return
-        known = f"known are {', '.join(sorted(FAMILIES))}, and others that are built like Llama"
-        keys.fault(key, f"not modelled: {why}; {known}")
+        keys.fault(key, f"not modelled: {why}; {_OTHERWISE}")
         return
     for key, values in family.only.items():
         if keys.has(key) and keys.get(key) not in values:

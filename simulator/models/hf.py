@@ -5,7 +5,7 @@ See `families` for what a family fixes and what is refused, and `stack` for how 
 """
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 from ..base.errors import UserError
 from ..base.files import read_json
 from .composites import COMPOSITES, TEXT, Composite, read_tower, trunk_config
-from .families import FAMILIES, family_of, refuse
+from .diffusion import as_keys, is_diffusion
+from .families import FAMILIES, family_of, llama_like, refuse
 from .family import Family, TowerFamily
 from .keys import Keys
 from .model import Cross, ModelSpec
@@ -24,8 +25,8 @@ _MAX_PARAMS = 10**17
 _MAX_ALL_EXPERTS = 300_000  # over all layers: each has up to six tensors, and each tensor its name
 
 
-def load_hf_config(path: str | Path) -> ModelSpec:
-    """Read a config.json, or the one in a model's folder.
+def load_hf_config(path: str | Path, approximate: bool = False) -> ModelSpec:
+    """Read a config.json, or the one in a model's folder, as `from_hf_config` does.
 
     Raises:
         UserError: no such file, not JSON, or a key that is missing or out of range; one line per fault.
@@ -33,11 +34,15 @@ def load_hf_config(path: str | Path) -> ModelSpec:
     file = Path(path)
     file = file / "config.json" if os.path.isdir(file) else file
     name = file.parent.name if file.name == "config.json" else file.stem
-    return from_hf_config(read_json(file), str(file), name)
+    return from_hf_config(read_json(file), str(file), name, approximate=approximate)
 
 
 def from_hf_config(
-    config: Mapping[str, Any], where: str = "model", name: str | None = None, strict: Collection[str] = ()
+    config: Mapping[str, Any],
+    where: str = "model",
+    name: str | None = None,
+    strict: Collection[str] = (),
+    approximate: bool = False,
 ) -> ModelSpec:
     """The model that the keys of a Hugging Face config describe.
 
@@ -50,12 +55,13 @@ def from_hf_config(
         where: the file or place named in error messages.
         name: the model's name; by default its source or `model_type`.
         strict: keys that must mean something for this model, such as those a user wrote by hand.
+        approximate: layers that are not modelled count as Llama's of the same sizes, which `assumptions` say.
 
     Raises:
         UserError: a key is missing or out of range, or the model has layers that we cannot size; one line per fault.
     """
-    spec, keys = _read(config, where, name, strict)
-    keys.refuse_unread(strict)
+    spec, keys = _read(config, where, name, () if approximate else strict, approximate)
+    keys.refuse_unread(() if approximate else strict)
     keys.check()
     return _sizeable(spec, where)
 
@@ -70,10 +76,16 @@ def read_keys(config: Mapping[str, Any], where: str = "model") -> dict[str, Any]
     return {key: value for key, value in config.items() if key in asked}
 
 
-def _read(config: Any, where: str, name: str | None, strict: Collection[str] = ()) -> tuple[ModelSpec, Keys]:
+def _read(
+    config: Any, where: str, name: str | None, strict: Collection[str] = (), approximate: bool = False
+) -> tuple[ModelSpec, Keys]:
     if not isinstance(config, Mapping):
         wanted = "expected the JSON object of a Hugging Face config.json"
         raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
+    if is_diffusion(config):
+        spec, keys = _read(as_keys(config), where, name)
+        keys.asked |= {*config}
+        return spec, keys
     model_type = str(config.get("model_type") or "llama")
     if (composite := COMPOSITES.get(model_type)) and (TEXT in config or composite.table in config):
         return _read_composite(config, where, name or str(config.get("source", model_type)), composite, strict)
@@ -81,10 +93,26 @@ def _read(config: Any, where: str, name: str | None, strict: Collection[str] = (
     keys = Keys(config, where, family.own, family.defaults, strict)
     keys.text("model_type", "llama")
     refuse(keys, family, model_type)
+    if approximate and keys.faults:
+        return _approximate(config, where, name or model_type, keys.faults)
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
     spec = _with_towers(read_stack(keys, family, model_type, name or named), keys, family)
     return replace(spec, assumptions=_assumptions(keys, family, model_type)), keys
+
+
+def _approximate(config: Mapping[str, Any], where: str, name: str, faults: Sequence[str]) -> tuple[ModelSpec, Keys]:
+    """A model that is not modelled, as if it were built like Llama: its text alone, if it has tables of other media."""
+    text = config.get(TEXT)
+    own = dict(text) if isinstance(text, Mapping) else dict(config)
+    family = llama_like(own)
+    keys = Keys(own, where, family.own, family.defaults)
+    spec = read_stack(keys, family, str(config.get("model_type")), name)
+    reasons = [fault.removeprefix(f"{where}: ").partition(";")[0] for fault in faults]
+    notes = [f"{reason}: priced as if built like Llama" for reason in reasons]
+    if unread := keys.unread_sizes():
+        notes.append(f"keys of sizes that are not read: {', '.join(unread)}")
+    return replace(spec, approximate=True, assumptions=tuple(notes)), keys
 
 
 def _read_composite(

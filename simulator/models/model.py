@@ -226,6 +226,10 @@ class ModelSpec:
     FFN, all others attention or what replaces it.
     Unless `causal`, tokens also attend to later ones. `token_types` are further embeddings of a token; embeddings and
     logits may have widths of their own (`embedding_width`, `head_width`; 0: the hidden size).
+    Vectors of each sequence, `modulation` for a layer, scale, shift and gate what it computes; matrices of these sizes
+    (`conditioning`: input, output) make what they are of, in each layer with `own_conditioning`. With `weight_sets` two
+    kinds of tokens, text and image, have weights of their own, but attend to each other; `text_ends` in this layer.
+    `approximate`: some of its layers are not modelled, and count as usual ones.
     The layers of `towers` come before the model's own; a tower has `inputs`, and `cross` reads what it gives.
     """
 
@@ -313,6 +317,12 @@ class ModelSpec:
     towers: tuple["ModelSpec", ...] = ()
     inputs: Inputs | None = None
     cross: Cross | None = None
+    approximate: bool = False
+    modulation: int = 0
+    conditioning: tuple[tuple[int, int], ...] = ()
+    own_conditioning: bool = False
+    weight_sets: int = 1
+    text_ends: bool = False
 
     @property
     def qk_head_dim(self) -> int:
@@ -332,6 +342,8 @@ class ModelSpec:
     @property
     def architecture(self) -> str:
         """The model's entry in data/architectures.toml; empty for a usual transformer."""
+        if self.approximate:
+            return "approximate"
         if self.linear_attention and self.linear_attention.architecture:
             return self.linear_attention.architecture
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""

@@ -22,7 +22,8 @@ class Shard:
     `keeps_gate`: also the gate's activation. `stored` has the type in which a module's input is kept: of the output
     projection (attn_proj), of an activation (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is
     the type of tokens on their way to experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits
-    sequences and widths.
+    sequences and widths. `document`: sequences are packed of documents of so many tokens (0: of one), and attention
+    takes `slowest` times as long where lengths are uneven.
     """
 
     batch: int
@@ -46,6 +47,16 @@ class Shard:
     keeps_gate: bool = False
     stored: tuple[tuple[str, str], ...] = ()
     dispatch: str = ""
+    document: float = 0.0
+    slowest: float = 1.0
+
+    @property
+    def texts(self) -> tuple[int, int]:
+        """(number, tokens of each) of the texts whose tokens attend to each other."""
+        if not self.document:
+            return self.batch, self.seq
+        each = min(round(self.document * self.slowest), self.seq)
+        return max(round(self.batch * self.seq / each), 1), each
 
     @property
     def tokens(self) -> int:

@@ -100,6 +100,9 @@ def _spec(keys: Keys, family: Family, model_type: str, name: str) -> ModelSpec:
         relative_dim=keys.whole("d_rel", default=0, minimum=0),
         compressed=_compressed(keys) if family.compressed else None,
         streams=keys.whole("hc_mult", default=1),
+        modulation=keys.whole("modulation", default=family.design.modulation, minimum=0),
+        weight_sets=keys.whole("weight_sets", default=family.design.weight_sets),
+        conditioning=tuple((into, out) for into, out in keys.sequence("conditioning")),
         laurel_rank=keys.whole("laurel_rank", default=0, minimum=0),
         per_layer_width=(own_width := keys.whole("hidden_size_per_layer_input", default=0, minimum=0)),
         per_layer_vocab=keys.whole("vocab_size_per_layer_input", default=keys.whole("vocab_size")) if own_width else 0,
@@ -157,7 +160,7 @@ def _flags(keys: Keys, family: Family) -> dict[str, Any]:
     biases = ("attention_bias", "mlp_bias", "norm_bias")
     others = (
         *("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings", "pre_norms", "sandwich_norms"),
-        *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys"),
+        *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys", "text_ends"),
     )
     if keys.text("feed_forward_proj", "").startswith("gated"):  # T5
         design = replace(design, gated_ffn=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..base.errors import UserError, fault
 from .blocks import embedding_parameters, head_parameters, layer_parameters, mtp_parameters
 from .model import Fp8, LayerKind, ModelSpec
+from .modulation import ADDED
 from .parameters import Parameter, n_elements
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "uint8": 1}
@@ -38,6 +39,8 @@ def active_params(spec: ModelSpec, mtp: bool = False) -> int:
 def layer_params(spec: ModelSpec, kind: LayerKind, active: bool = False) -> int:
     """A layer of one kind; with `active`, only what one token passes through."""
     table = layer_parameters(spec, kind)
+    if active:
+        table = [each for each in table if not each.name.startswith(ADDED)]
     if not active or spec.moe is None:
         return n_elements(table)
     chosen = spec.moe.num_experts_per_tok

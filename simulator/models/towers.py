@@ -19,7 +19,7 @@ def tower_shard(spec: ModelSpec, shard: Shard) -> Shard:
     if spec.inputs is None:
         return shard
     items = -(-shard.batch * spec.inputs.items // shard.cp)
-    return replace(shard, batch=items, seq=spec.inputs.span or shard.seq, cp=1)
+    return replace(shard, batch=items, seq=spec.inputs.span or shard.seq, cp=1, document=0.0, slowest=1.0)
 
 
 def output_elements(spec: ModelSpec, shard: Shard) -> int:

@@ -174,6 +174,7 @@ OF_MODEL = (
     goes_beside("model.tensors", "model.bytes"),
     goes_beside("model.largest", "model.bytes"),
     goes_beside("model.overrides", "model.preset"),
+    goes_beside("model.unknown", "model.config"),
 )
 """Needs of keys of the model, in every system."""
 

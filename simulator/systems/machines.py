@@ -175,10 +175,12 @@ def shape_of(model: Model, where: str) -> ModelSpec:
     Raises:
         UserError: no such preset or file, a key that is missing or out of range, or totals without a shape.
     """
+    approximate = model.unknown == "approximate"
     if model.preset is not None:
         return preset(model.preset, f"{where}: model", model.overrides or None)
     if isinstance(model.config, str):
-        return load_hf_config(path_beside(model.config, where))
+        return load_hf_config(path_beside(model.config, where), approximate)
     if model.config is not None:
-        return from_hf_config(model.config, f"{where}: model.config", strict=set(model.config) - {"model_type"})
+        said = set(model.config) - {"model_type"}
+        return from_hf_config(model.config, f"{where}: model.config", strict=said, approximate=approximate)
     raise UserError(f"{where}: model.bytes: a model known by totals alone has no shape; give preset or config")

@@ -1,6 +1,6 @@
 """Tables and values that scenario files of several kinds share: sizes, rates, durations, model, slow nodes."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
 
@@ -67,6 +67,9 @@ class Model(Table):
     bytes: Size | None = Field(None, description="total bytes, for a model known by totals alone")
     tensors: PositiveInt | None = Field(None, description="number of tensors, with bytes")
     largest: Size | None = Field(None, description="bytes of the largest tensor, with bytes (default: an even split)")
+    unknown: Literal["refuse", "approximate"] = Field(
+        "refuse", description="with config: what becomes of layers that are not modelled; approximate: as if Llama's"
+    )
     mtp: bool = Field(True, description="whether the checkpoint's multi-token-prediction layers are sent too")
     overrides: dict[str, Any] = Field(default_factory=dict, description="Hugging Face keys that replace the preset's")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from runcast.simulator.systems.rl_cycle.plan import LARGEST_TAIL, Lengths
+from runcast.simulator.systems.lengths import LARGEST_TAIL, Lengths
 
 
 def test_fixed():

@@ -94,8 +94,9 @@ def test_links_between_pages_lead_to_headings(page):
 
 TABLES = (
     Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length, TrainScenario, training.Parallel,
-    training.Schedule, training.Batch, training.Tower, training.Precision, training.Activations, training.Recompute,
-    training.Offload, training.Overlap, training.Fusion, training.Experts, training.Memory, training.Lora, training.Run,
+    training.Schedule, training.Batch, training.Documents, training.Tower, training.Precision, training.Activations,
+    training.Recompute, training.Offload, training.Overlap, training.Fusion, training.Experts, training.Memory,
+    training.Lora, training.Run,
 )  # fmt: skip
 
 

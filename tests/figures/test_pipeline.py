@@ -12,7 +12,7 @@ from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_owner, memory_by_rank, page, pipeline
 from runcast.simulator.figures.actions import boxes, endings, few_boxes, traffic, waits, windows
-from runcast.simulator.figures.layer_view import NETWORK, first_part, kernels, panels
+from runcast.simulator.figures.layer_view import first_part, is_in_network, kernels, panels
 from runcast.simulator.figures.layer_view import parts as layer_parts
 from runcast.simulator.figures.spans import Window
 from runcast.simulator.models import ModelSpec, preset, preset_names
@@ -290,7 +290,7 @@ def test_the_png_of_a_step_is_its_pipeline(tmp_path: Path, chromium: str) -> Non
 
 def test_kernels_of_a_network_are_known_by_their_names() -> None:
     named = {kernel.name for name in preset_names() for kernel in of_networks(preset(name))}
-    assert named - {"residual"} <= NETWORK
+    assert {name for name in named - {"residual", "final_norm"} if not is_in_network(name)} == set()
 
 
 def of_networks(spec: ModelSpec) -> Iterator[Kernel]:

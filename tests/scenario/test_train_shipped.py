@@ -19,7 +19,7 @@ def step(name: str) -> ResolvedTrain:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_step_holds_the_whole_model_on_all_gpus(path):
     made = ResolvedTrain(load_question(path), str(path))
-    plan, layers = made.plan, made.spec.num_hidden_layers
+    plan, layers = made.plan, made.spec.n_layers
     assert [number for stage in plan.stages for number in stage.layers] == list(range(layers))
     assert plan.dims.world_size == made.cluster.n_gpus
     assert made.microbatches * plan.dims.dp * made.scenario.batch.micro == made.scenario.batch.global_

@@ -200,7 +200,23 @@ def layer(spec, number):
     own += 2 * stream_weights(spec, spec.streams * (2 + spec.streams * spec.streams_mix), 2 + spec.streams_mix)
     own += spec.altup * altup(spec) + ("o" in spec.convolved) * 2 * spec.hidden_size * spec.conv_kernel
     ffn = moe(spec) if kind.moe else network(spec, spec.intermediate_size)
-    return attention(spec, kind) + norms * norm(spec) + kind.network * ffn + own
+    modulated = spec.modulation * (spec.hidden_size + 1) * spec.hidden_size
+    modulated += (spec.modulation > 0) * spec.own_conditioning * conditioning(spec)
+    one = attention(spec, kind) + norms * norm(spec) + kind.network * ffn + own + modulated
+    if not spec.text_ends:
+        return spec.weight_sets * one
+    keys = 3 * (spec.hidden_size + 1) * spec.hidden_size
+    return one + keys + 2 * (spec.hidden_size + 1) * spec.hidden_size
+
+
+def modulation(spec):
+    """Beside the layers."""
+    vectors = (not spec.own_conditioning) * conditioning(spec) + (2 * spec.hidden_size + 3) * spec.hidden_size
+    return vectors if spec.modulation else 0
+
+
+def conditioning(spec):
+    return sum((into + 1) * out for into, out in spec.conditioning)
 
 
 def embeddings(spec):
@@ -241,5 +257,6 @@ def total(spec, mtp=False):
     extras = min(count, 1) if spec.mtp_apart else count
     ends = embeddings(spec) + spec.final_norm * norm(spec) + head(spec) + spec.head_bias * spec.vocab_size
     ends += spec.embedding_norm * norm(spec, spec.embedding_width)
+    ends += modulation(spec)
     ends += stream_weights(spec, spec.streams, 1) + spec.altup * 2 * (spec.streams - 1) * spec.hidden_size**2
     return layers + ends + extras * (2 * spec.hidden_size**2 + 3 * norm(spec))

@@ -55,7 +55,8 @@ residuals, kinds of rotary positions, how a router scores. DiffLlama and Doge ar
 MIDDLE = """
 A `model_type` that is neither known nor refused is read as llama-like. The report says so among the assumptions, and
 names the keys that look like sizes and were not read. Without model_type a config is Llama's. A config that is refused
-is told in one line.
+is told in one line. With `unknown = "approximate"` in `[model]` it is priced as if its layers were Llama's of the same
+sizes, and a model of several media as its text alone; the report says what is not modelled, and the interval is wider.
 
 ## Encoders and towers
 
@@ -78,6 +79,15 @@ Images have the size that the config fixes, else 1,024 patches, unless `[towers.
 ([training.md](training.md)). Tokens that a tower gives are part of `seq_len`. BigBird's sparse blocks are priced as
 whole attention, LLaVA's last layer, whose output nothing reads, like the others. The token embedding lies on the first
 stage.
+
+## Diffusion transformers
+
+The config of a transformer as diffusers writes it (`_class_name`) is read of FLUX, Stable Diffusion 3, Qwen-Image and
+DiT. `batch.seq_len` counts patches of the latent image and, where they go through the same layers, tokens of the
+prompt: 4,096 and 512 for FLUX at 1024 x 1024 pixels. Tokens see each other in both directions. Vectors that scale,
+shift and gate (adaLN) are GEMMs of one row for each sequence, and a pass over the tokens. Text and image have weights
+of their own where the model has, at the FLOP of one set. The text encoders and the autoencoder are not part of the
+step: their outputs are taken as computed before.
 
 ## State-space layers
 

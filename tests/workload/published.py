@@ -98,6 +98,7 @@ PUBLISHED = (
     Published("falcon-h1-0.5b", "521,466,400", _META),
     Published("falcon-h1-34b", "33,642,221,312", _META),
     Published("falcon-mamba-7b", "7,272,665,088", _META),
+    Published("flux.1-dev", "11,901,408,320", _FILES + "black-forest-labs/FLUX.1-dev"),
     Published("gemma2-2b", "2,614,341,888", _FILES + "google/gemma-2-2b"),
     Published("gemma2-9b", "9,241,705,984", _FILES + "google/gemma-2-9b"),
     Published("gemma2-27b", "27,227,128,320", _FILES + "google/gemma-2-27b"),
@@ -194,6 +195,7 @@ PUBLISHED = (
     Published("nemotron-h-56b", "56,324,350,464", _META),
     Published("nemotron-nano-9b-v2", "8,888,227,328", _META),
     Published("nemotron-nano-12b-v2", "12,310,001,152", _META),
+    Published("qwen-image", "20.43 B", "diffusers, as it builds the config on the meta device"),
     Published("qwen2.5-0.5b", "494,032,768", _FILES + "Qwen/Qwen2.5-0.5B"),
     Published("qwen2.5-1.5b", "1,543,714,304", _FILES + "Qwen/Qwen2.5-1.5B"),
     Published("qwen2.5-3b", "3,085,938,688", _FILES + "Qwen/Qwen2.5-3B"),
@@ -218,6 +220,7 @@ PUBLISHED = (
     Published("rwkv7-0.4b", "451 M", "arXiv:2503.14456"),
     Published("rwkv7-1.5b", "1.527 B", "arXiv:2503.14456"),
     Published("rwkv7-2.9b", "2.948 B", "arXiv:2503.14456"),
+    Published("sd3.5-large", "8.06 B", "diffusers, as it builds the config on the meta device"),
     Published("t5-11b", "11,307,321,344", _META),
     Published("whisper-large-v3", "1,543,490,560", _FILES + "openai/whisper-large-v3"),
 )

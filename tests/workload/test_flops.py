@@ -269,7 +269,7 @@ def reads_one_token(tower):
 def test_a_forward_is_two_per_active_parameter_and_token(name):
     """But for norms, biases, convolutions and decays, which no product reads, and an indexer, which has no kernels."""
     spec = preset(name)
-    spec = replace(spec, towers=tuple(map(reads_one_token, spec.towers)))
+    spec = replace(spec, towers=tuple(map(reads_one_token, spec.towers)), weight_sets=1)
     layers = range(spec.n_layers)
     products = sum(flop(k) for n in layers for k in layer(spec, n, Shard(1, 1)).all if k.part not in WEIGHTLESS)
     params = sum(layer_params(spec, spec.kind(n), active=True) - unmultiplied(spec, n) for n in layers)

@@ -199,7 +199,7 @@ def test_a_key_may_go_by_llamas_name_or_the_familys_own():
         preset("gpt2", overrides={"n_layers": 4})
 
 
-KNOWN = r"not modelled: {}; known are afmoe, .* and others that are built like Llama$"
+KNOWN = r"not modelled: {}; docs/models.md lists what is, and model.unknown = 'approximate' prices it as if .* Llama$"
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,28 @@ def test_what_cannot_be_sized_is_one_line_that_says_what_can(config, sign, why):
     with pytest.raises(UserError, match=f"^m: {sign}.*{KNOWN.format(why + '.*')}") as error:
         from_hf_config(config, where="m")
     assert len(error.value.faults) == 1
+
+
+ZAMBA = LLAMA | {"model_type": "zamba2", "num_mem_blocks": 2}
+
+
+def test_what_is_not_modelled_can_count_as_llamas():
+    spec = from_hf_config(ZAMBA, where="m", approximate=True)
+    assert total_params(spec) == total_params(from_hf_config(LLAMA))
+    assert (spec.architecture, spec.assumptions[0]) == (
+        "approximate",
+        "model_type = 'zamba2': not modelled: layers that share weights: priced as if built like Llama",
+    )
+
+
+def test_a_model_of_unknown_media_counts_as_its_text():
+    spec = from_hf_config({"model_type": "new", "text_config": LLAMA, "vision_config": {}}, approximate=True)
+    assert total_params(spec) == total_params(from_hf_config(LLAMA))
+
+
+def test_what_is_missing_is_missing_all_the_same():
+    with pytest.raises(UserError, match=r"^m: vocab_size = None: missing"):
+        from_hf_config({key: value for key, value in ZAMBA.items() if key != "vocab_size"}, "m", approximate=True)
 
 
 def test_signs_that_say_no_are_none():

@@ -43,6 +43,8 @@ EVERYWHERE = (  # what no tensor-parallel rank splits
         "own_tokens",
         "position_embedding",
         "projector",
+        "modulation",
+        "conditioning",
     ),
 )
 
@@ -87,7 +89,7 @@ def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     whole = tp * sum_counts([*held, *ends]).dense + ep * etp * sum_counts(held).expert
     again = [replicated(spec, number, etp) for number in layers(spec)]
     norms = (spec.final_norm + spec.embedding_norm) * closed_form.norm(spec) + closed_form.head(spec)
-    norms += (spec.position_embeddings + spec.token_types) * spec.hidden_size
+    norms += (spec.position_embeddings + spec.token_types) * spec.hidden_size + closed_form.modulation(spec)
     dense = (tp - 1) * (sum(dense for dense, _ in again) + norms)
     assert whole == closed_form.total(spec, mtp=True) + dense + sum(bias for _, bias in again)
 
@@ -96,7 +98,7 @@ def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
 @pytest.mark.parametrize("tp", [1, 2])
 def test_matrices_are_those_of_the_kernels(name, tp):
     """All that is held but for norms, biases, sinks, convolutions and indexers are n x k of the products."""
-    spec = preset(name)
+    spec = replace(preset(name), weight_sets=1)
     number = spec.num_hidden_layers - 1
     held = layer_count(spec, number, tp=tp, ep=1, etp=tp)
     kernels = layer(spec, number, Shard(1, 8, tp=tp)).all

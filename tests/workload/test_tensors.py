@@ -338,6 +338,7 @@ def test_the_familys_own_names_of_keys_mean_the_same(config):
 @given(configs())
 def test_only_experts_are_ever_idle(config):
     spec = from_hf_config(config)
+    assume(spec.weight_sets == 1)  # of two sets a token passes one
     checkpoint = weights(replace(spec, quantization=None), mtp=False)
     expert = sum(prod(s) for s, e in zip(checkpoint.shapes, checkpoint.expert, strict=True) if e)
     share = spec.moe.num_experts_per_tok / spec.moe.n_routed_experts if spec.moe else 1

@@ -12,12 +12,13 @@ from ...hardware import Cluster, cluster_inputs
 from ...models import ModelSpec
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
+from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
-from .plan import CyclePlan, Lengths, Rollouts, Switch
+from .plan import CyclePlan, Rollouts, Switch
 from .pool import Pace
 from .scenario import CycleScenario
 

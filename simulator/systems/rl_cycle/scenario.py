@@ -4,10 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from ..lengths import LARGEST_TAIL
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
-from .plan import LARGEST_TAIL
 
 _MOST_TOKENS = 10**9
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]

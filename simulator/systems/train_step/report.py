@@ -355,7 +355,7 @@ def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:
     With `causal` attention counts what its mask and window leave, else whole squares.
     """
     spec, shard = plan.spec, plan.shard
-    whole = Shard(1, shard.seq, lora_rank=shard.lora_rank, adapted=shard.adapted)
+    whole = Shard(1, shard.seq, lora_rank=shard.lora_rank, adapted=shard.adapted, document=shard.document)
     layers = [number for stage in plan.stages for number in (*stage.layers, *stage.mtp)]
     kinds: dict[object, float] = {}
     total = 0.0

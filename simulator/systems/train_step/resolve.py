@@ -28,6 +28,7 @@ from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
 from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run, with_inputs
 from .lower import Coarse, Fragments, Stage, TrainPlan, coarse, join_coarse, lower
+from .packing import Packing, packing_of
 from .plans import plan_of
 from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share, split_layers
@@ -223,7 +224,7 @@ class ResolvedTrain(OnMachines):
         """The part of a micro-batch that one rank computes."""
         given, batch, lora = self.scenario.parallel, self.scenario.batch, self.scenario.lora
         compute, dims = self.scenario.precision.compute, self.dims
-        unfused = self.scenario.attention == "unfused"
+        unfused, packed = self.scenario.attention == "unfused", self.packing or Packing()
         return Shard(
             batch=batch.micro, seq=batch.seq_len, tp=dims.tp, cp=dims.cp, ep=dims.ep, etp=dims.etp,
             sequence_parallel=given.sequence_parallel and not given.tp_2d, cp_type=given.cp_type, linear=compute,
@@ -236,7 +237,15 @@ class ResolvedTrain(OnMachines):
             keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
             stored=tuple(self.scenario.precision.activations.model_dump(exclude_none=True).items()),
             dispatch=self.scenario.precision.dispatch if self.scenario.precision.dispatch != "bf16" else "",
+            document=packed.length, slowest=packed.slowest,
         )  # fmt: skip
+
+    @cached_property
+    def packing(self) -> Packing | None:
+        """What packing does to attention; ranks meet in each micro-batch if they gather weights or reduce in each."""
+        given, batch = self.scenario.parallel, self.scenario.batch
+        often = given.zero == 3 or (given.zero == 2 and given.sync_each_microbatch)
+        return packing_of(batch, self.dims.dp, 1 if often else batch.global_ // (batch.micro * self.dims.dp))
 
     @cached_property
     def awkward(self) -> tuple[Awkward, ...]:
@@ -329,6 +338,9 @@ class ResolvedTrain(OnMachines):
         network = self.networks.note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
             notes.append(network)
+        if (packed := self.packing) is not None:
+            slower = f"; the slowest rank's takes {packed.slowest:.2f} times as long" if packed.slowest > 1 else ""
+            notes.append(f"attention is that of documents of {packed.length:,.0f} tokens each{slower}")
         if self.scenario.parallel.layers is None and self.spec.n_layers % self.grid.stages:
             counts = [len(stage.layers) for stage in self.stages]
             notes.append(

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
+from ..lengths import LARGEST_TAIL
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
 
 
@@ -66,12 +67,30 @@ class Schedule(Table):
     group: PositiveInt | None = Field(None, description="interleaved: micro-batches per group (default: pp)")
 
 
+class Documents(Table):
+    """Texts that are packed into sequences; tokens attend to those of their own text."""
+
+    mean: Annotated[float, Field(ge=1, le=2**31)] = Field(description="mean length in tokens")
+    p99: Annotated[float, Field(ge=1, le=2**31)] | None = Field(
+        None, description="99th percentile of the lengths, which are then lognormal (default: all are equal)"
+    )
+
+    @model_validator(mode="after")
+    def _tail(self) -> "Documents":
+        if self.p99 is not None and not self.mean < self.p99 <= self.mean * LARGEST_TAIL:
+            raise ValueError(f"a lognormal's p99 is above its mean, and at most {LARGEST_TAIL:.2f} times that")
+        return self
+
+
 class Batch(Table):
     """What one step trains on; sizes in sequences."""
 
     global_: Sequences = Field(alias="global", description="sequences per step, over all ranks")
     micro: Sequences = Field(1, description="sequences per micro-batch")
     seq_len: Tokens = Field(description="tokens per sequence")
+    documents: Documents | None = Field(
+        None, description="texts that a sequence is packed of, in full (default: one as long as it)"
+    )
     split: Literal["even", "proportional"] = Field(
         "even", description="whether replicas on unequal machines get equal numbers of sequences, or by their speed"
     )

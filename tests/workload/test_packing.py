@@ -1,0 +1,78 @@
+"""Packed sequences: moments of lengths, the slowest rank, and the attention that is left."""
+
+import numpy as np
+import pytest
+from runcast.simulator.models import preset
+from runcast.simulator.models.blocks import layer
+from runcast.simulator.models.kernels import flop
+from runcast.simulator.models.shard import Shard
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.lengths import Lengths
+from runcast.simulator.systems.train_step.packing import packing_of
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+from runcast.simulator.systems.train_step.scenario import Batch
+
+
+def batch(mean, p99, seq_len, micro, replicas, microbatches):
+    sequences = micro * replicas * microbatches
+    documents = {"mean": mean} | ({"p99": p99} if p99 else {})
+    return Batch.model_validate({"global": sequences, "micro": micro, "seq_len": seq_len, "documents": documents})
+
+
+def pairs_of_ranks(lengths, batch, ranks):
+    """Sums of squares of the lengths that each rank draws, its sequences filled one after another."""
+    random, found = np.random.default_rng(0), []
+    for _ in range(ranks):
+        drawn = np.clip(random.lognormal(lengths.mu, lengths.sigma, 40 * batch.micro * batch.seq_len // 300), 1, None)
+        ends = np.cumsum(np.minimum(drawn, batch.seq_len))
+        own = np.minimum(drawn, batch.seq_len)[ends <= batch.micro * batch.seq_len]
+        found.append((own**2).sum() / max(own.sum(), 1))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("most", [None, 3000])
+@pytest.mark.parametrize("power", [1, 2])
+def test_moments_are_those_of_what_is_drawn(most, power):
+    lengths = Lengths.lognormal(1000.0, 3000.0, most=most)
+    drawn = np.array(lengths.draw(400_000, seed=0, batch=0), np.float64)
+    assert lengths.moment(power) == pytest.approx((drawn**power).mean(), rel=0.02)
+
+
+def test_moments_of_a_histogram():
+    assert Lengths.histogram([10, 40], [3, 1], most=20).moment(2) == 0.75 * 100 + 0.25 * 400
+
+
+@pytest.mark.parametrize(("mean", "p99", "seq_len", "replicas"), [(500.0, 1500.0, 8192, 16), (300.0, 900.0, 8192, 64)])
+def test_the_slowest_rank_is_that_of_drawn_batches(mean, p99, seq_len, replicas):
+    given = batch(mean, p99, seq_len, 2, replicas, 1)
+    pairs = pairs_of_ranks(Lengths.lognormal(mean, p99, most=seq_len), given, 40 * replicas).reshape(40, replicas)
+    drawn = (pairs.max(axis=1) / pairs.mean()).mean()
+    assert packing_of(given, replicas, 1).slowest == pytest.approx(drawn, rel=0.15)
+
+
+def test_equal_documents_make_equal_ranks():
+    found = packing_of(batch(512.0, None, 4096, 1, 64, 1), 64, 1)
+    assert (found.length, found.slowest) == (512, 1)
+
+
+def test_ranks_that_meet_seldom_are_more_alike():
+    given = batch(500.0, 2000.0, 8192, 1, 8, 16)
+    assert packing_of(given, 8, 1).slowest > packing_of(given, 8, 16).slowest > 1
+
+
+def test_attention_is_that_of_as_many_texts():
+    spec = preset("llama3-8b")
+    packed, texts = Shard(2, 4096, document=512.0), Shard(16, 512)
+    of_packed, of_texts = ([k for k in layer(spec, 0, shard).all if k.kind == "attention"] for shard in (packed, texts))
+    assert [kernel.shape for kernel in of_packed] == [kernel.shape for kernel in of_texts]
+    assert flop(of_packed[0]) == flop(of_texts[0])
+
+
+@pytest.mark.parametrize(("zero", "meetings"), [(1, 4), (3, 1)])
+def test_ranks_that_gather_weights_meet_in_every_micro_batch(zero, meetings):
+    table = {"global": 32, "seq_len": 4096, "documents": {"mean": 500.0, "p99": 2000.0}}
+    step = ResolvedTrain(check_train({
+        "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"zero": zero},
+        "batch": table,
+    }))  # fmt: skip
+    assert step.packing == packing_of(step.scenario.batch, 8, meetings)
