@@ -53,11 +53,20 @@ def _resolve(name: str, where: str) -> str:
     """The preset of this name; dots count if names differ in nothing else, such as GPT-3 1.3B and 13B."""
     if not isinstance(name, str):
         raise UserError(fault(where, "preset", name, f"a text, one of {', '.join(preset_names())}"))
-    for loose in (_without_separators, lambda text: _without_separators(text).replace(".", "")):
-        meant = [known for known in preset_names() if loose(known) == loose(name)]
+    for dots in (".", ""):
+        meant = _by_loose_name(dots).get(_without_separators(name).replace(".", dots), [])
         if len(meant) == 1:
             return meant[0]
     raise unknown(where, "preset", name, preset_names())
+
+
+@cache
+def _by_loose_name(dots: str) -> Mapping[str, list[str]]:
+    """Presets by their names without case and separators, with other dots."""
+    found: dict[str, list[str]] = {}
+    for name in preset_names():
+        found.setdefault(_without_separators(name).replace(".", dots), []).append(name)
+    return found
 
 
 def _without_separators(name: str) -> str:

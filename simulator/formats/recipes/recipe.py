@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...models import from_hf_config, preset
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -34,5 +36,16 @@ class Recipe:
         account: Mapping[str, tuple[str, ...]],
         update: Mapping[str, Any] | None = None,
     ) -> "Recipe":
-        """A recipe with the account that its arguments give of themselves."""
+        """A recipe with the account that its arguments give of themselves; its sequences are taken to be text alone."""
+        unread = _towers(table["model"], config)
+        if unread:
+            table = {**table, "towers": {name: {"inputs": 0} for name in unread}}
+            line = ", ".join(f"towers.{name}.inputs = 0" for name in unread)
+            account = {**account, "assumed": (*account["assumed"], f"{line}: recipes do not say what a tower reads")}
         return cls(form, table, config, **account, update=update)
+
+
+def _towers(model: Mapping[str, Any], config: Mapping[str, Any] | None) -> list[str]:
+    """The towers that a model can do without."""
+    spec = preset(model["preset"]) if "preset" in model else from_hf_config(config) if config else None
+    return [tower.name for tower in spec.towers] if spec and spec.cross is None else []

@@ -43,7 +43,11 @@ def with_inputs(spec: ModelSpec, said: Mapping[str, Tower], where: str) -> Model
     allowed = f"{spec.name} has {' and '.join(names) if names else 'no towers'}"
     if faults := [fault(where, "towers", name, allowed) for name in said if name not in names]:
         raise UserError(*faults)
-    return replace(spec, towers=tuple(_reads(tower, said.get(tower.name, Tower())) for tower in spec.towers))
+    without = [name for name, tower in said.items() if tower.inputs == 0]
+    if without and spec.cross is not None:
+        raise UserError(fault(where, f"towers.{without[0]}.inputs", 0, f"1 or more: {spec.name} attends to it"))
+    own = [tower for tower in spec.towers if tower.name not in without]
+    return replace(spec, towers=tuple(_reads(tower, said.get(tower.name, Tower())) for tower in own))
 
 
 def _reads(tower: ModelSpec, said: Tower) -> ModelSpec:

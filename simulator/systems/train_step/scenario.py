@@ -240,7 +240,9 @@ class Run(Table):
 class Tower(Table):
     """What a tower of the model reads: images, sounds, or an encoder's text."""
 
-    inputs: PositiveInt | None = Field(None, description="inputs of each sequence, such as images (default: 1)")
+    inputs: NonNegativeInt | None = Field(
+        None, description="inputs of each sequence, such as images (default: 1); 0: the tower is not there"
+    )
     tokens: Tokens | None = Field(
         None, description="tokens of an input inside the tower (default: the config's, or an encoder's: seq_len)"
     )
