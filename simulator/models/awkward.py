@@ -6,7 +6,7 @@ NVIDIA's guide "Matrix Multiplication Background" advises for A100, and arXiv 24
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .kernels import ALIGNED_BYTES, aligned_bytes
 from .model import ModelSpec
@@ -20,7 +20,7 @@ PADDED, _PADDED_HEAD = 64, 32
 class Awkward:
     """A size on one rank and the next larger one that kernels are made for.
 
-    `key` is the Hugging Face key of the whole model's size, and `value` its padded value.
+    `key` is the Hugging Face key of the whole model's size (empty: of a tower's), and `value` its padded value.
     """
 
     of: str
@@ -37,6 +37,13 @@ class Awkward:
 
 def awkward_shapes(spec: ModelSpec, shard: Shard, head_multiple: int) -> tuple[Awkward, ...]:
     """Awkward sizes of a model on one rank; fused attention takes head sizes that are a multiple of `head_multiple`."""
+    own = _of_stack(spec, shard, head_multiple)
+    of_towers = [(tower.name, each) for tower in spec.towers for each in _of_stack(tower, shard, head_multiple)]
+    seen = [(name, each) for name, each in of_towers if each.key != "vocab_size"]
+    return *own, *(replace(each, of=f"{name}'s {each.of}", key="") for name, each in seen)
+
+
+def _of_stack(spec: ModelSpec, shard: Shard, head_multiple: int) -> tuple[Awkward, ...]:
     spec, shard = rank_view(spec, shard)
     return (*_heads(spec, shard, head_multiple), *_widths(spec, shard))
 

@@ -190,7 +190,7 @@ class Layer:
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     """The kernels of layer `number`; MTP layers are numbered after the stack."""
     kind, window = spec.kind(number), spec.window(number) or 0
-    spec = spec.of(kind)
+    spec, adapts = spec.of(kind), shard.lora_rank > 0
     spec, shard = rank_view(spec, towers.tower_shard(spec, shard))
     moe = spec.moe if kind.moe else None
     own, group = _mixer(spec, kind, window, shard)
@@ -232,12 +232,12 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
             *towers.closing_kernels(spec, shard) * kind.closes,
         ),
     )
-    return freeze(made) if spec.inputs and spec.inputs.frozen else made
+    return freeze(made, projector=not adapts) if spec.inputs and spec.inputs.frozen else made
 
 
-def freeze(layer: Layer) -> Layer:
-    """The layer without gradients but those of a projector, whose input is still kept."""
-    own = [towers.is_trained(kernel.name) for kernel in layer.after]
+def freeze(layer: Layer, projector: bool) -> Layer:
+    """The layer without gradients, but those of a `projector`, whose input is still kept."""
+    own = [projector and towers.is_trained(kernel.name) for kernel in layer.after]
     reads = [*own[1:], False]  # whether a kernel of the projector reads the output
     after = [
         kernel if trained else _frozen(kernel, kept=kernel.keeps * read)

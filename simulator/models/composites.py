@@ -14,6 +14,8 @@ from .stack import read_stack
 from .vision import READERS
 
 TEXT = "text_config"
+_OF_ALL = ("tie_word_embeddings", "dtype", "torch_dtype", "quantization_config")
+"""Keys of the whole that are the trunk's."""
 Join = Callable[[Keys, ModelSpec, int], Projector | None]
 """The projector, from the keys of the whole, the tower, and the trunk's width."""
 
@@ -27,63 +29,63 @@ class Composite(NamedTuple):
     tower: str = ""
 
 
-def _own(keys: Keys, tower: ModelSpec, out: int) -> Projector | None:
+def _own_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector | None:
     """The tower brings its projector."""
     return tower.inputs.projector if tower.inputs else None
 
 
-def _one(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _linear_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     return Projector(((tower.hidden_size, out),))
 
 
-def _two(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _two_layer_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     return Projector(((tower.hidden_size, out), (out, out)), bias=keys.flag("multimodal_projector_bias", True))
 
 
-def _pooled(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _averaging_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     """Gemma 3: patches are averaged, so that an image has as many tokens as the config says."""
     assert tower.inputs is not None
     merge = max(tower.inputs.span // keys.whole("mm_tokens_per_image", default=256), 1)
     return Projector(((tower.hidden_size, out),), merge, bias=False, norm=tower.hidden_size, norm_bias=False)
 
 
-def _joined(factor: int, keys: Keys, tower: ModelSpec, out: int, *, bias: bool, norm: bool) -> Projector:
+def _joining_projector(factor: int, keys: Keys, tower: ModelSpec, out: int, *, bias: bool, norm: bool) -> Projector:
     """`factor` neighbours become one token, then two GEMMs."""
     into = factor * tower.hidden_size
     return Projector(((into, out), (out, out)), factor, bias=bias, norm=into * norm)
 
 
-def _intern(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _intern_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     ratio = keys.get("downsample_ratio")
     factor = round(1 / ratio**2) if isinstance(ratio, float) and 0 < ratio <= 1 else 4
-    return _joined(factor, keys, tower, out, bias=True, norm=True)
+    return _joining_projector(factor, keys, tower, out, bias=True, norm=True)
 
 
-def _mistral(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _mistral_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     merge, hidden = keys.whole("spatial_merge_size", default=2) ** 2, tower.hidden_size
     bias = keys.flag("multimodal_projector_bias", False)
     return Projector(((merge * hidden, hidden), (hidden, out), (out, out)), merge, bias=bias, norm=hidden)
 
 
-def _llama4(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _llama4_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     of = keys.table("vision_config", {}, {})
     width, given = of.whole("projector_output_dim", default=4096), of.whole("vision_output_dim", default=7680)
     first = (of.whole("intermediate_size"), of.whole("projector_input_dim", default=4096))
     return Projector((first, (first[1], width), (given, out)), merge=4, bias=False)
 
 
-def _shuffled(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _idefics_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     """Idefics 3: neighbours become one token, then one GEMM."""
     merge = keys.whole("scale_factor", default=2) ** 2
     return Projector(((merge * tower.hidden_size, out),), merge, bias=False)
 
 
-def _cohere(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _cohere_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     merge, width = keys.whole("downsample_factor", default=2) ** 2, keys.whole("alignment_intermediate_size")
     return Projector(((merge * tower.hidden_size, width), (width // 2, out)), merge)
 
 
-def _got(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _got_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     """Behind the neck two convolutions with stride two, and a GEMM."""
     assert tower.inputs is not None
     assert tower.inputs.projector is not None
@@ -92,32 +94,32 @@ def _got(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     return Projector((*neck, (9 * channels, 2 * channels), (18 * channels, out), (out, out)), merge=16, bias=False)
 
 
-def _qwen_audio(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+def _audio_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
     return Projector(((tower.hidden_size, out),), merge=2)
 
 
-def _voxtral(keys: Keys, tower: ModelSpec, out: int) -> Projector:
-    return _joined(4, keys, tower, out, bias=False, norm=False)
+def _voxtral_projector(keys: Keys, tower: ModelSpec, out: int) -> Projector:
+    return _joining_projector(4, keys, tower, out, bias=False, norm=False)
 
 
 COMPOSITES: Mapping[str, Composite] = {
-    **dict.fromkeys(("llava", "llava_next"), Composite(_two, tower="clip_vision_model")),
-    "paligemma": Composite(_one, text="gemma", tower="siglip_vision_model"),
-    "gemma3": Composite(_pooled, text="gemma3_text", tower="siglip_vision_model"),
-    **{name: Composite(_own, text=f"{name}_text") for name in ("gemma4", "gemma4_unified")},
-    "mistral3": Composite(_mistral, text="mistral", tower="pixtral"),
-    "internvl": Composite(_intern, text="qwen2", tower="internvl_vision"),
-    "llama4": Composite(_llama4, text="llama4_text", tower="llama4_vision_model"),
-    "qwen2_vl": Composite(_own, text="qwen2", tower="qwen2_vl_vision"),
-    "qwen2_5_vl": Composite(_own, text="qwen2", tower="qwen2_5_vl_vision"),
-    **{name: Composite(_own, text=f"{name}_text", tower=f"{name}_vision") for name in (
+    **dict.fromkeys(("llava", "llava_next"), Composite(_two_layer_projector, tower="clip_vision_model")),
+    "paligemma": Composite(_linear_projector, text="gemma", tower="siglip_vision_model"),
+    "gemma3": Composite(_averaging_projector, text="gemma3_text", tower="siglip_vision_model"),
+    **{name: Composite(_own_projector, text=f"{name}_text") for name in ("gemma4", "gemma4_unified")},
+    "mistral3": Composite(_mistral_projector, text="mistral", tower="pixtral"),
+    "internvl": Composite(_intern_projector, text="qwen2", tower="internvl_vision"),
+    "llama4": Composite(_llama4_projector, text="llama4_text", tower="llama4_vision_model"),
+    "qwen2_vl": Composite(_own_projector, text="qwen2", tower="qwen2_vl_vision"),
+    "qwen2_5_vl": Composite(_own_projector, text="qwen2", tower="qwen2_5_vl_vision"),
+    **{name: Composite(_own_projector, text=f"{name}_text", tower=f"{name}_vision") for name in (
         "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")},
-    **{name: Composite(_own, text=f"{name}_text", tower="glm4v_vision") for name in ("glm4v", "glm4v_moe")},
-    **{name: Composite(_shuffled, tower=f"{name}_vision") for name in ("idefics3", "smolvlm")},
-    "cohere2_vision": Composite(_cohere, text="cohere2", tower="siglip_vision_model"),
-    "got_ocr2": Composite(_got, text="qwen2", tower="got_ocr2_vision"),
-    "qwen2_audio": Composite(_qwen_audio, "audio_config", "qwen2", "qwen2_audio_encoder"),
-    "voxtral": Composite(_voxtral, "audio_config", tower="voxtral_encoder"),
+    **{name: Composite(_own_projector, text=f"{name}_text", tower="glm4v_vision") for name in ("glm4v", "glm4v_moe")},
+    **{name: Composite(_idefics_projector, tower=f"{name}_vision") for name in ("idefics3", "smolvlm")},
+    "cohere2_vision": Composite(_cohere_projector, text="cohere2", tower="siglip_vision_model"),
+    "got_ocr2": Composite(_got_projector, text="qwen2", tower="got_ocr2_vision"),
+    "qwen2_audio": Composite(_audio_projector, "audio_config", "qwen2", "qwen2_audio_encoder"),
+    "voxtral": Composite(_voxtral_projector, "audio_config", tower="voxtral_encoder"),
 }  # fmt: skip
 
 
@@ -126,8 +128,8 @@ def trunk_config(config: Mapping[str, Any], of: Composite) -> Mapping[str, Any]:
     table = config.get(TEXT)
     if not isinstance(table, Mapping):
         return {key: value for key, value in config.items() if key not in (of.table, TEXT)} | {"model_type": of.text}
-    tied = {key: config[key] for key in ("tie_word_embeddings", "dtype", "torch_dtype") if config.get(key) is not None}
-    return {"model_type": of.text} | dict(table) | tied
+    shared = {key: config[key] for key in _OF_ALL if config.get(key) is not None}
+    return {"model_type": of.text} | dict(table) | shared
 
 
 def read_tower(keys: Keys, of: Composite, width: int) -> ModelSpec | None:
@@ -140,7 +142,8 @@ def read_tower(keys: Keys, of: Composite, width: int) -> ModelSpec | None:
         model_type = of.tower
     reader = READERS.get(model_type)
     if reader is None:
-        table.fault("model_type", f"not modelled; known are {', '.join(READERS)}")
+        known = f"known are {', '.join(READERS)}, and model.unknown = 'approximate' prices the text alone"
+        table.fault("model_type", f"not modelled; {known}")
         return None
     own = keys.table(of.table, reader.family.own, reader.family.defaults)
     own = own.change({key: table.get(name) for key, name in reader.renamed.items()})

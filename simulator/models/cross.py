@@ -1,8 +1,10 @@
 """Cross-attention: queries of a layer's tokens to keys and values of what a tower gives (Attention Is All You Need).
 
-T5 and BART have it in each layer of the decoder, Llama 3.2 Vision in some layers of its own. Ranks of tensor
-parallelism have the tower's tokens whole; context parallelism is not modelled.
+T5 and BART have it in each layer of the decoder. Ranks of tensor parallelism have the tower's tokens whole; context
+parallelism is not modelled.
 """
+
+from dataclasses import replace
 
 from . import attention
 from .kernels import Kept, Kernel, Kernels
@@ -32,9 +34,12 @@ def kernels(spec: ModelSpec, of: Cross, shard: Shard) -> Kernels:
     kept = (Kept("core_attn", made * 4), Kept("proj", made * v_dim * shard.wide))
     turned = (tokens * heads + sources * kv_heads) * dim
     norm = (memory_bound("rms_norm", "cross_qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
+    frozen = all(tower.inputs and tower.inputs.frozen for tower in spec.towers)
+    keys = gemm(shard, table, "cross_kv", "qkv", sources, "qkv", keeps=shard.wide)
+    keys = tuple(replace(key, passes=not frozen) for key in keys)
     return (
         *gemm(shard, table, "cross_q", "qkv", tokens, "qkv", keeps=shard.wide),
-        *gemm(shard, table, "cross_kv", "qkv", sources, "qkv", keeps=shard.wide),
+        *keys,
         *norm * spec.qk_norm,
         Kernel("attention", "cross_attention", "core_attn", shape, shard.plain, keeps=kept),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),

@@ -88,7 +88,8 @@ def _read(
         return spec, keys
     model_type = str(config.get("model_type") or "llama")
     if (composite := COMPOSITES.get(model_type)) and (TEXT in config or composite.table in config):
-        return _read_composite(config, where, name or str(config.get("source", model_type)), composite, strict)
+        named = name or str(config.get("source", model_type))
+        return _read_composite(config, where, named, composite, strict, approximate)
     family = family_of(model_type, config)
     keys = Keys(config, where, family.own, family.defaults, strict)
     keys.text("model_type", "llama")
@@ -102,30 +103,41 @@ def _read(
 
 
 def _approximate(config: Mapping[str, Any], where: str, name: str, faults: Sequence[str]) -> tuple[ModelSpec, Keys]:
-    """A model that is not modelled, as if it were built like Llama: its text alone, if it has tables of other media."""
+    """A model that is not modelled, as if it were built like Llama; one of several media as its text alone."""
     text = config.get(TEXT)
-    own = dict(text) if isinstance(text, Mapping) else dict(config)
-    family = llama_like(own)
-    keys = Keys(own, where, family.own, family.defaults)
+    if isinstance(text, Mapping):
+        spec, keys = _read(text, f"{where}: {TEXT}", name, approximate=True)
+        notes = [f"model_type {config.get('model_type')!r} is not modelled: only its text is priced"]
+        return replace(spec, approximate=True, assumptions=(*notes, *spec.assumptions)), keys
+    family = llama_like(config)
+    keys = Keys(config, where, family.own, family.defaults)
     spec = read_stack(keys, family, str(config.get("model_type")), name)
-    reasons = [fault.removeprefix(f"{where}: ").partition(";")[0] for fault in faults]
-    notes = [f"{reason}: priced as if built like Llama" for reason in reasons]
+    notes = [
+        f"{fault.removeprefix(f'{where}: ').partition(';')[0]}, and priced as if built like Llama" for fault in faults
+    ]
     if unread := keys.unread_sizes():
         notes.append(f"keys of sizes that are not read: {', '.join(unread)}")
     return replace(spec, approximate=True, assumptions=tuple(notes)), keys
 
 
 def _read_composite(
-    config: Mapping[str, Any], where: str, name: str, of: Composite, strict: Collection[str]
+    config: Mapping[str, Any], where: str, name: str, of: Composite, strict: Collection[str], approximate: bool
 ) -> tuple[ModelSpec, Keys]:
     """A trunk with a tower of other media before it; keys that a user wrote are the trunk's, but for tables."""
     keys = Keys(config, where)
+    for table in (TEXT, of.table):
+        if not isinstance(config.get(table, {}), Mapping | None) or (table == TEXT in config and not config[TEXT]):
+            keys.fault(table, "an object")
+    keys.check()
     inner = f"{where}: {TEXT}" if TEXT in config else where
     changes = {key: config[key] for key in strict if key not in (TEXT, of.table, "model_type")}
-    trunk, own = _read({**trunk_config(config, of), **changes}, inner, name, changes)
+    trunk, own = _read({**trunk_config(config, of), **changes}, inner, name, changes, approximate)
     own.check()
     keys.asked |= own.asked | {TEXT, of.table}
     tower = read_tower(keys, of, trunk.hidden_size)
+    if approximate and keys.faults:
+        left = f"{of.table} is not modelled: only the text is priced"
+        return replace(trunk, approximate=True, assumptions=(left, *trunk.assumptions)), own
     keys.check()
     return replace(trunk, towers=(tower,) if tower else ()), keys
 

@@ -353,6 +353,11 @@ class ModelSpec:
         """The layers of towers and of the model's own stack, without MTP, in the order of their numbers."""
         return sum(tower.num_hidden_layers for tower in self.towers) + self.num_hidden_layers
 
+    @property
+    def divided_layers(self) -> int:
+        """The layers that pipeline stages divide evenly: all but those of towers of other media."""
+        return self.n_layers if self.cross is not None else self.num_hidden_layers
+
     def is_moe(self, layer: int) -> bool:
         """Whether an own layer routes to experts; an MTP layer is built like the last layer that has an FFN."""
         if self.network_layers is not None and layer >= self.num_hidden_layers:

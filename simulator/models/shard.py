@@ -1,6 +1,7 @@
 """Shards: the share of one rank in a micro-batch and a model, and builders of its kernels."""
 
 from dataclasses import dataclass, replace
+from math import sqrt
 
 from .kernels import Kept, Kernel, Kernels, element_bytes
 from .model import ModelSpec
@@ -52,11 +53,15 @@ class Shard:
 
     @property
     def texts(self) -> tuple[int, int]:
-        """(number, tokens of each) of the texts whose tokens attend to each other."""
+        """(number, tokens of each) of the texts whose tokens attend to each other.
+
+        Of documents as many as there are, rounded, and so long that their pairs are those of the documents.
+        """
         if not self.document:
             return self.batch, self.seq
-        each = min(round(self.document * self.slowest), self.seq)
-        return max(round(self.batch * self.seq / each), 1), each
+        tokens, each = self.batch * self.seq, min(self.document * self.slowest, self.seq)
+        number = max(round(tokens / each), 1)
+        return number, round(sqrt(tokens * each / number))
 
     @property
     def tokens(self) -> int:

@@ -152,7 +152,7 @@ def _blocks(spec: ModelSpec, mtp: bool, fp8: Fp8 | None) -> Iterator[tuple[int, 
     """(layer number, prefix, tensors) in model order; equal layers share one template."""
     depth, extra = spec.n_layers, _columns(mtp_parameters(spec), spec, fp8)
     kinds = [spec.kind(number) for number in range(depth + spec.num_nextn_predict_layers)]
-    templates = {kind: _columns(layer_parameters(spec, kind), spec, fp8) for kind in set(kinds)}
+    templates = {kind: _columns(layer_parameters(spec, kind), spec, None if kind.tower else fp8) for kind in set(kinds)}
     yield -1, "", _columns(embedding_parameters(spec), spec, fp8)
     for number, place in enumerate(_places(spec)):
         yield number, place, templates[kinds[number]]

@@ -19,6 +19,8 @@ def tower_shard(spec: ModelSpec, shard: Shard) -> Shard:
     if spec.inputs is None:
         return shard
     items = -(-shard.batch * spec.inputs.items // shard.cp)
+    if spec.inputs.frozen:
+        shard = replace(shard, lora_rank=0, adapted=())
     return replace(shard, batch=items, seq=spec.inputs.span or shard.seq, cp=1, document=0.0, slowest=1.0)
 
 
@@ -72,7 +74,7 @@ def _projector_parameters(spec: ModelSpec, inputs: Inputs) -> Parameters:
     matrices = [linear(f"projector.{i}", out, into, f"projector_{i}", bias=of.bias) for i, (into, out) in sizes]
     widths = [of.norm] * (of.norm > 0) + [of.matrices[0][0]] * (of.copies - 1)
     norms = [norm_of("projector.norm", (width,), bias=spec.norm_bias and of.norm_bias) for width in widths]
-    return [parameter for norm in norms for parameter in norm] + [
+    return [parameter for each in norms for parameter in each] + [
         parameter for matrix in matrices for parameter in matrix
     ]
 
@@ -98,7 +100,7 @@ def opening_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
     table = opening_parameters(spec)
     lookup = Kernel("embed", "embed_inputs", "embedding", (hidden,), shard.dtype, 2 * wide * made)
     first = [
-        kernel
+        replace(kernel, passes=number > 0)  # pixels have no gradient
         for number, (_, times) in enumerate(spec.inputs.patches)
         for kernel in gemm(
             shard, table, f"patches_{number}", "embedding", times * tokens, keeps=wide, dtype=shard.plain

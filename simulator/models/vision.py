@@ -21,6 +21,7 @@ _VIT = built(
 _ROTARY = replace(_VIT, positions="rotary", final_norm=False)
 _SIZES = {"vocab_size": 1}  # towers have none, but the reader of stacks asks for it
 _DEPTH = {"num_hidden_layers": "depth", "num_attention_heads": "num_heads"}
+_FRAMES = _SIZES | {"temporal_patch_size": 2}
 
 
 class Reader(NamedTuple):
@@ -140,7 +141,7 @@ def _sam(keys: Keys, spec: ModelSpec) -> ModelSpec:
 
 
 _QWEN3 = Reader(
-    Family(replace(_ROTARY, hidden_act="gelu_pytorch_tanh", fused_qkv=True), _DEPTH, defaults=_SIZES), _qwen3
+    Family(replace(_ROTARY, hidden_act="gelu_pytorch_tanh", fused_qkv=True), _DEPTH, defaults=_FRAMES), _qwen3
 )
 _SIGLIP = Reader(Family(_VIT, defaults=_SIZES), _siglip)
 
@@ -157,18 +158,18 @@ READERS: Mapping[str, Reader] = {
         Family(built(causal=False, embedding_norm=True, final_norm=False), defaults=_SIZES), _pixtral
     ),
     "qwen2_vl_vision": Reader(
-        Family(_ROTARY, _DEPTH, defaults=_SIZES | {"intermediate_size": 1}),
+        Family(_ROTARY, _DEPTH, defaults=_FRAMES | {"intermediate_size": 1}),
         _qwen2,
         renamed={"hidden_size": "embed_dim", "out_width": "hidden_size"},
     ),
     "qwen2_5_vl_vision": Reader(
         Family(built(causal=False, attention_bias=True, attention_out_bias=True, mlp_bias=True, final_norm=False,
-                     fused_qkv=True), _DEPTH, defaults=_SIZES),
+                     fused_qkv=True), _DEPTH, defaults=_FRAMES | {"fullatt_block_indexes": (7, 15, 23, 31)}),
         _qwen2_5,
     ),
     **dict.fromkeys(("qwen3_vl_vision", "qwen3_vl_moe_vision", "qwen3_5_vision", "qwen3_5_moe_vision"), _QWEN3),
     "glm4v_vision": Reader(
-        Family(built(causal=False, embedding_norm=True, fused_qkv=True), _DEPTH, defaults=_SIZES), _glm
+        Family(built(causal=False, embedding_norm=True, fused_qkv=True), _DEPTH, defaults=_FRAMES), _glm
     ),
     "got_ocr2_vision": Reader(Family(_VIT, {"intermediate_size": "mlp_dim"}, defaults=_SIZES), _sam),
     **dict.fromkeys(("qwen2_audio_encoder", "voxtral_encoder"), Reader(SOUNDS, read_sounds)),

@@ -44,15 +44,16 @@ def qkv(spec):
     width = heads * (dim + spec.output_gate * (1 if spec.gate_per_head else value_dim))
     width += keys * (dim + value_dim * (not spec.values_are_keys))
     normed = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 0}[spec.qk_norm_weights] * dim
-    biases = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 2}[spec.qk_norm_weights] * dim
+    norm_biases = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 2}[spec.qk_norm_weights] * dim
     width += heads * spec.relative_dim
     convolved = sum({"q": heads, "k": keys, "v": keys}.get(letter, 0) for letter in spec.convolved) * dim
     per_channel = spec.conv_kernel + spec.conv_mixes_heads * (2 + dim * spec.conv_kernel)
-    width += 0 if spec.key_bias else -keys * dim / (spec.hidden_size + 1)
-    return round(
-        width * (spec.hidden_size + spec.attention_bias)
+    biases = spec.attention_bias * (width - (not spec.key_bias) * keys * dim)
+    return (
+        width * spec.hidden_size
+        + biases
         + convolved * per_channel
-        + spec.qk_norm * (normed + spec.qk_norm_bias * biases)
+        + spec.qk_norm * (normed + spec.qk_norm_bias * norm_biases)
     )
 
 

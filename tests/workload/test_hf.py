@@ -235,7 +235,7 @@ def test_what_is_not_modelled_can_count_as_llamas():
     assert total_params(spec) == total_params(from_hf_config(LLAMA))
     assert (spec.architecture, spec.assumptions[0]) == (
         "approximate",
-        "model_type = 'zamba2': not modelled: layers that share weights: priced as if built like Llama",
+        "model_type = 'zamba2': not modelled: layers that share weights, and priced as if built like Llama",
     )
 
 

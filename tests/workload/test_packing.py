@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from runcast.simulator.base.errors import UserError
 from runcast.simulator.models import preset
 from runcast.simulator.models.blocks import layer
 from runcast.simulator.models.kernels import flop
@@ -58,6 +59,28 @@ def test_equal_documents_make_equal_ranks():
 def test_ranks_that_meet_seldom_are_more_alike():
     given = batch(500.0, 2000.0, 8192, 1, 8, 16)
     assert packing_of(given, 8, 1).slowest > packing_of(given, 8, 16).slowest > 1
+
+
+@pytest.mark.parametrize("mean", [1000.0, 3276.0, 3300.0, 5400.0, 5500.0, 8192.0])
+def test_pairs_grow_with_the_length_of_documents(mean):
+    (kernel,) = [k for k in layer(preset("llama3-8b"), 0, Shard(1, 8192, document=mean)).all if k.kind == "attention"]
+    (whole,) = [k for k in layer(preset("llama3-8b"), 0, Shard(1, 8192)).all if k.kind == "attention"]
+    assert flop(kernel) == pytest.approx(flop(whole) * mean / 8192, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"attention": "unfused"}, "none, as attention = 'unfused' computes all pairs"),
+        ({"model": {"preset": "t5-11b"}}, "none, as t5-11b attends to an encoder"),
+        ({"batch": {"global": 8, "seq_len": 512, "documents": {"mean": 600.0}}}, "at most seq_len = 512"),
+    ],
+)
+def test_documents_that_are_not_priced_are_refused(table, fault):
+    batch = {"global": 8, "seq_len": 512, "documents": {"mean": 100.0}}
+    given = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "batch": batch}
+    with pytest.raises(UserError, match=fault):
+        ResolvedTrain(check_train(given | table)).dims  # noqa: B018
 
 
 def test_attention_is_that_of_as_many_texts():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.models import from_hf_config, preset
+from runcast.simulator.models import from_hf_config, preset, weights
 from runcast.simulator.models.blocks import layer
 from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
 from runcast.simulator.models.shard import Shard
@@ -38,7 +38,8 @@ def flops(spec, numbers, shard):
     kernels = [kernel for number in numbers for kernel in layer(spec, number, shard).all]
     whole = [replace(k, shape=(*k.shape[:6], 0, 0, 1)) if k.name == "attention" else k for k in kernels]
     learned = [weights for kernel in whole if (weights := weight_gradient(kernel))]
-    return sum(map(flop, [*whole, *map(input_gradient, whole), *learned]))
+    passed = [input_gradient(kernel) for kernel in whole if kernel.passes]
+    return sum(map(flop, [*whole, *passed, *learned]))
 
 
 def count(module, *inputs):
@@ -61,7 +62,7 @@ def test_a_tower_computes_what_torchs_encoder_does_with_patches_and_projector():
     module = torch.nn.Sequential(
         ends[0], torch.nn.TransformerEncoder(encoder, 3, enable_nested_tensor=False), *ends[1:]
     )
-    patches = torch.empty(3 * BATCH, 17, 12, device="meta", requires_grad=True)
+    patches = torch.empty(3 * BATCH, 17, 12, device="meta")  # pixels have no gradient
     spec = reads(from_hf_config(LLAVA), items=3)
     assert flops(spec, range(3), Shard(BATCH, SEQ)) == count(module, patches)
 
@@ -103,6 +104,26 @@ def test_a_frozen_tower_keeps_the_input_of_its_projector_alone():
     spec = reads(from_hf_config(LLAVA), frozen=True)
     kept = {number: [k.name for k in layer(spec, number, Shard(1, SEQ)).all if k.keeps] for number in range(3)}
     assert kept == {0: [], 1: [], 2: ["final_norm", "projector_0", "projector_activation", "projector_1"]}
+
+
+def test_with_adapters_a_frozen_tower_has_neither_adapters_nor_gradients():
+    spec, shard = reads(preset("qwen2.5-vl-7b"), frozen=True), Shard(1, 64, lora_rank=8, adapted=("qkv", "proj"))
+    kernels = [kernel for number in range(32) for kernel in layer(spec, number, shard).all]
+    assert [kernel.name for kernel in kernels if kernel.passes or kernel.part == "lora"] == []
+
+
+def test_what_is_not_modelled_of_a_tower_can_be_left_out():
+    config = LLAVA | {"vision_config": LLAVA["vision_config"] | {"model_type": "eva02"}}
+    spec = from_hf_config(config, approximate=True)
+    assert (spec.towers, spec.architecture) == ((), "approximate")
+
+
+def test_the_quantization_of_the_whole_is_that_of_the_text():
+    config = LLAVA | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    tensors = weights(from_hf_config(config))
+    types = zip(tensors.names, tensors.dtypes, strict=True)
+    by_stack = {name.partition(".")[0]: dtype for name, dtype in types if name.endswith("q_proj.weight")}
+    assert by_stack == {"vision": "bfloat16", "model": "float8_e4m3fn"}
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ def _tried(one: WhatIf, case: Case, other: Case) -> Tried:
 def _paddings(resolved: OnMachines) -> Iterator[WhatIf]:
     """For each awkward size of a model, the next one that kernels are made for."""
     model = "model.overrides" if resolved.scenario.model.preset else "model.config"
-    for one in resolved.awkward:
+    for one in (each for each in resolved.awkward if each.key):
         changes = {"parallel.pad_vocab": PADDED} if one.key == "vocab_size" else {f"{model}.{one.key}": one.value}
         yield WhatIf(one.text, "plan", "a size that kernels are made for", changes)
 

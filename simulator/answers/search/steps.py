@@ -32,7 +32,7 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
     scenario, spec, machines = resolved.scenario, resolved.spec, resolved.cluster
     if scenario.parallel.zero == 3:
         raise UserError(fault(resolved.where, "parallel.zero", 3, NO_ZERO_3))
-    gpus, layers = machines.n_gpus, spec.n_layers + 2 * scenario.parallel.embedding_as_layer
+    gpus, layers = machines.n_gpus, spec.divided_layers + 2 * scenario.parallel.embedding_as_layer
     batch = scenario.batch.global_
     names = tuple(dict.fromkeys(wanted.schedules or (*MEGATRON, scenario.schedule.name)))
     if unknown := [name for name in names if name not in SCHEDULES]:

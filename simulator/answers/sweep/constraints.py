@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -101,14 +101,18 @@ def _look_up(kind: str, key: str) -> tuple[FieldInfo | None, list[str]]:
     (none where the key is known).
     """
     table: type[BaseModel] | None = SYSTEMS[kind].schema
-    field, prefix = None, ""
+    field, prefix, names = None, "", False
     for part in key.split("."):
         if table is None:
             return None, []
+        if names:  # any name has such a table
+            names, prefix = False, f"{prefix}{part}."
+            continue
         fields = {one.alias or name: one for name, one in table.model_fields.items()}
         if part not in fields:
             return None, [f"{prefix}{name}" for name in fields]
         field, prefix = fields[part], f"{prefix}{part}."
+        names = get_origin(field.annotation) is dict
         kinds = (field.annotation, *get_args(field.annotation))  # of a table that may be left out, one is the table's
         table = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
     return field, []

@@ -223,7 +223,7 @@ _NO_SIZES = {
     *("vocab_size", "max_position_embeddings", "num_nextn_predict_layers", "mtp_copies", "mtp_apart"),
     *("sliding_window", "hidden_act", "intermediate_size", "moe"),
 }
-"""Fields in which models may differ and be the same to a training step; of the last four _outline says what counts."""
+"""Fields in which models may differ and be the same to a training step; of the last row `_outline` says what counts."""
 
 
 @cache
@@ -284,8 +284,19 @@ _RARE = {
     "variants": "layers that differ in size", "compressed": "compressed attention", "convolved": "convolutions",
     "relative_dim": "relative positions", "norm_gate_rank": "gates of norms",
     "norms": "norms beside its experts", "idle_experts": "experts that compute nothing",
-    "router_width": "a network as router",
+    "router_width": "a network as router", "towers": "towers", "cross": "attention to an encoder",
+    "causal": "attention to later tokens", "approximate": "layers that are not modelled",
+    "modulation": "vectors that scale and shift", "weight_sets": "two sets of weights",
 }  # fmt: skip
+_SAID = {
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "mla", "gated_ffn"),
+    *("attention_bias", "attention_out_bias", "mlp_bias", "norm", "norm_bias", "positions", "position_embeddings"),
+    *("tie_word_embeddings", "attention_sinks", "qk_norm", "sliding_layers", "indexer", "linear_attention"),
+    *("network_layers", "output_gate", "sandwich_norms", "parallel_residual", "shared_norm", "embedding_norm"),
+    *("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "layers", "shared_intermediate_size"),
+    *("shared_gate", "latent_size"),
+}
+"""Fields that arguments say, or that `_not_said` looks at; a field that is none of these is refused."""
 
 
 def _not_said(spec: ModelSpec) -> list[str]:
@@ -303,8 +314,8 @@ def _not_said(spec: ModelSpec) -> list[str]:
         "norms without bias": (spec.norm == "layer") != spec.norm_bias,
         "biases in attention that are not those in its feed-forward": spec.attention_out_bias != spec.mlp_bias,
     }
-    fields = (*unusual(spec), *(unusual(spec.moe) if spec.moe else ()))
-    return [what for what, has in features.items() if has] + [_RARE[field] for field in fields if field in _RARE]
+    fields = {*unusual(spec), *(unusual(spec.moe) if spec.moe else ())} - _SAID - _NO_SIZES
+    return [what for what, has in features.items() if has] + [_RARE.get(field, field) for field in sorted(fields)]
 
 
 def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:

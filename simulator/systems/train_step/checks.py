@@ -130,11 +130,42 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
         spec, plain, batch.seq_len, sequence_parallel=given.sequence_parallel, ulysses=given.cp_type == "ulysses"
     )
     yield from (fault(where, *misfit) for misfit in found)
+    yield from (fault(where, *misfit) for misfit in (*_texts(scenario, spec), *_inputs(spec, batch.seq_len)))
     if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
         yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
     if isinstance(scenario.bucket, int) and scenario.bucket < (least := total_params(spec) // _MOST_BUCKETS):
         yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
     yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))
+
+
+def _texts(scenario: TrainScenario, spec: ModelSpec) -> Iterator[Misfit]:
+    """Documents for which attention is not priced, or that no sequence can hold."""
+    if (said := scenario.batch.documents) is None:
+        return
+    if said.mean > scenario.batch.seq_len:
+        yield Misfit("batch.documents.mean", said.mean, f"at most seq_len = {scenario.batch.seq_len}")
+    reasons = {
+        "attention = 'unfused' computes all pairs": scenario.attention == "unfused",
+        f"{spec.name} attends to an encoder": spec.cross is not None,
+        f"{spec.name} has compressed attention": spec.compressed is not None,
+    }
+    allowed = [why for why, holds in reasons.items() if holds]
+    if allowed:
+        yield Misfit("batch.documents", said.model_dump(exclude_none=True), f"none, as {allowed[0]}")
+
+
+def _inputs(spec: ModelSpec, seq_len: int) -> Iterator[Misfit]:
+    """Towers that give more tokens than a sequence has, or less than one for an input."""
+    for tower in spec.towers:
+        of, key = tower.inputs, f"towers.{tower.name}"
+        if of is None or of.projector is None:
+            continue
+        each = of.span // of.projector.merge
+        if not each:
+            yield Misfit(f"{key}.tokens", of.span, f"{of.projector.merge} or more, which make one token")
+        elif each * of.items > seq_len:
+            allowed = f"at most {seq_len // each}: each gives {each:,} of the {seq_len:,} tokens of a sequence"
+            yield Misfit(f"{key}.inputs", of.items, allowed)
 
 
 def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:

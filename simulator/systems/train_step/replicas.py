@@ -172,8 +172,7 @@ def _even(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> 
 
     Towers of other media lie on the first stage beside its share of the layers, as Megatron-LM places them.
     """
-    beside = spec.n_layers - spec.num_hidden_layers if spec.cross is None else 0
-    layers, extra = spec.n_layers - beside, 2 * scenario.parallel.embedding_as_layer
+    layers, extra = spec.divided_layers, 2 * scenario.parallel.embedding_as_layer
     if layers + extra < stages:
         vpp, pp = scenario.schedule.vpp, scenario.parallel.pp
         key, value = ("parallel.pp", pp) if vpp is None else ("schedule.vpp", vpp)
@@ -182,5 +181,5 @@ def _even(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> 
     counts = [(layers + extra) // stages + (i < (layers + extra) % stages) for i in range(stages)]
     if extra:
         counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
-    counts[0] += beside
+    counts[0] += spec.n_layers - layers
     return counts

@@ -341,7 +341,7 @@ class ResolvedTrain(OnMachines):
         if (packed := self.packing) is not None:
             slower = f"; the slowest rank's takes {packed.slowest:.2f} times as long" if packed.slowest > 1 else ""
             notes.append(f"attention is that of documents of {packed.length:,.0f} tokens each{slower}")
-        if self.scenario.parallel.layers is None and self.spec.n_layers % self.grid.stages:
+        if self.scenario.parallel.layers is None and self.spec.divided_layers % self.grid.stages:
             counts = [len(stage.layers) for stage in self.stages]
             notes.append(
                 f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
@@ -351,6 +351,12 @@ class ResolvedTrain(OnMachines):
         if self.scenario.offload.activations:
             slots = self.scenario.offload.slots
             notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")
+        notes += [
+            f"{name}: left out, with its parameters" for name, of in self.scenario.towers.items() if of.inputs == 0
+        ]
+        learned, seq_len = self.spec.position_embeddings, self.scenario.batch.seq_len
+        if 0 < learned < seq_len:
+            notes.append(f"sequences of {seq_len:,} tokens are longer than the {learned:,} learned positions")
         if len(self.replicas) > 1:
             notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
         return tuple(notes)

@@ -246,7 +246,9 @@ class Tower(Table):
     tokens: Tokens | None = Field(
         None, description="tokens of an input inside the tower (default: the config's, or an encoder's: seq_len)"
     )
-    frozen: bool = Field(False, description="whether it has no gradients; its projector does")
+    frozen: bool = Field(
+        False, description="whether it has no gradients; its projector does, unless adapters are trained"
+    )
 
 
 class TrainScenario(OnCluster):

@@ -193,6 +193,8 @@ class TrainPlan:
         (design, shard), kind, towers = self.view(number), self.spec.kind(number), self.spec.towers
         ended = towers[: kind.tower - 1 + kind.closes] if kind.tower else towers if self.spec.cross else ()
         at_work = 0 if kind.closes else -(-shard.tokens // shard.tp) * design.hidden_size * design.streams
+        if kind.tower:  # the embedding is on the first stage
+            at_work += -(-self.shard.tokens // self.shard.tp) * self.spec.hidden_size
         return at_work + sum(output_elements(tower, self.shard) for tower in ended)
 
     def tensors(self, number: int, *, experts: bool) -> int:

@@ -187,7 +187,8 @@ class Script:
         self._passes[number] = found._replace(tails=tuple(self.tail), last=max(found.last, *self.tail))
 
     def _begin_back(self, position: int, number: int) -> None:
-        extra = [*self._issued(number), *self._gathered(number)]
+        weights = self._gathered(number) if self.plan.layer(number).has_gradients else []
+        extra = [*self._issued(number), *weights]
         self._enter(number)
         if self.plan.again.whole(position) and self.plan.layer(number).has_gradients:
             self._run(self.layers.forward_again, number, extra)
