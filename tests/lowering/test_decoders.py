@@ -16,6 +16,7 @@ from .steps import ops
 CONFIGS = {model.model_type: model.config for model in read_models()}
 WHOLE = [each for each in CONFIGS if each not in FAMILIES or "mamba" not in FAMILIES[each].mixer]
 """But scans, which run a part of their forward again."""
+SEQ = 1024
 SPLIT = [
     *("axk2", "cohere2", "deepseek_v4", "dots3_note_text", "gemma3n_text", "gemma4_text", "hy_v4", "inkling_text"),
     *("lara_mini", "lfm3", "llama4_text", "longcat_flash", "mimo_v2_flash", "minimax", "modernbert-decoder", "zaya"),
@@ -34,7 +35,7 @@ def resolved(model_type, **parallel):
     config = config | {name: size for name, size in SMALL.items() if name in config}
     return ResolvedTrain(check_train({
         "kind": "train_step", "cluster": {"base": "dgx-h100", "gpus_per_node": gpus}, "model": {"config": config},
-        "parallel": parallel, "batch": {"global": 4, "seq_len": 256},
+        "parallel": parallel, "batch": {"global": 4, "seq_len": SEQ},
     }))  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def test_all_ranks_together_do_what_the_model_needs(model_type, parallel):
 def test_a_stage_sends_every_residual_stream():
     program = resolved("hy_v4", pp=2).program
     sizes = {int(program.bytes[op]) for op in ops(program, kind="send_recv")}
-    assert sizes == {256 * 2816 * 4 * 2}  # tokens, width, streams, bytes of an element
+    assert sizes == {SEQ * 2816 * 4 * 2}  # tokens, width, streams, bytes of an element
 
 
 @pytest.mark.parametrize("label", ["per_layer_out_wgrad", "altup_projections_wgrad", "laurel_left_wgrad"])

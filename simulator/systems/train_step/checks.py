@@ -164,7 +164,8 @@ def _inputs(spec: ModelSpec, seq_len: int) -> Iterator[Misfit]:
         if not each:
             yield Misfit(f"{key}.tokens", of.span, f"{of.projector.merge} or more, which make one token")
         elif each * of.items > seq_len:
-            allowed = f"at most {seq_len // each}: each gives {each:,} of the {seq_len:,} tokens of a sequence"
+            most = f"at most {seq_len // each}" if each <= seq_len else f"0, or seq_len = {each} or more"
+            allowed = f"{most}: each gives {each:,} of the {seq_len:,} tokens of a sequence"
             yield Misfit(f"{key}.inputs", of.items, allowed)
 
 
