@@ -151,7 +151,8 @@ def test_every_key_is_accounted_for(read):
 
     assert (len(recipe.read), recipe.untimed) == (4, ("seed", "load_in_8bit"))
     assert [line.partition(" = ")[0] for line in recipe.not_modelled] == [
-        "load_in_4bit", "sample_packing: attention spans whole sequences here; within packed samples it takes less time"
+        "load_in_4bit",
+        "sample_packing: attention spans whole sequences here; batch.documents says how long packed samples are",
     ]  # fmt: skip
     assert recipe.unknown == (
         "context_parallell_size = 2: did you mean context_parallel_size or expert_parallel_size?",

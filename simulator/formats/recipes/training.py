@@ -14,7 +14,7 @@ Tables = dict[str, dict[str, Any]]
 
 HALF = ("bf16", "fp16")
 TRAINER_MICRO = 8  # per_device_train_batch_size of transformers' TrainingArguments
-WITHIN_SAMPLES = "attention spans whole sequences here; within packed samples it takes less time"
+WITHIN_SAMPLES = "attention spans whole sequences here; batch.documents says how long packed samples are"
 WEIGHTS_STAY = "weights stay on the GPUs: in host memory they leave room, and gathers take longer"
 
 
