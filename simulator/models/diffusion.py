@@ -24,6 +24,9 @@ _CLASSES = {
 }
 
 
+KNOWN_CLASSES = ", ".join(_CLASSES)
+
+
 def _single_layers(keys: Keys, sliding: Sequence[int], layers: int) -> LayerKeys:
     """FLUX: the last layers have one set of weights, and attention beside the FFN behind one norm."""
     single = {"parallel_residual": True, "shared_norm": True, "weight_sets": 1, "modulation": 3}

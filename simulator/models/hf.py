@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import UserError
+from ..base.errors import UserError, fault
 from ..base.files import read_json
 from .composites import COMPOSITES, TEXT, Composite, read_tower, trunk_config
-from .diffusion import as_keys, is_diffusion
+from .diffusion import KNOWN_CLASSES, as_keys, is_diffusion
 from .families import FAMILIES, family_of, llama_like, refuse
 from .family import Family, TowerFamily
 from .keys import Keys
@@ -86,6 +86,8 @@ def _read(
         spec, keys = _read(as_keys(config), where, name)
         keys.asked |= {*config}
         return spec, keys
+    if "_class_name" in config:
+        raise UserError(fault(where, "_class_name", config["_class_name"], f"not modelled; known are {KNOWN_CLASSES}"))
     model_type = str(config.get("model_type") or "llama")
     if (composite := COMPOSITES.get(model_type)) and (TEXT in config or composite.table in config):
         named = name or str(config.get("source", model_type))

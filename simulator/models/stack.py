@@ -162,8 +162,9 @@ def _flags(keys: Keys, family: Family) -> dict[str, Any]:
         *("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings", "pre_norms", "sandwich_norms"),
         *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys", "text_ends"),
     )
-    if keys.text("feed_forward_proj", "").startswith("gated"):  # T5
-        design = replace(design, gated_ffn=True)
+    if keys.has("feed_forward_proj"):  # T5's: relu or gated-gelu
+        gate, _, function = f"-{keys.text('feed_forward_proj', '')}".rpartition("-")
+        design = replace(design, gated_ffn=bool(gate), hidden_act=function)
     found = {key: keys.flag(key, getattr(design, key) and (biased or key in others)) for key in (*biases, *others)}
     return found | {
         "hidden_act": keys.one_of("hidden_act", ACTIVATIONS, design.hidden_act),

@@ -308,3 +308,28 @@ def test_what_is_no_training_step_of_a_known_model_is_refused(tmp_path, text, li
 
     with pytest.raises(UserError, match=line):
         read(tmp_path / "r.yaml", 1)
+
+
+OF_LIBRARY = """from megatron.bridge.recipes.llama import {function}
+
+def mine():
+    cfg = {function}()
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.sequence_parallel = True
+    cfg.train.global_batch_size = 64
+    return cfg
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "overlap", "lora"),
+    [("llama3_8b_pretrain_config", None, False), ("llama3_8b_sft_config", {"dp": False, "params": False}, False),
+     ("llama3_8b_peft_config", {"dp": False, "params": False}, True)],
+)  # fmt: skip
+def test_a_change_of_the_librarys_recipe_has_what_most_such_recipes_have(tmp_path, function, overlap, lora):
+    (tmp_path / "mine.py").write_text(OF_LIBRARY.format(function=function))
+    recipe = read(tmp_path / "mine.py", 1, seq_len=4096)
+    table = said(recipe, 1)
+    assert (table["model"], table["parallel"], table["batch"]["global"]) == ({"preset": "llama3-8b"}, {"tp": 4}, 64)
+    assert (table.get("precision", {}).get("compute"), table.get("overlap"), "lora" in table) == (None, overlap, lora)
+    assert f"{function}: its file is not beside this one" in "".join(recipe.assumed)

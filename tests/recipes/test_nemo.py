@@ -367,3 +367,25 @@ def test_configs_of_1_0(tmp_path, name, sizes, nodes, table):
     (tmp_path / "r.yaml").write_text(CONFIG.format(**{**GPT, "nodes": nodes, **sizes}))
 
     assert said(tmp_path / "r.yaml", nodes) == table
+
+
+OF_LIBRARY = """import nemo_run as run
+from nemo.collections import llm
+
+def mine():
+    recipe = llm.llama3_8b.pretrain_recipe(name="mine", num_nodes=1, num_gpus_per_node=8)
+    recipe.trainer.strategy.tensor_model_parallel_size = 4
+    recipe.trainer.strategy.sequence_parallel = True
+    recipe.data.global_batch_size = 64
+    recipe.data.micro_batch_size = 1
+    recipe.data.seq_length = 8192
+    recipe.trainer.callbacks.append(run.Config(MegatronCommOverlapCallback, tp_comm_overlap=True))
+    return recipe
+"""
+
+
+def test_a_change_of_the_librarys_recipe_has_its_model_bf16_and_what_is_appended(tmp_path):
+    (tmp_path / "mine.py").write_text(OF_LIBRARY)
+    table = said(tmp_path / "mine.py", 1)
+    assert (table["model"], table["parallel"]["tp"], table["overlap"]["tp"]) == ({"preset": "llama3-8b"}, 4, True)
+    assert "compute" not in table.get("precision", {})

@@ -103,3 +103,9 @@ def test_a_mistake_is_one_line_and_nothing_is_written(here, capsys, arguments, l
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(line)
     assert sorted(file.name for file in here.iterdir()) == ["l.sh", "l.toml"]
+
+
+def test_broken_yaml_is_not_taken_for_arguments(here, capsys):
+    (here / "broken.yaml").write_text("a: [1, 2\nb: {")
+    code, _, err = run(capsys, "import", "broken.yaml", "--cluster", "dgx-h100")
+    assert (code, "is not YAML" in err) == (2, True)

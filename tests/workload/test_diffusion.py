@@ -67,3 +67,8 @@ def test_a_size_that_is_missing_is_told(key):
 
 def test_keys_of_diffusers_mean_something_where_a_user_writes_them():
     assert from_hf_config(FLUX, strict=set(FLUX)) == from_hf_config(FLUX)
+
+
+def test_another_class_of_diffusers_is_refused_in_one_line():
+    with pytest.raises(UserError, match="_class_name = 'WanTransformer3DModel': not modelled; known are Flux"):
+        from_hf_config({"_class_name": "WanTransformer3DModel", "num_layers": 40})

@@ -46,6 +46,13 @@ _STRUCTURE = (TARGET, POSITIONAL, "_call_", "_partial_", "_name_", "_kwargs_")
 _LISTS = ("moe_layer_freq", "window_attn_skip_freq", "linear_attention_freq")
 _LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 _BASE = "what the file leaves open is as in most pretraining recipes: BF16, a distributed optimizer, overlapped"
+_OF_MOST = {
+    "pretrain": "BF16, a distributed optimizer and overlap are assumed, as in most pretraining recipes",
+    "sft": "BF16 and a distributed optimizer are assumed, as in most fine-tuning recipes",
+    "peft": "BF16, a distributed optimizer and LoRA are assumed, as in most recipes with adapters",
+}
+_IN_BRIDGE = re.compile(r"(?P<model>\w+?)_(?P<kind>pretrain|finetune|sft|peft)(_\w+)?_config")
+"""Names of recipe functions of Megatron Bridge's library."""
 _RANK = "32"  # of both tools' LoRA
 
 
@@ -95,11 +102,27 @@ def _read(
         python = PythonRecipe(form, text, where, _library(form))
         table = python.read(python.choose(recipe), parameters)
         check_size(table, where)
-        return _tidy(table, form), python.notes
+        whole, notes = _complete_unseen(_tidy(table, form))
+        return whole, [*python.notes, *notes]
     if parameters:
         raise UserError(f"--set {next(iter(parameters))}: no argument of a {form} recipe")
     table = _tidy(resolve(read_table(text, where)), form)
     return (table, []) if form == "nemo" or TARGET in table else (_complete_overrides(table), [_BASE])
+
+
+def _complete_unseen(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A recipe that changes one of the library, whose file is not at hand: what such recipes have, and its model."""
+    name = last_part(table.get(TARGET, ""))
+    if (found := _IN_BRIDGE.fullmatch(name)) is not None:
+        model, kind = found["model"], {"finetune": "sft"}.get(found["kind"], found["kind"])
+        common = "peft" if kind == "sft" and isinstance(table.get("peft"), str) else kind
+        whole = _tidy(deepcopy(dict(_library("bridge")[f"_{common}_common"])), "bridge")
+        merge(whole, {key: value for key, value in table.items() if not isinstance(value, str) or key == TARGET})
+        return {MODEL: model} | whole, [f"{name}: its file is not beside this one; {_OF_MOST[common]}"]
+    if name in ("pretrain_recipe", "finetune_recipe") and MODEL not in table:
+        owner = last_part(str(table[TARGET]).rpartition(".")[0])
+        return ({MODEL: owner} if re.search(r"\d", owner) else {}) | table, []
+    return table, []
 
 
 def _complete_overrides(table: Mapping[str, Any]) -> dict[str, Any]:

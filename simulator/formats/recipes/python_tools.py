@@ -12,20 +12,24 @@ from .python_files import PythonFile
 class _Tool:
     """What is a tool's own: packages that its recipes import, names that they use, what their functions return.
 
-    `returns` is a pattern of an annotation; `tables` are calls that make a recipe without a function.
+    `returns` is a pattern of an annotation, `calls` of what a function without one calls; `tables` are calls that make
+    a recipe without a function.
     """
 
     packages: tuple[str, ...]
     returns: str
+    calls: str = ""
     names: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
 
 
 _PLANS = "WorkloadBaseConfig"
 _TOOLS = {
-    "bridge": _Tool(("megatron.bridge",), r"ConfigContainer", (_PLANS,), (_PLANS, "replace")),
-    "nemo": _Tool(("nemo", "nemo_run"), r"(.*\.)?Partial"),
-    "torchtitan": _Tool(("torchtitan",), r".*", ("model_registry",)),
+    "bridge": _Tool(
+        ("megatron.bridge",), r"ConfigContainer", r"\w+_config|ConfigContainer", (_PLANS,), (_PLANS, "replace")
+    ),
+    "nemo": _Tool(("nemo", "nemo_run"), r"(.*\.)?Partial", r"(.*\.)?(pretrain_recipe|finetune_recipe|Partial)"),
+    "torchtitan": _Tool(("torchtitan",), r".*", names=("model_registry",)),
 }
 
 
@@ -56,19 +60,21 @@ def _modules(file: PythonFile) -> Iterator[str]:
 def recipe_names(file: PythonFile, form: str) -> list[str]:
     """Names of what returns or is a recipe of a tool, in the order of the file."""
     tool = _TOOLS[form]
-    made = {node.name: node.lineno for node in file.functions.values() if _returns_recipe(node, tool.returns)}
+    made = {node.name: node.lineno for node in file.functions.values() if _returns_recipe(node, tool)}
     tables = {name: node.lineno for name, node in file.constants.items() if _is_table(file, name, tool.tables)}
     public = {name: line for name, line in (made | tables).items() if not name.startswith(("_", "BASE_"))}
     return sorted(public, key=public.__getitem__)
 
 
-def _returns_recipe(node: ast.FunctionDef, pattern: str) -> bool:
-    """Whether a function needs no arguments and returns something, of the type that is wanted."""
+def _returns_recipe(node: ast.FunctionDef, tool: _Tool) -> bool:
+    """Whether a function needs no arguments and returns something, of the type that is wanted or made by such calls."""
     args = node.args
     needed = len(args.posonlyargs + args.args) - len(args.defaults) + args.kw_defaults.count(None)
     annotation = ast.unparse(node.returns).strip("'\"") if node.returns else ""
     returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
-    return needed == 0 and returns and re.fullmatch(pattern, annotation) is not None
+    calls = [ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)]
+    made = not annotation and tool.calls and any(re.fullmatch(tool.calls, call) for call in calls)
+    return needed == 0 and returns and (bool(made) or re.fullmatch(tool.returns, annotation) is not None)
 
 
 def _is_table(file: PythonFile, name: str, calls: tuple[str, ...], depth: int = 0) -> bool:

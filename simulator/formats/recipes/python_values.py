@@ -293,6 +293,8 @@ class Reader:
         if not isinstance(node.func, ast.Attribute):
             return Computed(short(node))
         owner = self._value(node.func.value, frame)
+        if node.func.attr == "append" and isinstance(node.func.value, ast.Attribute) and isinstance(owner, Computed):
+            owner = self._table(node.func.value.value, frame).setdefault(node.func.value.attr, [])
         if isinstance(owner, PythonFile):
             return self._by_name(node.func.attr, Frame(owner), given, named)
         if isinstance(owner, Computed) and owner.is_name:

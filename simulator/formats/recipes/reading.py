@@ -20,6 +20,7 @@ from .reinforcement import check_update
 from .shell import Variables
 from .slime import read_slime
 from .sources import include_sourced, missing_sources
+from .tables import read_table
 from .torchtitan import MARKS, read_torchtitan
 from .torchtitan_registry import Registry
 from .verl import PREFIX, read_verl
@@ -63,6 +64,8 @@ def _recognize(text: str, where: str) -> str:
     """The form of a file by what that tool alone has; Megatron-LM's arguments have no mark."""
     if is_python(where):
         return recognize_python(Modules().parse(text, Path(where), where)) or ""
+    if Path(where).suffix in (".yaml", ".yml"):
+        read_table(text, where)  # a fault of its syntax is told, not taken for arguments
     known = trainers.recognize_trainer(text) or nemo.recognize(text) or _recognize_reinforced(text)
     return known or _plain_form(text, where)
 

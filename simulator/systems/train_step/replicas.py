@@ -155,7 +155,8 @@ def split_layers(scenario: TrainScenario, spec: ModelSpec, stages: int, where: s
     given, layers = scenario.parallel.layers, spec.n_layers
     counts = _even(scenario, spec, stages, where) if given is None else list(given)
     if len(counts) != stages or sum(counts) != layers:
-        raise UserError(fault(where, "parallel.layers", list(counts), f"{stages} numbers that sum to {layers}"))
+        ahead = "".join(f", {tower.num_hidden_layers} of {tower.name} first" for tower in spec.towers)
+        raise UserError(fault(where, "parallel.layers", list(counts), f"{stages} numbers that sum to {layers}{ahead}"))
     if (again := scenario.recompute.layers) is not None and again > max(counts):
         raise UserError(fault(where, "recompute.layers", again, f"a chunk has at most {max(counts)}"))
     mtp = tuple(range(layers, layers + spec.num_nextn_predict_layers * scenario.model.mtp))

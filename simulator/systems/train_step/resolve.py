@@ -366,7 +366,8 @@ class ResolvedTrain(OnMachines):
         of = tower.inputs or Inputs(0)
         inputs = f"{of.items} inputs" if of.items > 1 else "an input"
         many = f"{inputs} of {of.span or self.scenario.batch.seq_len:,} tokens"
-        return f"{tower.name}: each sequence has {many}" + ", and it is frozen" * of.frozen
+        given = f", which give {of.items * of.span // of.projector.merge:,} of its tokens" if of.projector else ""
+        return f"{tower.name}: each sequence has {many}{given}" + "; frozen" * of.frozen
 
     @cached_property
     def hash(self) -> str:
