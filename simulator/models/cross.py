@@ -20,7 +20,8 @@ def parameters(spec: ModelSpec, of: Cross) -> Parameters:
     for letter, width in (("k", dim), ("v", spec.v_head_dim)):
         name, biased = f"cross_attn.{letter}_proj", bias and (spec.key_bias or letter != "k")
         table += linear(name, kv_heads * width, of.source, "cross_kv", cut=0, units=kv_heads, bias=biased)
-    norms = attention.head_norms(spec) * spec.qk_norm
+    # Keys are always its own, also in layers whose self-attention uses those of earlier ones.
+    norms = attention.head_norms(replace(spec, shares_kv=False)) * spec.qk_norm
     return table + norms + attention.output(spec)
 
 

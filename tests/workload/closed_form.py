@@ -40,21 +40,22 @@ def mla(spec):
 
 def qkv(spec):
     heads, keys = spec.num_attention_heads, spec.num_key_value_heads * (not spec.shares_kv)
-    dim, value_dim = spec.head_dim, spec.v_head_dim
-    width = heads * (dim + spec.output_gate * (1 if spec.gate_per_head else value_dim))
-    width += keys * (dim + value_dim * (not spec.values_are_keys))
+    dim = spec.head_dim
     normed = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 0}[spec.qk_norm_weights] * dim
     norm_biases = {"shared": 2 - spec.shares_kv, "own": heads + keys, "none": 2}[spec.qk_norm_weights] * dim
-    width += heads * spec.relative_dim
     convolved = sum({"q": heads, "k": keys, "v": keys}.get(letter, 0) for letter in spec.convolved) * dim
     per_channel = spec.conv_kernel + spec.conv_mixes_heads * (2 + dim * spec.conv_kernel)
-    biases = spec.attention_bias * (width - (not spec.key_bias) * keys * dim)
-    return (
-        width * spec.hidden_size
-        + biases
-        + convolved * per_channel
-        + spec.qk_norm * (normed + spec.qk_norm_bias * norm_biases)
-    )
+    normed += spec.qk_norm_bias * norm_biases
+    return projections(spec) + convolved * per_channel + spec.qk_norm * normed
+
+
+def projections(spec):
+    """Of a layer's input to queries, keys and values."""
+    heads, keys = spec.num_attention_heads, spec.num_key_value_heads * (not spec.shares_kv)
+    dim, value_dim = spec.head_dim, spec.v_head_dim
+    width = heads * (dim + spec.output_gate * (1 if spec.gate_per_head else value_dim) + spec.relative_dim)
+    width += keys * (dim + value_dim * (not spec.values_are_keys))
+    return width * spec.hidden_size + spec.attention_bias * (width - (not spec.key_bias) * keys * dim)
 
 
 def compressed(spec):
@@ -152,8 +153,10 @@ def cross(spec):
         spec.cross.source,
     )
     dim, v_dim, biased = spec.head_dim, spec.v_head_dim, spec.attention_bias
-    query = heads * dim * (hidden + biased) + heads * v_dim * hidden + spec.attention_out_bias * hidden
-    normed = {"shared": 2 * dim, "own": (heads + keys) * dim, "none": 0}[spec.qk_norm_weights]
+    query = heads * dim * (hidden + biased) + heads * v_dim * (hidden + spec.sub_norms)
+    query += spec.attention_out_bias * hidden + spec.attention_sinks * heads
+    normed = (heads + keys if spec.qk_norm_weights == "own" else 2) * dim
+    normed *= (spec.qk_norm_weights != "none") + spec.qk_norm_bias
     of_keys = keys * dim * (source + (biased and spec.key_bias)) + keys * v_dim * (source + biased)
     return query + of_keys + spec.qk_norm * normed
 
@@ -206,7 +209,7 @@ def layer(spec, number):
     one = attention(spec, kind) + norms * norm(spec) + kind.network * ffn + own + modulated
     if not spec.text_ends:
         return spec.weight_sets * one
-    keys = 3 * (spec.hidden_size + 1) * spec.hidden_size
+    keys = projections(replace(spec, relative_dim=0))
     return one + keys + 2 * (spec.hidden_size + 1) * spec.hidden_size
 
 
