@@ -1,6 +1,7 @@
 """The suite as users start it: real processes, real Gloo, and cases that misbehave."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -215,12 +216,14 @@ def test_mistakes_are_one_line(tmp_path, flags, told):
 @pytest.mark.slow
 def test_two_runs_do_not_write_one_file(tmp_path):
     out = tmp_path / "s.jsonl"
-    first = subprocess.Popen([*RUN, "--out", str(out), "--only", "slow"], env=environment(), stderr=subprocess.DEVNULL)
+    command = [*RUN, "--out", str(out), "--only", "slow"]
+    first = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_for_records(out, 1)
+        os.killpg(first.pid, signal.SIGSTOP)  # it must not end before the second starts, on a machine however slow
         second = alone("--out", out, "--only", "slow")
     finally:
-        first.terminate()
+        os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     assert second.returncode == 2
     assert f"error: {out}: another run is writing it" in second.stderr
