@@ -105,10 +105,15 @@ def _qwen2_5(keys: Keys, spec: ModelSpec) -> ModelSpec:
     """Most layers see windows of an image; a patch of them is as if it saw so many others."""
     inputs = Inputs(_PATCHES, patches=_patch(keys, "in_channels"))
     inputs = replace(inputs, projector=_merger(keys, spec, keys.whole("out_hidden_size", default=3584)))
-    whole = keys.sequence("fullatt_block_indexes")
-    window = (keys.whole("window_size", default=112) // keys.whole("patch_size", default=14)) ** 2
-    sliding = tuple(number for number in range(spec.num_hidden_layers) if number not in whole)
-    return replace(spec, inputs=inputs, sliding_layers=sliding, sliding_window=window)
+    side = keys.whole("window_size", default=112) // keys.whole("patch_size", default=14)
+    return _windowed(keys, replace(spec, inputs=inputs), "fullatt_block_indexes", side)
+
+
+def _windowed(keys: Keys, spec: ModelSpec, whole: str, side: int) -> ModelSpec:
+    """All layers but those that the key `whole` lists see square windows of `side` patches."""
+    others = keys.sequence(whole)
+    sliding = tuple(number for number in range(spec.num_hidden_layers) if number not in others)
+    return replace(spec, sliding_layers=sliding, sliding_window=side**2)
 
 
 def _qwen3(keys: Keys, spec: ModelSpec) -> ModelSpec:
@@ -131,13 +136,11 @@ def _glm(keys: Keys, spec: ModelSpec) -> ModelSpec:
 
 def _sam(keys: Keys, spec: ModelSpec) -> ModelSpec:
     """Segment Anything's: most layers see windows; a neck of convolutions follows."""
-    whole, out = keys.sequence("global_attn_indexes"), keys.whole("output_channels", default=256)
-    spec = _of_fixed_size(keys, spec, image=1024)
-    sliding = tuple(number for number in range(spec.num_hidden_layers) if number not in whole)
+    spec, out = _of_fixed_size(keys, spec, image=1024), keys.whole("output_channels", default=256)
     neck = ((spec.hidden_size, out), (9 * out, out))
     inputs = spec.inputs and replace(spec.inputs, projector=Projector(neck, bias=False))
-    window = keys.whole("window_size", default=14) ** 2
-    return replace(spec, inputs=inputs, sliding_layers=sliding, sliding_window=window)
+    side = keys.whole("window_size", default=14)
+    return _windowed(keys, replace(spec, inputs=inputs), "global_attn_indexes", side)
 
 
 _QWEN3 = Reader(

@@ -83,7 +83,7 @@ class PythonRecipe:
             return self._reader.call(name, file, [], given)
         return self._reader.constant(name, file) if name in file.constants else Computed(name)
 
-    def beside(self, file: PythonFile) -> list[PythonFile]:
+    def with_package(self, file: PythonFile) -> list[PythonFile]:
         """A file, and that of its package where it is at hand."""
         package = self._modules.find(".", file)
         return [file] if package in (None, file) else [file, package]

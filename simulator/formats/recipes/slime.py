@@ -19,7 +19,6 @@ from .reinforcement import (
 )
 from .shapes import Shape
 
-_BUCKET = 512 * 1024**2
 _SFT = ("sft_loss",)
 
 
@@ -158,8 +157,8 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
     update: dict[str, Any] = {"method": "file_system" if disk else "stage_heads"}
     if not apart:
         update = {"method": "colocated", "messages": "bucket"}
-    if not disk and args.has("update_weight_buffer_size"):
-        update["bucket"] = args.whole("update_weight_buffer_size", _BUCKET)
+    if not disk and (bucket := args.optional("update_weight_buffer_size")):  # else 512 MiB, as by default here
+        update["bucket"] = bucket
     if "fp8" in args.hint("hf_checkpoint").lower():
         update["quantize"] = "before"
     engines = Engines(tp, ep, _rollout(args) if apart else None)

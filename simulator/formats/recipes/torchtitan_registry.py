@@ -86,7 +86,7 @@ class Registry:
         file = self._named_in
         texts = [self.recipe]
         if file is not None:
-            beside = "".join(ast.unparse(one.tree) for one in self.python.beside(file)[1:])
+            beside = "".join(ast.unparse(one.tree) for one in self.python.with_package(file)[1:])
             if spec := re.search(r"ModelSpec\(name='(\w+)'", beside):
                 return spec[1]
             origin = file.imports.get(_REGISTRY)
@@ -109,7 +109,7 @@ class Registry:
 
     def sizes(self, flavor: str) -> dict[str, Any]:
         """Keys of a Hugging Face config by the table of flavors; nothing where there is none."""
-        for file in self.python.beside(self._named_in) if self._named_in else ():
+        for file in self.python.with_package(self._named_in) if self._named_in else ():
             for name in (one for one in file.constants if one.endswith("configs")):
                 table = self.python.look_up(name, file)
                 if isinstance(table, Mapping) and flavor in table:

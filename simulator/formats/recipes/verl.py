@@ -24,6 +24,8 @@ from .training import Training
 PREFIX = "actor_rollout_ref"
 _ENGINES = ("fsdp", "fsdp2", "megatron", "veomni", "torchtitan", "automodel", "mindspeed")
 _READ = ("fsdp", "fsdp2", "megatron")
+_BUCKET_MEGABYTES = 2048
+"""Of CheckpointEngineConfig (verl/workers/config/rollout.py), which senders to engines on the same GPUs fill too."""
 _TYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16"}
 _MICRO = "actor.ppo_micro_batch_size_per_gpu"
 
@@ -183,11 +185,8 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
     """From the actor to its engines: on the same GPUs, or by NCCL where engines have nodes of their own."""
     nodes = args.whole("rollout.nnodes", 0, minimum=0)
     each = args.whole("rollout.n_gpus_per_node", machine.gpus_per_node)
-    update: dict[str, Any] = {"method": "single_sender" if nodes else "colocated"}
-    if megabytes := args.optional("rollout.update_weights_bucket_megabytes"):
-        update["bucket"] = megabytes * 2**20
-        if not nodes:
-            update["messages"] = "bucket"
+    update: dict[str, Any] = {"method": "single_sender"} if nodes else {"method": "colocated", "messages": "bucket"}
+    update["bucket"] = args.whole("rollout.update_weights_bucket_megabytes", _BUCKET_MEGABYTES) * 2**20
     if "fp8" in args.hint("rollout.quantization").lower():
         update["quantize"] = "after"
     tp, ep = args.whole("rollout.tensor_model_parallel_size", 2), args.whole("rollout.expert_parallel_size")
