@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .records import case_key
-from .timing import Measure, Measurement
+from .timing import Measure, Measurement, TooSlowError
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,11 @@ class Case:
         """The identity of a case in one line: `gemm/wgrad m=512 n=4096 k=4096 dtype=bf16`."""
         return case_key(self.family, self.name, self.params)
 
-    def record(self, visit_round: int, outcome: Measurement | str) -> dict[str, Any]:
-        """The record of one visit: its measurement, or the error why there is none."""
+    def record(self, visit_round: int, outcome: Measurement | TooSlowError | str) -> dict[str, Any]:
+        """The record of one visit: its measurement, that it is left out, or the error why there is none."""
         about = {"group": self.family, "case": self.name, "params": dict(self.params), "round": visit_round}
+        if isinstance(outcome, TooSlowError):
+            return about | {"left_out": str(outcome)}
         if isinstance(outcome, str):
             return about | {"error": outcome}
         strange = [seconds for seconds in outcome.samples_s if not 0 <= seconds < math.inf]

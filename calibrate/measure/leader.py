@@ -100,7 +100,7 @@ class Leader:
         key = self.plan.visits[position].case.key
         if "error" in record:
             self._say([f"failed: {key}: {record['error']}"])
-        elif record["wrong"]:
+        elif record.get("wrong"):
             self._say([f"wrong: {key}: {record['wrong']} elements of the result are wrong"])
 
     def _append(self, record: dict[str, Any]) -> None:

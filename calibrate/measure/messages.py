@@ -65,11 +65,13 @@ def closing_lines(records: Sequence[Record], left: int, out: Path) -> list[str]:
     lines, very_wide, measured = [], 0, 0
     for family in sorted({record["group"] for record in records}):
         mine = [record for record in records if record["group"] == family]
-        good = [record for record in mine if "error" not in record]
-        cases, good_cases = (len({record_key(record) for record in some}) for some in (mine, good))
+        good = [record for record in mine if "samples" in record]
+        slow = [record for record in mine if "left_out" in record]
+        cases, good_cases, slow_cases = (len({record_key(record) for record in some}) for some in (mine, good, slow))
         spreads = [spread_word(record["samples"]) for record in good]
         counts = {
-            "failed": cases - good_cases,
+            "failed": cases - good_cases - slow_cases,
+            "left out as too slow": slow_cases,
             f"of {len(good)} spreads wide": spreads.count("wide"),
             "very wide": spreads.count("very wide"),
             "with wrong results": sum(bool(record.get("wrong")) for record in good),

@@ -6,6 +6,7 @@ Alone is measured in the same way, so that a ratio is of like with like. On CUDA
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -20,6 +21,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 8
 _NOISE_PER_STEPS = 4  # the steps last as long as so many acts of the noise, so that both sides have samples
 _OUTLAST = 2.0  # the noise lasts so much longer than the steps would alone
 _MORE = 4  # times as many steps, if they are too few
+_LONG_TRY_S = 1.0  # what took longer is not tried again with more steps
 _STEP_S = 2e-4  # a step lasts at least this long, over several acts if need be
 _TRIAL = 4  # acts from which estimates come, and of the noise at the least
 
@@ -96,6 +98,7 @@ def _run_both(bench: Bench, work: Lane, step_s: float, noise: Lane, noise_s: flo
     """
     fewest = _clamp(_NOISE_PER_STEPS * noise_s / step_s, _FEWEST_STEPS, _MOST_STEPS)
     for steps in (fewest, _MORE * fewest):
+        start_s = time.monotonic()
         passes = _clamp(_OUTLAST * steps * step_s / noise_s + 2, _TRIAL, _MOST_PASSES)
         work, noise, samples = replace(work, repeats=steps), replace(noise, repeats=passes), _Samples()
         for _ in range(_rounds(bench, steps * step_s)):
@@ -105,7 +108,8 @@ def _run_both(bench: Bench, work: Lane, step_s: float, noise: Lane, noise_s: flo
             theirs, ours = bench.device.run_lanes([noise, work])
             samples.beside += _seconds_within(ours, theirs)
             samples.noise_beside += _seconds_within(theirs, ours)
-        if not bench.slowest(0.0 if samples.beside and samples.noise_beside else 1.0):
+        enough = samples.beside and samples.noise_beside
+        if bench.slowest(time.monotonic() - start_s) > _LONG_TRY_S or not bench.slowest(0.0 if enough else 1.0):
             break
     return samples, passes
 

@@ -3,6 +3,7 @@
 All ranks compute the same plan, so that a visit can be named by its position.
 """
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,11 +42,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Visit:
-    """A case, the how-many-th time it is measured, and how long that is expected to take."""
+    """A case, the how-many-th time it is measured, how long that is expected to take, and how long a call may take."""
 
     case: Case
     round: int
     expected_s: float
+    longest_s: float
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,19 @@ def _check_patterns(patterns: Sequence[str], cases: Sequence[Case], of: str = ""
 
 def _unfit(case: Case, facts: Facts, options: Options) -> str:
     """Why this case is not for this machine; empty if it is."""
-    longest = _LONGEST_QUICK_S if options.quick else _LONGEST_WIRE_S if len(case.team) > 1 else _LONGEST_CALL_S
-    if not case.lasts_s and call_s(case, facts) > longest:
+    longest = longest_call_s(case, options)
+    if call_s(case, facts) > longest:
         return f"one call is expected to take more than {longest:g} s"
     if case.footprint_bytes > facts.memory_bytes:
         return f"needs more than the {facts.memory_bytes / 2**30:.3g} GiB of memory that a rank may use"
     return ""
+
+
+def longest_call_s(case: Case, options: Options) -> float:
+    """Seconds of a call, above which a case is left out."""
+    if case.lasts_s:
+        return math.inf
+    return _LONGEST_QUICK_S if options.quick else _LONGEST_WIRE_S if len(case.team) > 1 else _LONGEST_CALL_S
 
 
 def call_s(case: Case, facts: Facts) -> float:
@@ -117,5 +126,5 @@ def _visits(cases: Sequence[Case], facts: Facts, options: Options) -> tuple[Visi
         for case in order:
             fill_s = case.footprint_bytes / _RATES[facts.kind]["memory"] + _FIXED_S
             work_s = case.lasts_s or max(1.25 * options.budget_s, _CALLS * call_s(case, facts))
-            visits.append(Visit(case, visit_round, fill_s + work_s))
+            visits.append(Visit(case, visit_round, fill_s + work_s, longest_call_s(case, options)))
     return tuple(visits)

@@ -89,9 +89,10 @@ def table(records: Iterable[Record], only: Sequence[str] = ()) -> list[str]:
 
 
 def _line(key: str, records: Sequence[Record]) -> str:
-    good = [record for record in records if "error" not in record]
+    good = [record for record in records if "samples" in record]
     if not good:
-        return f"{'-':>10} {'':7} {'':7} {'':5}  {'':34} {key}  FAILED: {records[0]['error']}"
+        why = f"FAILED: {records[0]['error']}" if "error" in records[0] else f"left out: {records[0]['left_out']}"
+        return f"{'-':>10} {'':7} {'':7} {'':5}  {'':34} {key}  {why}"
     samples = [sample for record in good for sample in record["samples"]]
     middle_s = median(samples) * 1e-6
     wrong = sum(record["wrong"] or 0 for record in good)

@@ -3,6 +3,7 @@
 A case prepares its tensors and returns the act, or a `Checked` act whose results are looked at once it has been timed.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -35,6 +36,8 @@ class Bench:
     group: Any = None
     exchange: Callable[[Any], list[Any]] = field(default=lambda value: [value])
     """All ranks of the team give a value (one that JSON can say) and get everybody's, in the team's order."""
+    longest_s: float = math.inf
+    """What the plan allows a call."""
 
     def rand(self, *shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         """Random normal values on the device: zeros and constants draw less power and raise clocks."""
@@ -71,6 +74,14 @@ class Bench:
 Measure = Callable[[Bench], Measurement]
 
 
+class TooSlowError(Exception):
+    """One call takes so many seconds, which is more than this bench gives it; on all ranks of the team."""
+
+    def __init__(self, call_s: float):
+        super().__init__(f"one call takes {call_s:.3g} s")
+        self.call_s = call_s
+
+
 @dataclass(frozen=True)
 class Checked:
     """An act, and how many elements of its result are wrong (None: not checked)."""
@@ -86,6 +97,7 @@ _WARM_UPS = 25
 _FEWEST, _MOST = 5, 100
 _HOT_SAMPLE_S = 1e-3  # a hot sample lasts at least this long, over several acts if need be
 _MOST_INNER = 200
+_SLACK = 2.0  # a call may take so much longer than the plan allows: its guess was rough
 
 
 def cold(prepare: Prepare, *shape: Any) -> Measure:
@@ -144,14 +156,25 @@ def _measure_on_device(bench: Bench, work: Checked, cold: bool) -> Measurement:
 
 
 def warm_up(bench: Bench, act: Act) -> tuple[float, float]:
-    """Act until warm, a quarter of the budget at most; seconds of one act to its end, and to its return."""
-    act()
-    bench.device.synchronize()
+    """Act until warm, a quarter of the budget at most; seconds of one act to its end, and to its return.
+
+    Raises:
+        TooSlowError: an act takes far longer than a call may.
+    """
+    first, _ = _call(bench, act)
+    if bench.device.kind == "cpu":  # on a GPU the first call may load a library or compile
+        _check_call(bench, bench.slowest(first))
     seconds, issue = _call(bench, act)
     seconds = bench.slowest(seconds)
+    _check_call(bench, seconds)
     for _ in range(min(int(0.25 * bench.budget_s / max(seconds, 1e-7)), _WARM_UPS)):
         seconds, issue = _call(bench, act)
     return max(bench.slowest(seconds), 1e-7), issue
+
+
+def _check_call(bench: Bench, seconds: float) -> None:
+    if seconds > _SLACK * bench.longest_s:
+        raise TooSlowError(seconds)
 
 
 def _call(bench: Bench, act: Act) -> tuple[float, float]:

@@ -28,8 +28,8 @@ from .device import Device, pick_device
 from .environment import environment, gpu_hash, machine_facts
 from .job import RESTART, Job
 from .meeting import Board
-from .plan import Plan, Visit, plan
-from .timing import Bench, Measurement
+from .plan import Plan, Visit, call_s, plan
+from .timing import Bench, Measurement, TooSlowError
 
 _PATIENCE = 5.0  # times the expected duration, before a visit counts as hanging
 _FIRST_S = 100.0
@@ -47,6 +47,7 @@ class Worker:
         self.device: Device = pick_device(job.kind, job.place.local_rank)
         self.facts = self._agree_on_facts()
         self.met: set[tuple[int, ...]] = set()
+        self.slower: dict[tuple[str, str], float] = {}  # than expected, what was left out: by family and name
 
     def run(self) -> int:
         """Visit what is to be done; returns the exit code."""
@@ -99,6 +100,11 @@ class Worker:
     def _visit(self, position: int, visit: Visit) -> str:
         """Measure with the other ranks; returns `go`, `stop` or `restart`."""
         team, rank = visit.case.team, self.place.rank
+        if self._expected_s(visit) > visit.longest_s:
+            if rank == 0:
+                outcome = TooSlowError(self._expected_s(visit))
+                self.tell({"record": visit.case.record(visit.round, outcome), "position": position})
+            return "go"
         limit_s = max(self.job.options.timeout_s, _PATIENCE * visit.expected_s)
         if self.facts.cuda and team not in self.met:
             limit_s += _FIRST_S
@@ -113,9 +119,15 @@ class Worker:
         if mine is not None and rank:
             self.board.post(f"part/{name}/{rank}", mine)
         if rank == 0:
-            verdict = self._judge(name, position, visit, mine, began)
-            self.board.post(f"verdict/{name}", verdict)
-        return str(self.board.read(f"verdict/{name}"))
+            self.board.post(f"verdict/{name}", self._judge(name, position, visit, mine, began))
+        verdict, slow_s = self.board.read(f"verdict/{name}")
+        if slow_s:
+            self.slower[visit.case.family, visit.case.name] = slow_s / call_s(visit.case, self.facts)
+        return str(verdict)
+
+    def _expected_s(self, visit: Visit) -> float:
+        """Of a call, once another of this family and name was too slow; the same on all ranks."""
+        return self.slower.get((visit.case.family, visit.case.name), 1.0) * call_s(visit.case, self.facts)
 
     def _measure(self, position: int, visit: Visit) -> dict[str, Any]:
         """This rank's samples, or what went wrong and whether the device still works."""
@@ -126,9 +138,12 @@ class Worker:
             self.board.post(f"{name}/{rank}", value)
             return [self.board.read(f"{name}/{other}") for other in team]
 
-        bench = Bench(self.device, self.job.options.budget_s, rank, team, self.groups.get(team), exchange)
+        budget_s = self.job.options.budget_s
+        bench = Bench(self.device, budget_s, rank, team, self.groups.get(team), exchange, visit.longest_s)
         try:
             return asdict(visit.case.measure(bench))
+        except TooSlowError as error:
+            return {"slow_s": error.call_s}
         except Exception as error:  # a broken case must not end the run
             lines = str(error).strip().splitlines()
             reason = f"{type(error).__name__}: {lines[0][:300] if lines else 'no message'}"
@@ -145,19 +160,26 @@ class Worker:
             return False
         return True
 
-    def _judge(self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None, began: float) -> str:
-        """Rank 0 collects all parts, tells the record, and says whether the ranks are still in step."""
+    def _judge(
+        self, name: str, position: int, visit: Visit, mine: dict[str, Any] | None, began: float
+    ) -> tuple[str, float]:
+        """Rank 0 collects all parts, tells the record, and says whether the ranks are still in step.
+
+        And how long a call takes that was too slow, else 0.
+        """
         parts = {rank: self.board.read(f"part/{name}/{rank}") for rank in visit.case.team if rank}
         for rank in parts:
             self.board.forget(f"part/{name}/{rank}")
         if mine is not None:
             parts[0] = mine
         when = {"began": round(began, 1), "took_s": round(time.time() - began, 3)}
-        self.tell({"record": visit.case.record(visit.round, join_parts(parts)) | when, "position": position})
+        outcome = join_parts(parts)
+        self.tell({"record": visit.case.record(visit.round, outcome) | when, "position": position})
         failed = [part for part in parts.values() if "error" in part]
         if failed and (len(failed) < len(parts) or any(part["broken"] for part in failed)):
-            return "restart"
-        return "stop" if self.job.stop_at and time.time() > self.job.stop_at else "go"
+            return "restart", 0.0
+        over = self.job.stop_at and time.time() > self.job.stop_at
+        return "stop" if over else "go", outcome.call_s if isinstance(outcome, TooSlowError) else 0.0
 
 
 def _ranks_by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:
@@ -175,7 +197,7 @@ _LEFT = "Connection closed by peer"
 """What Gloo says on the ranks that another one has left."""
 
 
-def join_parts(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
+def join_parts(parts: Mapping[int, dict[str, Any]]) -> Measurement | TooSlowError | str:
     """One measurement of all ranks: the mean of their times, as nccl-tests has it; the sum of wrong elements.
 
     Where ranks have different numbers of samples, as beside a noise, all of them stand side by side.
@@ -185,6 +207,8 @@ def join_parts(parts: Mapping[int, dict[str, Any]]) -> Measurement | str:
         rank = min(errors, key=lambda rank: _LEFT in errors[rank])  # the first one that is no consequence of another's
         return errors[rank] if len(parts) == 1 else f"rank {rank}: {errors[rank]}"
     first = parts[min(parts)]
+    if "slow_s" in first:
+        return TooSlowError(first["slow_s"])
     times = [part["samples_s"] for part in parts.values()]
     alike = len({len(samples) for samples in times}) == 1
     samples = [sum(row) / len(row) for row in zip(*times, strict=True)] if alike else [s for own in times for s in own]

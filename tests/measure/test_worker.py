@@ -1,5 +1,6 @@
 """A worker by itself: what the other ranks would leave on the board is there already."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from runcast.calibrate.measure.device import CpuDevice
 from runcast.calibrate.measure.job import RESTART, Job, Place
 from runcast.calibrate.measure.meeting import Board
 from runcast.calibrate.measure.plan import Options
-from runcast.calibrate.measure.timing import Measurement
+from runcast.calibrate.measure.timing import Measurement, cold
 from runcast.calibrate.measure.worker import Worker, join_parts
 
 from . import fake_cuda
@@ -126,6 +127,23 @@ def test_a_case_that_fails_is_told_and_the_next_is_measured(cases):
     told = {record["case"]: record.get("error") for record in rank_0.all_told("record")}
     assert told == {"fails": "RuntimeError: no", "good": None}
     assert rank_0.all_told("position") == [0, 1]
+
+
+def test_a_case_that_is_too_slow_is_left_out_and_others_of_its_name_are_not_tried(cases):
+    tried = []
+
+    def prepare(bench, n):
+        tried.append(n)
+        return lambda: time.sleep(0.25)
+
+    expected = {"flop": 3e8, "quick": True}  # 10 ms at the plan's rate
+    cases += [Case("mine", "slow", {"n": n}, cold(prepare, n), **expected) for n in range(3)]
+    cases += [case("fast", **expected)]
+    rank_0 = Rank0(todo=[0, 1, 2, 3], options=Options(rounds=1, quick=True))
+    assert rank_0.worker.run() == 0
+    told = sorted((record["case"], "left_out" in record) for record in rank_0.all_told("record"))
+    assert told == [("fast", False), *[("slow", True)] * 3]
+    assert len(tried) == 1
 
 
 def test_only_what_is_to_be_done_is(cases):

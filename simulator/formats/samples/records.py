@@ -107,6 +107,8 @@ def _sound_cases(records: Iterable[Placed], dropped: list[str]) -> list[list[Pla
     for place, record in records:
         if "error" in record:
             dropped.append(f"{place}: {_called(record)}: {record['error']}")
+        elif "left_out" in record:
+            dropped.append(f"{place}: {_called(record)}: left out, {record['left_out']}")
         elif wrong := record.get("wrong"):
             dropped.append(f"{place}: {_called(record)}: {wrong} elements of the result were wrong")
         elif record.get("samples"):
