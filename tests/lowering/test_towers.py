@@ -6,7 +6,7 @@ from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.memory import static_bytes
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
-from .steps import ops
+from .steps import labels, ops
 
 TEXT = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -44,6 +44,28 @@ def test_stages_inside_a_tower_send_its_states_and_the_embedded_text():
     step = resolved(parallel={"pp": 4, "layers": (1, 1, 2, 2)})
     text, inside, behind = SEQ * 64 * 2, IMAGES * PATCHES * 32 * 2, IMAGES * PATCHES * 64 * 2
     assert sent(step) == {text + inside, text + behind, text}
+
+
+OVER_FOUR = {"pp": 4, "layers": (1, 1, 2, 2)}
+
+
+def gradients_sent(step):
+    """(from which rank, bytes) of the messages of the backward."""
+    program, names = step.program, labels(step.program)
+    backward = [op for op in ops(program, kind="send_recv") if names[op].startswith("backward")]
+    return {(max(program.ranks_of(op)), int(program.bytes[op])) for op in backward}
+
+
+def test_into_a_frozen_tower_go_the_gradients_of_its_projector_and_of_the_embedded_text():
+    text, behind = SEQ * 64 * 2, IMAGES * PATCHES * 64 * 2
+    step = resolved({"frozen": True}, parallel=OVER_FOUR)
+    assert gradients_sent(step) == {(1, text), (2, text + behind), (3, text)}
+
+
+@pytest.mark.parametrize("level", ["kernels", "coarse"])
+def test_with_adapters_nothing_goes_into_a_frozen_tower(level):
+    step = resolved({"frozen": True}, parallel=OVER_FOUR, lora={"rank": 4}, level=level)
+    assert gradients_sent(step) == {(3, SEQ * 64 * 2)}
 
 
 def test_an_encoders_states_go_on_to_all_stages_of_the_decoder():

@@ -185,17 +185,37 @@ class TrainPlan:
 
         Each tensor-parallel rank sends its part, even of tensors that all of them hold (arXiv 2104.04473, section 4.1).
         """
-        lasts = accumulate((stage.layers[-1] if stage.layers else -1 for stage in self.stages), max)
-        return tuple(self._output(max(last, 0)) * self.shard.wide for last in lasts)
+        return tuple(sum(size for size, _ in sent) * self.shard.wide for sent in self._outputs)
 
-    def _output(self, number: int) -> int:
-        """Elements of a rank's part of the states behind a layer, and of what towers gave that later ones read."""
+    @cached_property
+    def gradient_bytes(self) -> tuple[int, ...]:
+        """Bytes that a tensor-parallel rank sends back over the end of each stage: 0 if nothing before is trained."""
+        return tuple(sum(size for size, trained in sent if trained) * self.shard.wide for sent in self._outputs)
+
+    @cached_property
+    def _outputs(self) -> list[list[tuple[int, bool]]]:
+        lasts = accumulate((stage.layers[-1] if stage.layers else -1 for stage in self.stages), max)
+        return [self._output(max(last, 0)) for last in lasts]
+
+    def _output(self, number: int) -> list[tuple[int, bool]]:
+        """A rank's part of the states behind a layer, and of what towers gave that later ones read.
+
+        Of each the number of elements, and whether something that is trained gave them.
+        """
         (design, shard), kind, towers = self.view(number), self.spec.kind(number), self.spec.towers
         ended = towers[: kind.tower - 1 + kind.closes] if kind.tower else towers if self.spec.cross else ()
-        at_work = 0 if kind.closes else -(-shard.tokens // shard.tp) * design.hidden_size * design.streams
+        sent = [(output_elements(tower, self.shard), self._gives_trained(tower)) for tower in ended]
+        if not kind.closes:
+            at_work = -(-shard.tokens // shard.tp) * design.hidden_size * design.streams
+            sent.append((at_work, not _is_frozen(design)))
         if kind.tower:  # the embedding is on the first stage
-            at_work += -(-self.shard.tokens // self.shard.tp) * self.spec.hidden_size
-        return at_work + sum(output_elements(tower, self.shard) for tower in ended)
+            sent.append((-(-self.shard.tokens // self.shard.tp) * self.spec.hidden_size, not self.lora))
+        return sent
+
+    def _gives_trained(self, tower: ModelSpec) -> bool:
+        """Whether a whole tower has anything that is trained: a frozen one its projector, unless adapters are."""
+        projects = tower.inputs is not None and tower.inputs.projector is not None
+        return not _is_frozen(tower) or (projects and not self.lora)
 
     def tensors(self, number: int, *, experts: bool) -> int:
         """The number of trainable weight tensors of a layer, or of its experts. Steps of a SUMMA GEMM count once."""
@@ -222,7 +242,7 @@ class TrainPlan:
     @cached_property
     def freezes(self) -> bool:
         """Whether any parameters have no gradients, so that what is trained is less than what is there."""
-        return self.lora or any(tower.inputs and tower.inputs.frozen for tower in self.spec.towers)
+        return self.lora or any(map(_is_frozen, self.spec.towers))
 
     @cached_property
     def _frozen(self) -> Mapping[int, Count]:
@@ -290,3 +310,8 @@ class TrainPlan:
     def is_mirrored(self) -> bool:
         """Whether two ranks hold each stage, one for each direction, as in DualPipe."""
         return any(self.grid.rank_of(0, mb) != self.grid.rank_of(0, 0) for mb in range(self.grid.microbatches))
+
+
+def _is_frozen(design: ModelSpec) -> bool:
+    """Whether the layers of a tower have no gradients."""
+    return design.inputs is not None and design.inputs.frozen
