@@ -204,9 +204,20 @@ def _load(
     base = Profile(name, {})
     if said.base is not None:
         base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).carry_over(said.wider)
-    found = _over(base, said, content, name, file)
+    limits = said.limits or base.limits
+    models = _shipped_models(folder, name) if name in _shipped(folder) else read_models(said.models, file, limits)
+    found = _over(base, said, models, content, name, file)
     known = _fitted_over(folder, name) if fitted and name in _shipped(folder) else {}
     return replace(found, parameters={**found.parameters, **known})
+
+
+@cache
+def _shipped_models(folder: str, name: str) -> Models:
+    """The models of a shipped file, which take long to read."""
+    file = f"{folder}/{name}"
+    said = validate(ProfileFile, _content(folder, name), file)
+    base = _load(folder, said.base, file, "base") if said.base is not None else Profile(name, {})
+    return read_models(said.models, file, said.limits or base.limits)
 
 
 def read_profile(content: Mapping[str, Any], file: str) -> Profile:
@@ -215,13 +226,13 @@ def read_profile(content: Mapping[str, Any], file: str) -> Profile:
     Raises:
         UserError: a key or value that is not allowed; one line each.
     """
-    return _over(Profile(file, {}), validate(ProfileFile, content, file), content, file, file)
+    said = validate(ProfileFile, content, file)
+    return _over(Profile(file, {}), said, read_models(said.models, file, said.limits), content, file, file)
 
 
-def _over(base: Profile, said: ProfileFile, content: Mapping[str, Any], name: str, file: str) -> Profile:
-    """The profile of a file, merged over its base."""
-    limits = said.limits or base.limits
-    models = {**base.models, **read_models(said.models, file, limits)}
+def _over(base: Profile, said: ProfileFile, own: Models, content: Mapping[str, Any], name: str, file: str) -> Profile:
+    """The profile of a file with models of its own, merged over its base."""
+    models = {**base.models, **own}
     _check_ratios(models, file)
     network = {"network": base.about["network"]} if "network" in base.about else {}  # measured on the same one
     return Profile(
@@ -229,7 +240,7 @@ def _over(base: Profile, said: ProfileFile, content: Mapping[str, Any], name: st
         parameters={**base.parameters, **parameters(file, said.parameters)},
         models=models,
         devices=base.devices if said.devices is None else said.devices,
-        limits=limits,
+        limits=said.limits or base.limits,
         about=network | {key: content[key] for key in _ABOUT if key in content},
     )
 

@@ -7,6 +7,7 @@ spread grows with every doubling beyond, by what extrapolating was seen to cost 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Any
 
@@ -117,7 +118,7 @@ class Model:
         outside = (growth > 0) | (elsewhere > 0)
         # a model with no more rows than coefficients only repeats what was measured
         label = PROVENANCE.index("measured" if self.fitted.rows <= len(self.coefficients) else "fitted")
-        on_curve = np.isin(x["gpus"], list(self.curves)) if self.curves else np.False_
+        on_curve = (x["gpus"][:, None] == self._curves_gpus).any(axis=1) if self.curves else np.False_
         inside = np.where(on_curve, PROVENANCE.index("interpolated"), label)
         return Estimate(
             seconds=self.seconds(x, here),
@@ -151,14 +152,24 @@ class Model:
         if axis != "bytes" or not self.curves:
             return self.range[axis]
         below, above, _ = self._between(x)
-        ends = np.array([self.curves[gpus].bytes[[0, -1]] for gpus in sorted(self.curves)])
+        ends = self._curve_ends
         return np.maximum(ends[below, 0], ends[above, 0]), np.minimum(ends[below, 1], ends[above, 1])
 
     def growth_beyond(self, x: Columns) -> Floats:
         """The spread that is added outside the measured range; 0 inside."""
+        if self._is_inside(x):
+            return np.zeros(len(next(iter(x.values()))))
         far = self.doublings(x)
         total: Floats = np.sum([self.growth[axis] * doublings for axis, doublings in far.items()], axis=0)
         return total
+
+    def _is_inside(self, x: Columns) -> bool:
+        """Whether all ops lie in the measured range, to the last digit."""
+        for axis, value_of in self.cost_class.axes.items():
+            (low, high), value = self._ends(axis, x), value_of(x)
+            if not ((low <= value) & (value <= high)).all():
+                return False
+        return True
 
     def _foreign(self, limits: Limits) -> float:
         """The spread that is added on another chip than the measured one; line rates are separate axes."""
@@ -185,8 +196,23 @@ class Model:
 
     def _spread(self, x: Columns) -> Floats:
         size = self.cost_class.axes[self.cost_class.size](x)
-        band = np.searchsorted([band.size for band in self.bands], size, side="right") - 1
-        return np.array([band.spread for band in self.bands])[np.maximum(band, 0)]
+        sizes, spreads = self._band_columns
+        return spreads[np.maximum(np.searchsorted(sizes, size, side="right") - 1, 0)]
+
+    @cached_property
+    def _band_columns(self) -> tuple[Floats, Floats]:
+        """The size at which each band begins, and its spread."""
+        return np.array([band.size for band in self.bands]), np.array([band.spread for band in self.bands])
+
+    @cached_property
+    def _curves_gpus(self) -> Floats:
+        """The numbers of GPUs that have a curve, rising."""
+        return np.array(sorted(self.curves), np.float64)
+
+    @cached_property
+    def _curve_ends(self) -> Floats:
+        """The smallest and the largest size of each curve, by number of GPUs."""
+        return np.array([self.curves[gpus].bytes[[0, -1]] for gpus in sorted(self.curves)])
 
     def _curve_over_form(self, x: Columns) -> Floats:
         """The ratio of the measured curves to the formula, at equal bytes through the busiest link.
@@ -194,13 +220,14 @@ class Model:
         Between two measured numbers of GPUs the logarithms are mixed by log n; beyond them the nearest one stands.
         """
         below, above, share = self._between(x)
-        logs = np.stack([np.log(self._ratio(x, gpus)) for gpus in sorted(self.curves)])
-        rows = np.arange(len(share))
+        logs, rows = np.zeros((len(self.curves), len(share))), np.arange(len(share))
+        for curve in {*below.tolist(), *above.tolist()}:
+            logs[curve] = np.log(self._ratio(x, float(self._curves_gpus[curve])))
         return np.exp(logs[below, rows] * (1 - share) + logs[above, rows] * share)
 
     def _between(self, x: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
         """For each op the positions of the two curves around it, and its fraction towards the upper one."""
-        known = np.log2(sorted(self.curves))
+        known = np.log2(self._curves_gpus)
         at = np.interp(np.log2(x["gpus"]), known, np.arange(len(known)))
         below = np.floor(at).astype(np.int64)
         return below, np.minimum(np.ceil(at).astype(np.int64), len(known) - 1), at - below
@@ -212,14 +239,17 @@ class Model:
         """
         factor, curve = BUS_FACTOR[self.kind], self.curves[gpus]
         size = x["bytes"] * factor(x["gpus"]) / factor(np.full_like(x["gpus"], gpus))
+        ratio: Floats = curve(size) / self._measured_form(size, gpus)
         last = np.minimum(size, curve.bytes[-1])
-        at_last = curve(last) / self._measured_form(last, gpus)
-        ratio: Floats = np.maximum(curve(size) / self._measured_form(size, gpus), at_last)
+        if (size > last).any():
+            ratio = np.maximum(ratio, curve(last) / self._measured_form(last, gpus))
         return ratio
 
     def _measured_form(self, size: Floats, gpus: float) -> Floats:
         """The formula on the device that was measured."""
-        x = self.cost_class.columns({"bytes": size, "gpus": gpus}, self.limits)
+        assert self.cost_class.filled is not None
+        line, rate = self.cost_class.filled
+        x = {"bytes": size, "gpus": np.full_like(size, gpus), line: np.full_like(size, rate(self.limits))}
         return self.cost_class.form.seconds(x, self.limits, self.coefficients)
 
 

@@ -120,7 +120,11 @@ class Program:
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
         """Mask of the ops of the given kinds."""
-        return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
+        mask = np.zeros(len(self.kind), np.bool_)
+        for number, kind in enumerate(self.kinds):
+            if kind in kinds:
+                mask |= self.kind == number
+        return mask
 
     def lane_name(self, lane: int) -> str:
         """`place.lane`, unique within a Program."""

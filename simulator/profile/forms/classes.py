@@ -109,8 +109,7 @@ class CostClass:
         if missing:
             raise UserError(f"{self.meaning}: {missing[0]}: missing; expected {', '.join(self.features)}")
         stated = {name: given.get(name, np.nan) for name in self.names} | {n: given.get(n, 0.0) for n in self.asked}
-        arrays = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in stated.values()))
-        x = {name: np.atleast_1d(array) for name, array in zip(stated, arrays, strict=True)}
+        x = _arrays(stated)
         if self.filled is not None:
             name, rate = self.filled
             x[name] = np.where(np.isnan(x[name]), rate(limits), x[name])
@@ -118,13 +117,22 @@ class CostClass:
         return x
 
     def _check(self, x: Columns) -> None:
-        for name, values in x.items():
+        every = np.stack(list(x.values()))
+        for name, values in () if ((every > 0) & np.isfinite(every)).all() else x.items():
             good = np.isfinite(values) & ((values > 0) | (name in self.asked) | (values == 0) & (name in ZERO_BASED))
             if not good.all():
                 raise UserError(fault(self.meaning, name, float(values[~good][0]), "expected a number above zero"))
         for fewer, more in (("nodes", "gpus"), ("kv_heads", "heads")):
             if {fewer, more} <= set(x) and (x[fewer] > x[more]).any():
                 raise UserError(f"{self.meaning}: {fewer}: more than {more}")
+
+
+def _arrays(values: Mapping[str, object]) -> dict[str, Floats]:
+    """The values as arrays of one common length."""
+    if all(isinstance(value, int | float) for value in values.values()):  # numpy takes long over a single op
+        return {name: np.array([value], np.float64) for name, value in values.items()}
+    arrays = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in values.values()))
+    return {name: np.atleast_1d(array) for name, array in zip(values, arrays, strict=True)}
 
 
 @cache

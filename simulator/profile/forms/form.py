@@ -53,7 +53,6 @@ def p_norm(a: Floats, b: Floats, p: Floats | float) -> Floats:
     """(a^p + b^p)^(1/p): their sum for p = 1, the larger one for large p."""
     larger = np.maximum(a, b)
     smaller = np.minimum(a, b)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(larger > 0, smaller / larger, 0.0)
+    ratio = np.divide(smaller, larger, out=np.zeros_like(larger), where=larger > 0)
     total: Floats = larger * (1 + ratio**p) ** (1 / p)
     return total

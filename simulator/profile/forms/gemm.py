@@ -98,11 +98,12 @@ def _by_split(x: Columns, limits: Limits, fastest: float, c: Coefficients) -> It
     rows, columns = _TILES[:, :1], _TILES[:, 1:]
     per_k = limits.sms * 2 * rows * columns / (fastest * c["e"]) * (rows * columns / _LARGEST_TILE) ** -c["q"]
     waves = np.ceil(x["m"] / rows) * np.ceil(x["n"] / columns) / limits.sms
+    partial = c["sk"] * 8 * x["m"] * x["n"] / limits.memory_bytes_per_s
     for split in _SPLITS:
-        counted = waves * split + c["s"] * (np.ceil(waves * split) - waves * split)
+        split_waves = waves * split
+        counted = split_waves + c["s"] * (np.ceil(split_waves) - split_waves)
         seconds: Floats = (per_k * (x["k"] / split + c["k0"]) * counted).min(axis=0)
-        partial = c["sk"] * split * 8 * x["m"] * x["n"] / limits.memory_bytes_per_s if split > 1 else 0.0
-        yield seconds + partial
+        yield seconds + split * partial if split > 1 else seconds
 
 
 def expert_rows(x: Columns) -> Floats:
