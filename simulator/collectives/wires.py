@@ -178,7 +178,7 @@ def write_route(cluster: Cluster, source: int, target: int, *, from_host: bool) 
 
 def peer_route(cluster: Cluster, source: int, target: int) -> Route:
     """The route from device to device: over NVLink if it joins them, else through the NICs of both."""
-    if target in cluster.nvlink_domain(source):
+    if cluster.has_nvlink(source, target):
         return cluster.route(cluster.gpu(source), cluster.gpu(target))
     return write_route(cluster, source, target, from_host=False)
 

@@ -107,12 +107,20 @@ class Cluster:
 
     def _over_nvlink(self, gpu: int) -> Iterator[int]:
         """The GPUs that a GPU reaches over NVLink, in ascending order."""
-        home, me = self.node_of(gpu), self._gpu(gpu)
+        home = self.node_of(gpu)
         switch = self._outside[home].get("nvswitch")
         for other in (g for node in (self._racks[switch] if switch else [home]) for g in self.gpus_of(node)):
-            route = () if other == gpu else self._between(me, self._gpu(other)) or ()
-            if other == gpu or {self.links[link].kind for link in route} == {"nvlink"}:
+            if self.has_nvlink(gpu, other):
                 yield other
+
+    def has_nvlink(self, gpu: int, other: int) -> bool:
+        """Whether a GPU reaches another one over NVLink alone, as it reaches itself."""
+        me, there = self._gpu(gpu), self._gpu(other)
+        switch = self._outside[me.node].get("nvswitch")
+        if me.node != there.node and (switch is None or switch != self._outside[there.node].get("nvswitch")):
+            return False
+        kinds = self.links.columns["kind"]
+        return gpu == other or {kinds[link] for link in self._between(me, there) or ()} == {"nvlink"}
 
     def gpu(self, gpu: int) -> str:
         """Vertex of a GPU."""
