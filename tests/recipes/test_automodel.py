@@ -58,7 +58,7 @@ TORCH = {"stack": "pytorch-fsdp", "loss": "passes"}
          "distributed: {strategy: fsdp2, tp_size: 4, cp_size: 1, pp_size: 2, activation_checkpointing: true, "
          "pipeline: {pp_schedule: interleaved1f1b, pp_microbatch_size: 1, layers_per_stage: 4}}\n" + PEFT.format(16),
          (32, 2, 4096), 2,
-         {"model": {"preset": "llama3-70b"}, **AGAIN, "parallel": {"tp": 4, "pp": 2, "zero": 3,
+         {"model": {"preset": "llama3-70b"}, **AGAIN, "parallel": {"tp": 4, "pp": 2, "zero": 3, "reshard": False,
           "sequence_parallel": False, "sync_each_microbatch": False},
           "schedule": {"name": "interleaved", "vpp": 10}, "batch": {"global": 32, "seq_len": 4096},
           "precision": {"reduce": "fp32"}, "attention": "flash-2", "lora": {}}),
@@ -74,8 +74,8 @@ TORCH = {"stack": "pytorch-fsdp", "loss": "passes"}
          "parallelizer: {activation_checkpointing: true}\nautopipeline: {pp_schedule: 1f1b, pp_microbatch_size: 2}",
          (512, 4, 4096), 1,
          {"model": {"preset": "qwen3-30b-a3b"}, **AGAIN, "precision": LEAN, "experts": {"dispatcher": "deepep"},
-          "parallel": {"ep": 8, "zero": 3, "sync_each_microbatch": False}, "batch": {"global": 512, "micro": 4,
-          "seq_len": 4096}}),
+          "parallel": {"ep": 8, "zero": 3, "reshard": False, "sync_each_microbatch": False},
+          "batch": {"global": 512, "micro": 4, "seq_len": 4096}}),
         (FROM_CONFIG.format("deepseek-ai/DeepSeek-V3") + BACKEND,
          f"distributed: {{{MANAGER}, tp_size: 1, cp_size: 1, pp_size: 4, dp_replicate_size: 1, ep_size: 64}}\n"
          "parallelizer: {activation_checkpointing: true, reshard_after_forward: false}\n"
@@ -83,7 +83,8 @@ TORCH = {"stack": "pytorch-fsdp", "loss": "passes"}
          (8192, 8, 4096), 128,
          {"model": {"preset": "deepseek-v3", "mtp": False}, **AGAIN, "precision": LEAN,
           "experts": {"dispatcher": "deepep"},
-          "parallel": {"pp": 4, "ep": 64, "zero": 3, "layers": 13 * [4] + 3 * [3], "sync_each_microbatch": False},
+          "parallel": {"pp": 4, "ep": 64, "zero": 3, "reshard": False, "layers": 13 * [4] + 3 * [3],
+          "sync_each_microbatch": False},
           "schedule": {"name": "interleaved", "vpp": 4}, "batch": {"global": 8192, "seq_len": 4096}}),
     ],
 )  # fmt: skip

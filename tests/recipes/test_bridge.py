@@ -69,6 +69,46 @@ def test_a_function_is_followed_to_the_recipe_that_it_returns(recipe, nodes, tab
     assert said(read("llama3.py", nodes, recipe), nodes) == table
 
 
+def clone(folder, **files):
+    """A recipe in a clone of the tool, with files of the tool's own."""
+    for name, text in files.items():
+        path = folder / f"megatron/bridge/{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        for parent in path.relative_to(folder).parents[:-1]:
+            (folder / parent / "__init__.py").touch()
+    return folder / "megatron/bridge/recipes/mine.py"
+
+
+@pytest.mark.parametrize(
+    ("own", "call", "key", "value"),
+    [
+        ("def apply_flex_dispatcher_backend(model, backend=None):\n    if torch.cuda.is_available():\n"
+         "        model.moe_token_dispatcher_type = 'flex'\n",
+         "apply_flex_dispatcher_backend(cfg.model, cfg.model.moe_flex_dispatcher_backend)",
+         "experts", {"dispatcher": "deepep"}),
+        ("def get_mixed_precision_config(name):\n    return REGISTRY[name]()\n",
+         "cfg.mixed_precision = get_mixed_precision_config('bf16_with_mxfp8_mixed')",
+         "precision", {"compute": "mxfp8", "weights": "fp8"}),
+    ],
+)  # fmt: skip
+def test_what_asks_the_gpu_at_hand_is_known_in_a_clone_too(tmp_path, own, call, key, value):
+    name = call.rpartition("= ")[2].partition("(")[0]
+    recipe = f"""
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.training.own import {name}
+def mine_pretrain_config() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained("Qwen/Qwen3-30B-A3B").to_megatron_provider(load_weights=False)
+    cfg.model.expert_model_parallel_size, cfg.model.moe_flex_dispatcher_backend = 8, "deepep"
+    {call}
+    return cfg
+"""
+    path = clone(tmp_path, recipes__mine=recipe, training__own=own)
+    assert read(path, 1).table[key].items() >= value.items()
+
+
 EP = {"experts": {"dispatcher": "deepep"}}
 QWEN = {"model": {"preset": "qwen3-30b-a3b"}, **EP}
 DEEPSEEK = {"model": {"preset": "deepseek-v3"}, "batch": {"global": 4096, "seq_len": 4096}, "overlap": {"pp": False},

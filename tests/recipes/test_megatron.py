@@ -132,9 +132,8 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--hybrid-attention-ratio 0.1", "0.1: shares of layers are not read: give --hybrid-override-pattern"),
         ("--experimental-attention-variant dsa", "expected one of gated_delta_net"),
         ("--linear-attention-freq [1,0] --experimental-attention-variant gated_delta_net", "a list for 32 layers"),
-        ("--decoder-num-layers 12", "--decoder-num-layers 12: an encoder .BERT, T5. is not modelled"),
-        ("--tokenizer-type BertWordPieceCase", "an encoder .BERT, T5. is not modelled"),
-        ("; torchrun pretrain_bert.py", "program = pretrain_bert.py: an encoder .BERT, T5. is not modelled"),
+        ("--decoder-num-layers 12", "--decoder-num-layers 12: an encoder beside a decoder .T5., or two .ICT., is not"),
+        ("; torchrun pretrain_t5.py", "program = pretrain_t5.py: an encoder beside a decoder"),
         ("--img-h 336 --img-w 336", "--img-h 336: a part that reads images is not modelled"),
         ("--num-tokens-to-generate 30", "30: it generates text; only training steps are predicted here"),
         ("--num-query-groups 5", "num_key_value_heads = 5"),
@@ -239,3 +238,60 @@ def test_how_tokens_go_to_experts(read, more, experts):
     table = read(SMALL + "--num-experts 16 --expert-model-parallel-size 16 " + more, nodes=2)
 
     assert table.get("experts") == experts
+
+
+BERT = (
+    "torchrun {program} --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 512 --fp16 "
+    "--max-position-embeddings 512 --micro-batch-size 4 --global-batch-size 32 {more}"
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "more", "sizes"),
+    [
+        ("pretrain_bert.py", "", (2, 30522)),
+        ("pretrain.py", "--vocab-file vocab.txt", (2, 30522)),
+        ("pretrain.py", "--tokenizer-type BertWordPieceCase", (2, 28996)),
+        ("pretrain_bert.py", "--bert-no-binary-head --vocab-size 1000", (0, 1000)),
+    ],
+)
+def test_arguments_of_bert_are_an_encoder_with_the_tokens_of_its_word_pieces(tmp_path, program, more, sizes):
+    (tmp_path / "r.sh").write_text(BERT.format(program=program, more=more))
+    config = read_recipe(tmp_path / "r.sh", "dgx-h100").config
+    assert (config["model_type"], config["type_vocab_size"], config["vocab_size"]) == ("megatron-bert", *sizes)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", {}),
+        ("--attention-backend flash --attention-dropout 0", {}),
+        ("--attention-backend unfused", {"attention": "unfused", "attention_dropout": True}),
+        ("--attention-backend local --attention-dropout 0.0", {"attention": "unfused", "attention_dropout": False}),
+    ],
+)
+def test_attention_in_separate_kernels_is_read(tmp_path, more, said):
+    (tmp_path / "r.sh").write_text(BERT.format(program="pretrain_bert.py", more=more))
+    table = read_recipe(tmp_path / "r.sh", "dgx-h100").table
+    assert {key: table[key] for key in ("attention", "attention_dropout") if key in table} == said
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("--num-query-groups 8", "--num-query-groups 8 counts for nothing without --group-query-attention"),
+        ("--linear-attention-freq 4", "--linear-attention-freq counts for nothing without --experimental-attention"),
+        ("--fp8-format hybrid", "precision: of a BF16 model, though without --bf16 Megatron-LM keeps weights in FP32"),
+    ],
+)
+def test_what_megatron_ignores_is_told(tmp_path, more, line):
+    sizes = "--num-layers 4 --hidden-size 512 --num-attention-heads 16 --seq-length 512 --vocab-size 1000"
+    batch = "--micro-batch-size 1 --global-batch-size 8"
+    (tmp_path / "r.sh").write_text(f"{sizes} --max-position-embeddings 512 {batch} {more}")
+    assert any(line in one for one in read_recipe(tmp_path / "r.sh", "dgx-h100").assumed)
+
+
+def test_a_config_of_nanotron_is_refused(tmp_path):
+    (tmp_path / "r.yaml").write_text("parallelism: {dp: 1}\ntokens: {sequence_length: 1}\ndata_stages: []\n")
+    with pytest.raises(UserError, match="is a config of nanotron, which is not read"):
+        read_recipe(tmp_path / "r.yaml", "dgx-h100")

@@ -93,6 +93,11 @@ def test_a_parameter_of_the_recipe_is_set_from_outside():
     assert value("return {'x': [size, on]}", {"size": "8", "on": "true"}, parameters="size=1, on=False") == [8, True]
 
 
+def test_a_parameter_without_a_value_is_one_line():
+    with pytest.raises(UserError, match="recipe: size: needs a value; give --set size=VALUE"):
+        value("return {'x': size}", parameters="size")
+
+
 def test_what_a_function_that_is_not_plain_is_called_with():
     """Sizes of a model are in the call of a function whose result is not known."""
     head = "def layers(n, *, dim):\n    found = []\n    for i in range(n):\n        found.append(i)\n    return found\n"

@@ -112,6 +112,7 @@ def test_scripts_of_verl(name, nodes, given, model, axes, batch, update):
         ("run-qwen3-8B-opd.sh", 1, "qwen3-8b", "tp2", (64, 1, 16384), "stage_heads"),
         ("run-glm5-744B-A40B-sft.sh", 32, "glm-5", "tp4 cp2 pp4 ep32", (128, 1, 32768), NOTHING),
         ("run-glm4.7-355B-A32B-delta.sh", 8, "glm-4.5", "tp8 cp2 pp4 ep16", (128, 4, 8192), DELTA),
+        ("run-qwen3-30B-A3B-lora.sh", 1, "qwen3-30b-a3b", "tp4 ep8", (32, 2, 8192), NO_ADAPTERS),
     ],
 )  # fmt: skip
 def test_scripts_of_slime(name, nodes, model, axes, batch, update):
@@ -261,6 +262,23 @@ def test_what_cannot_be_read_is_one_line(tool, name, change, line):
 
     with pytest.raises(UserError, match=re.escape(line)):
         parse_recipe(SCRIPTS[tool][name].replace(old, new), name, "dgx-h100")
+
+
+def test_adapters_of_slime_are_trained_alone():
+    recipe = parse_recipe(SCRIPTS["slime"]["run-qwen3-30B-A3B-lora.sh"], "r.sh", "dgx-h100", 1)
+    assert recipe.table["lora"] == {"rank": 32}
+
+
+HYBRID = """python3 train.py --hf-checkpoint /root/mine --num-layers 4 --hidden-size 256 --num-attention-heads 4
+--group-query-attention --num-query-groups 2 --ffn-hidden-size 512 --swiglu --normalization RMSNorm --vocab-size 1000
+--position-embedding-type rope --disable-bias-linear --qk-layernorm --attention-output-gate --linear-attention-freq 4
+--linear-num-value-heads 4 --linear-num-key-heads 4 --loss-type sft_loss --debug-train-only --rollout-batch-size 8
+--global-batch-size 8 --rollout-max-response-len 1024 --actor-num-nodes 1 --actor-num-gpus-per-node 8"""
+
+
+def test_linear_attention_of_slimes_own_layers_is_read():
+    recipe = parse_recipe(HYBRID.replace("\n", " "), "r.sh", "dgx-h100", 1, form="slime")
+    assert recipe.config["layer_types"] == [*3 * ["linear_attention"], "full_attention"]
 
 
 def test_a_flag_of_another_trainer_is_refused():

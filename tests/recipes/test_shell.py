@@ -131,6 +131,12 @@ def test_files_that_a_script_reads_count_where_they_lie_beside_it(tmp_path):
     assert "other.sh is not beside the file: what it says is not read" in recipe.assumed
 
 
+def test_where_something_is_missing_a_file_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "r.sh").write_text(f"source CONFIG.sh\n{SMALL}".replace("--hidden-size", "--hidden-sizes"))
+    with pytest.raises(UserError, match=r"CONFIG\.sh: is not beside it, and may say what is missing"):
+        read_recipe(tmp_path / "r.sh", "dgx-h100")
+
+
 def test_a_variable_that_doubles_itself_ends():
     text = "A=xx\n" + "A=$A$A\n" * 100 + "--save $A"
 

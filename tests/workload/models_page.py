@@ -73,7 +73,7 @@ sizes, and a model of several media as its text alone; the report says what is n
 | context parallelism | whole inputs, spread over the ranks; refused for attention to an encoder |
 | pipeline stages | towers of images and sounds lie on the first one; `parallel.layers` counts their layers first |
 | sends | inside a tower its states, behind it the projector's output; encoders' output goes on to all stages |
-| `frozen` | no gradients but the projector's, no optimizer states, nothing kept, nothing computed again, no gradients to stages before |
+| `frozen` | no gradients but the projector's, no optimizer states; nothing kept, computed again, sent back |
 
 Images have the size that the config fixes, else 1,024 patches, unless `[towers.vision]` says it
 ([training.md](training.md)). Tokens that a tower gives are part of `seq_len`. BigBird's sparse blocks are priced as

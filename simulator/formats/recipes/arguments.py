@@ -181,6 +181,7 @@ class Arguments:
         self.faults: list[str] = []
         self.assumed: list[str] = []
         self.not_modelled: list[str] = []
+        self.absent: Sequence[str] = ()  # files that it reads, and that are not at hand
         self._arguments: dict[str, Argument] = {}
         self._off: set[str] = set()
         self._sources: dict[str, str] = {}
@@ -206,7 +207,8 @@ class Arguments:
     def check(self) -> None:
         """Raise UserError with a line for each fault that was noted."""
         if self.faults:
-            raise UserError(*dict.fromkeys(self.faults))
+            absent = [f"{self.where}: {name}: is not beside it, and may say what is missing" for name in self.absent]
+            raise UserError(*dict.fromkeys(self.faults), *absent)
 
     def has(self, name: str) -> bool:
         """Whether the file gives it."""

@@ -1,5 +1,6 @@
 """From NeMo AutoModel's YAML to what it says of a step: FSDP2 on Hugging Face models, as nemo_automodel sets it up."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from .arguments import Arguments
@@ -11,6 +12,7 @@ _MANAGERS = {"fsdp2manager": "fsdp2", "megatronfsdpmanager": "megatron_fsdp", "d
 _PIPELINES = ("1f1b", "interleaved1f1b")
 _KERNELS = {"te": "flash", "flex": "flex_attention", "sdpa": "sdpa"}
 _FP8 = {"current": "fp8", "block": "fp8-block", "mxfp8": "mxfp8"}
+_RESHARD = "fsdp_config.reshard_after_forward"
 _LOSSES = {"FusedLinearCrossEntropy": "fused"}
 _AXES = {
     "tp": "tensor_parallel_size",
@@ -36,7 +38,7 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
         more["lora"] = read_adapters(args, "peft.dim", "peft.target_modules", args.switch("peft.match_all_linear"))
     if axes["ep"] > 1 and (args.switch("enable_deepep") or args.text("dispatcher") in ("deepep", "hybridep")):
         more["experts"] = {"dispatcher": "deepep"}
-    _share(args)
+    _share(args, axes)
     return Training(
         seq_len or _length(args),
         args.whole("pipeline.microbatch_size", local) if axes["pp"] > 1 else local,
@@ -60,12 +62,19 @@ def _compute(args: Arguments) -> str:
     return "fp8" if args.switch("fp8.enabled") else "bf16"
 
 
-def _share(args: Arguments) -> None:
-    """Say in Trainer's words who shares the model: FSDP2, unless the file names another strategy."""
+def _share(args: Arguments, axes: Mapping[str, Any]) -> None:
+    """Say in Trainer's words who shares the model: FSDP2, unless the file names another strategy.
+
+    Weights stay after the forward in pipelines and in models with experts (nemo_automodel 0.7,
+    distributed/parallelizer.py and MoEParallelizerConfig).
+    """
     named = args.text("distributed.manager").rpartition(".")[2].lower()
     strategy = args.choice("distributed.strategy", _MANAGERS.get(named, "fsdp2"), _STRATEGIES)
     if _STRATEGIES[strategy]:
         args.imply("fsdp", _STRATEGIES[strategy])
+    has_experts = axes["ep"] > 1 or args.has("dispatcher") or args.has("enable_deepep")
+    if not args.has(_RESHARD) and (axes["pp"] > 1 or has_experts):
+        args.imply(_RESHARD, "false")
 
 
 def _length(args: Arguments) -> int:

@@ -77,7 +77,11 @@ def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -
 
 def _has_linear_attention(args: Arguments) -> bool:
     """Whether most layers have linear attention."""
-    return args.choice("experimental_attention_variant", "", ("", GATED_DELTA)) == GATED_DELTA
+    has = args.choice("experimental_attention_variant", "", ("", GATED_DELTA)) == GATED_DELTA
+    if args.has("linear_attention_freq") and not has:
+        given, needed = args.spelling("linear_attention_freq"), "--experimental-attention-variant"
+        args.assumed.append(f"{given} counts for nothing without {needed}, as in Megatron-LM")
+    return has
 
 
 def _note_gates(args: Arguments, is_linear: bool) -> None:

@@ -28,6 +28,7 @@ _ARGUMENTS = {
     "parallel.etp": "expert_tensor_parallel_size",
     "batch.seq_len": "seq_length",
 }
+_SEPARATE = ("unfused", "local")  # attention in separate kernels for scores, softmax and values
 FP8 = {"tensorwise": "fp8", "delayed": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 
 
@@ -63,6 +64,8 @@ def read_megatron(
         "overlap": _overlap(args, sizes, zero, schedule),
         "experts": _experts(args, sizes, machine) if shape.spec.moe else {},
     }
+    if args.text("attention_backend") in _SEPARATE:
+        table |= {"attention": "unfused", "attention_dropout": args.text("attention_dropout", "0.1").strip("0.") != ""}
     if bucket := args.optional("ddp_bucket_size"):
         table["bucket"] = bucket
     launched = [args.hint(name) for name in ("nnodes", "nproc_per_node")]
@@ -163,6 +166,8 @@ def _precision(args: Arguments, zero: int) -> dict[str, Any]:
     compute = "bf16" if bf16 else "fp16" if fp16 else "fp32"
     if args.has("fp8_format") and args.text("fp8_format").lower() not in ("", "false"):
         args.choice("fp8_format", "hybrid", ("e4m3", "hybrid"))
+        if not (bf16 or fp16):
+            args.assumed.append("precision: of a BF16 model, though without --bf16 Megatron-LM keeps weights in FP32")
         compute = FP8[args.choice("fp8_recipe", "delayed", FP8)]
     if args.has("fp4_format"):
         args.choice("fp4_format", "e2m1", ("e2m1", "nvfp4"))

@@ -8,7 +8,7 @@ from ...base.errors import UserError, did_you_mean
 from .arguments import Computed
 from .python_files import Modules, PythonFile
 from .python_operations import Value, read_literal
-from .python_tools import recipe_names
+from .python_tools import needed_parameters, recipe_names
 from .python_values import Answer, Reader
 
 _MOST_NAMES = 12
@@ -75,6 +75,8 @@ class PythonRecipe:
         if wrong := [one for one in settings if one not in known]:
             wanted = did_you_mean(wrong[0], known) or f"parameters: {', '.join(known) or 'none'}"
             raise UserError(f"--set {wrong[0]}: neither an argument nor a parameter of {name}; {wanted}")
+        if missing := [one for one in (needed_parameters(node) if node else ()) if one not in settings]:
+            raise UserError(f"{self.where}: {name}: {missing[0]}: needs a value; give --set {missing[0]}=VALUE")
 
     def look_up(self, name: str, file: PythonFile, settings: Mapping[str, str] | None = None) -> Value:
         """What a constant of a file is, or what a function returns for these settings."""

@@ -68,13 +68,20 @@ def recipe_names(file: PythonFile, form: str) -> list[str]:
 
 def _returns_recipe(node: ast.FunctionDef, tool: _Tool) -> bool:
     """Whether a function needs no arguments and returns something, of the type that is wanted or made by such calls."""
-    args = node.args
-    needed = len(args.posonlyargs + args.args) - len(args.defaults) + args.kw_defaults.count(None)
     annotation = ast.unparse(node.returns).strip("'\"") if node.returns else ""
     returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
     calls = [ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)]
     made = not annotation and tool.calls and any(re.fullmatch(tool.calls, call) for call in calls)
-    return needed == 0 and returns and (bool(made) or re.fullmatch(tool.returns, annotation) is not None)
+    of_type = bool(made) or re.fullmatch(tool.returns, annotation) is not None
+    return not needed_parameters(node) and returns and of_type
+
+
+def needed_parameters(node: ast.FunctionDef) -> list[str]:
+    """The parameters of a function that have no default."""
+    args = node.args
+    placed = [*args.posonlyargs, *args.args]
+    named = [one for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
+    return [one.arg for one in (*placed[: len(placed) - len(args.defaults)], *named)]
 
 
 def _is_table(file: PythonFile, name: str, calls: tuple[str, ...], depth: int = 0) -> bool:

@@ -313,13 +313,18 @@ class Reader:
         imported = frame.names.get(name) or file.imports.get(name)
         if isinstance(imported, Import) and imported.name:
             other = self._modules.find(imported.module, file)
-            if other is not None and imported.name in other.functions:
+            if other is not None and imported.name in other.functions and not self._over_file(imported.name):
                 return self.call(imported.name, other, given, named)
             name = imported.name
         if (found := call_builtin(name, given, named)) is not UNKNOWN:
             return found
         is_object = imported is not None or name in file.classes or name in self.library or is_class(name)
         return self._unseen(name, given, named) if is_object else _computed_call(name, given, named)
+
+    def _over_file(self, name: str) -> bool:
+        """Whether the library knows a function better than reading its file does."""
+        known = self.library.get(name)
+        return isinstance(known, Mapping) and bool(known.get("over_file"))
 
     def _unseen(self, name: str, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
         """A call of what is not at hand: a table, with what the library says of it."""
@@ -328,6 +333,7 @@ class Reader:
         known = deepcopy(self.library.get(_last(name), {}))
         if isinstance(known, list):
             return known
+        known.pop("over_file", None)
         if "changes" in known:
             return change_argument(known, given)
         if (note := known.pop("note", None)) and note not in self.notes:

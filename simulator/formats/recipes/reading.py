@@ -60,12 +60,17 @@ def parse_recipe(
     return _reader(form, where)(form, text, where, machine, additions)
 
 
+_NANOTRON = {"parallelism", "tokens", "data_stages"}
+
+
 def _recognize(text: str, where: str) -> str:
     """The form of a file by what that tool alone has; Megatron-LM's arguments have no mark."""
     if is_python(where):
         return recognize_python(Modules().parse(text, Path(where), where)) or ""
     if Path(where).suffix in (".yaml", ".yml"):
-        read_table(text, where)  # a fault of its syntax is told, not taken for arguments
+        table = read_table(text, where)  # a fault of its syntax is told, not taken for arguments
+        if table.keys() >= _NANOTRON:
+            raise UserError(f"{where}: is a config of nanotron, which is not read")
     known = trainers.recognize_trainer(text) or nemo.recognize(text) or _recognize_reinforced(text)
     return known or _plain_form(text, where)
 
@@ -148,7 +153,8 @@ def _gather(text: str, where: str, names: Names, settings: Mapping[str, str], pr
     _check_variables(fixed, variables, where)
     args = Arguments([*found, *given], names, where)
     args.assumed += [f"{name} = {value}: from --set" for name, value in fixed.items()]
-    args.assumed += [f"{name} is not beside the file: what it says is not read" for name in missing_sources(text)]
+    args.absent = missing_sources(text)
+    args.assumed += [f"{name} is not beside the file: what it says is not read" for name in args.absent]
     if undecided := ", ".join(f'"{head}"' for head in variables.undecided):
         args.assumed.append(f"all branches of {undecided} are read, as only a shell can tell")
     return args

@@ -9,6 +9,7 @@ from ...systems.weight_update.transfers import TransferUpdate
 from .arguments import Arguments, Machine
 
 LOG_PROBABILITIES = "log probabilities of the old policy and of a reference model: forward passes before a step"
+ADAPTERS_ALONE = "adapters alone are sent, which no method here does"
 
 
 @dataclass(frozen=True)

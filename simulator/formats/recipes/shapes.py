@@ -14,7 +14,7 @@ from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe, unusual
 from .arguments import Arguments, loose
 from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
-from .vocabulary import stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
+from .vocabulary import is_bert, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
 _UNSAID = "vocab_size"
@@ -44,7 +44,7 @@ class Shape:
 def read_shape(args: Arguments, tp: int) -> Shape:
     """The model that the arguments describe; faults are raised."""
     args.check_readable()
-    config = _config(args)
+    config = _bert(args) if is_bert(args) else _config(args)
     args.check()
     if _UNSAID not in config and (tokens := tokenizer_vocabulary(args)):
         config[_UNSAID] = tokens
@@ -76,6 +76,22 @@ def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
     layers, mtp = preset(known).num_nextn_predict_layers, config.get(_MTP, 0)
     named: dict[str, Any] = {"preset": known} | ({"overrides": {_MTP: mtp}} if mtp not in (0, layers) else {})
     return named | ({"mtp": False} if layers and not mtp else {})
+
+
+def _bert(args: Arguments) -> dict[str, Any]:
+    """Megatron-LM's BERT, whose sizes may differ and nothing else."""
+    hidden, longest = args.require("hidden_size", "the width of the model"), args.optional("max_position_embeddings")
+    config = {
+        "model_type": "megatron-bert",
+        "hidden_size": hidden,
+        "num_hidden_layers": args.require("num_layers", "the number of layers"),
+        "num_attention_heads": args.require("num_attention_heads", "heads"),
+        "intermediate_size": args.whole("ffn_hidden_size", 4 * hidden),
+        "max_position_embeddings": longest or args.whole("seq_length"),
+        "type_vocab_size": 0 if args.switch("bert_no_binary_head") else 2,
+        _UNSAID: stated_vocabulary(args),
+    }
+    return {key: value for key, value in config.items() if value is not None}
 
 
 def _config(args: Arguments) -> dict[str, Any]:
@@ -135,7 +151,8 @@ def _attention(args: Arguments, heads: int) -> dict[str, Any]:
     flags = given and args.spelling("num_query_groups").startswith("--")
     grouped = args.switch("group_query_attention", given and not flags)
     if flags and not grouped and args.whole("num_query_groups") != heads:
-        args.fault("num_query_groups", "means nothing without --group-query-attention")
+        groups = f"{args.spelling('num_query_groups')} {args.text('num_query_groups')}"
+        args.assumed.append(f"{groups} counts for nothing without --group-query-attention, as in Megatron-LM")
     says_all = _model_type(args) in _SAY_ALL
     return {
         "num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads,

@@ -6,10 +6,13 @@ from typing import Any
 from ...models import ModelSpec, preset
 from .additions import Additions
 from .arguments import Arguments, Machine
+from .finetuning import read_adapters
 from .hugging_face import find_model
+from .layers import GATED_DELTA
 from .megatron import read_megatron
 from .model_names import last_part, preset_of
 from .reinforcement import (
+    ADAPTERS_ALONE,
     LOG_PROBABILITIES,
     Engines,
     Lengths,
@@ -34,6 +37,7 @@ def read_slime(
     _imply_batch(args, machine, additions.seq_len)
     args.check()
     table, config = read_megatron(args, machine, shape)
+    table |= _adapters(args)
     if _rolls_out(args):
         args.not_modelled.append(LOG_PROBABILITIES)
     if args.text("advantage_estimator") == "ppo":
@@ -77,6 +81,19 @@ def _imply(args: Arguments) -> None:
             args.imply(name, "true")
     if args.text("moe_token_dispatcher_type", "allgather") == "allgather":
         args.imply("moe_token_dispatcher_type", "alltoall")
+    if args.has("linear_attention_freq") and not args.has("experimental_attention_variant"):
+        args.imply("experimental_attention_variant", GATED_DELTA)  # by the plug-in that --spec names
+
+
+def _adapters(args: Arguments) -> dict[str, Any]:
+    if not args.switch("use_lora"):
+        return {}
+    targets = "lora_target_modules"
+    if not args.has(targets):
+        named = args.text("lora_target_preset", "no modules are given")
+        args.assumed.append(f"lora.targets = all GEMMs of a layer: {named}")
+    args.require("lora_rank", "the rank of the adapters")
+    return {"lora": read_adapters(args, "lora_rank", targets, not args.has(targets))}
 
 
 def _imply_batch(args: Arguments, machine: Machine, stated: int | None) -> None:
@@ -133,6 +150,8 @@ def _why_no_update(args: Arguments) -> str:
     """Why there is no weight update to write; empty where there is one."""
     if not _rolls_out(args):
         return "nothing is rolled out"
+    if args.switch("use_lora"):
+        return ADAPTERS_ALONE
     if args.text("update_weight_mode") == "delta":
         return "only what changed is sent, and nothing says how much that is"
     if args.has("rollout_external_engine_addrs") or not (args.switch("colocate") or _rollout(args)):

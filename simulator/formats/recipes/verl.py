@@ -10,6 +10,7 @@ from .hugging_face import find_model
 from .megatron import read_megatron
 from .model_names import last_part, preset_of
 from .reinforcement import (
+    ADAPTERS_ALONE,
     LOG_PROBABILITIES,
     Engines,
     Lengths,
@@ -45,7 +46,7 @@ def read_verl(
         table = _by_fsdp(args, machine, shape, length, total)
     _note_passes(args)
     if "lora" in table:
-        args.assumed.append("no weight update: adapters alone are sent, which no method here does")
+        args.assumed.append(f"no weight update: {ADAPTERS_ALONE}")
         return table, shape.config, None
     return table, shape.config, _update(args, machine, table)
 

@@ -9,7 +9,7 @@ from ...models import preset, preset_names
 from .arguments import Arguments, loose
 from .model_names import preset_of
 
-_GPT2 = "GPT2BPETokenizer"
+_GPT2, _WORD_PIECE = "GPT2BPETokenizer", "BertWordPieceLowerCase"
 _USUAL = "llama3"  # of tokenizers since 2024 most have 128k to 152k tokens
 
 
@@ -21,13 +21,13 @@ def stated_vocabulary(args: Arguments) -> int | None:
 def tokenizer_vocabulary(args: Arguments) -> int | None:
     """Tokens of the tokenizer, with a note of whose they are; None where the arguments do not tell.
 
-    A fault is noted where the tokenizer is an encoder's, or has no tokens of its own.
+    A fault is noted where the tokenizer has no tokens of its own.
     """
     model, kind = args.hint("tokenizer_model"), _kind(args)
     sizes = {name.lower(): size for name, size in _table("types").items()}
-    if not kind and args.has("vocab_file") and not args.has("merge_file"):
-        args.fault("vocab_file", "without --merge-file it is of WordPiece: an encoder (BERT) is not modelled")
-    elif kind == "NullTokenizer":
+    if not kind and is_bert(args):
+        return _note(args, _table("types")[_WORD_PIECE], f"that of {_WORD_PIECE}, pretrain_bert.py's")
+    if kind == "NullTokenizer":
         args.note_missing("vocab_size", "the number of tokens, which NullTokenizer leaves open")
     elif (named := _find_by_name(model)) is not None:
         return _note(args, named, f"that of the tokenizer {model}")
@@ -36,6 +36,13 @@ def tokenizer_vocabulary(args: Arguments) -> int | None:
     elif not kind and args.has("vocab_file"):
         return _note(args, _table("types")[_GPT2], f"that of {_GPT2}, pretrain_gpt.py's for a vocabulary with merges")
     return None
+
+
+def is_bert(args: Arguments) -> bool:
+    """Whether these are arguments of pretrain_bert.py: by its name, or a vocabulary of WordPiece, without merges."""
+    named = "pretrain_bert" in args.hint("program") or args.has("bert_no_binary_head")
+    words = not _kind(args) and args.has("vocab_file") and not args.has("merge_file")
+    return named or words or _kind(args).startswith("BertWordPiece")
 
 
 def usual_vocabulary(args: Arguments) -> int:
