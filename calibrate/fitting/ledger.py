@@ -147,7 +147,7 @@ class UpdateFit:
 
     def _log_error(self, row: int, u: Floats) -> float:
         values = {name: self.priors[at].value * float(np.exp(u[at])) for name, at in self._columns[row].items()}
-        return float(np.log(self.cases[row].answer(values).seconds / self.cases[row].seconds))
+        return float(np.log(self.cases[row].answer_s(values) / self.cases[row].seconds))
 
     def _solve(self, error: Floats, slopes: Floats, u: Floats) -> Floats:
         solved = least_squares(error, slopes, student_weights(error, SIGMA), u, self.spread)

@@ -69,7 +69,7 @@ class UpdateRun(Measured):
 
     def predict(self, values: Mapping[str, float]) -> float:
         """Predicted seconds with parameters of the stack changed."""
-        return self.case.answer(values).seconds
+        return self.case.answer_s(values)
 
 
 def read_update_runs(paths: Sequence[Path], base: str) -> list[UpdateRun]:

@@ -65,6 +65,12 @@ class Memo:
         value: _Value = self._kinds[kind].get(key, make, ops_of)
         return value
 
+    def share(self, *kinds: str) -> "Memo":
+        """A Memo that shares values of these kinds with this one, and no others."""
+        other = Memo(*self._limits)
+        other._kinds = {kind: self._kinds.setdefault(kind, Kept(*self._limits)) for kind in kinds}
+        return other
+
 
 def collect_seldom() -> None:
     """Look for garbage in cycles once in 100,000 objects, not 700: of many objects that we make, hardly any is that.

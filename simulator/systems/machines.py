@@ -24,6 +24,9 @@ from ..program import Program
 from ..timeline import Timeline
 from .tables import Model
 
+_OF_CLUSTER = ("ring", "rings")
+"""Kinds of values in a Memo that depend on the cluster alone."""
+
 
 @dataclass(frozen=True)
 class ResolvedScenario:
@@ -126,8 +129,9 @@ class OnMachines(ResolvedScenario):
     def _with(self, profile: Profile) -> Self:
         """The scenario with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)
-        kept = {name: value for name, value in vars(self).items() if name not in ("memo", *self._of_profile)}
-        vars(other).update(kept | {"program": self.program, "profile": profile})
+        kept = {name: value for name, value in vars(self).items() if name not in self._of_profile}
+        memo = self.memo.share(*_OF_CLUSTER)
+        vars(other).update(kept | {"program": self.program, "profile": profile, "memo": memo})
         return other
 
     @cached_property

@@ -24,7 +24,7 @@ from ...profile import stack_names
 from ...runner import Runner
 from ...scenario import check_scenario
 from ...systems.weight_update.methods import METHODS
-from ...systems.weight_update.report import Report, make_report
+from ...systems.weight_update.report import make_report, update_s
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.system import resolve
 from ...timeline import Timeline
@@ -65,14 +65,14 @@ class Answer(NamedTuple):
 
 
 _UPDATES = ("update", "pause_to_continue", "refit", "transfer", "update_loop")
-MEASURES: Mapping[str, Callable[[Report, Timeline], float]] = {
-    **dict.fromkeys(_UPDATES, lambda report, timeline: report.update_time_s),
-    "gather_metas": lambda report, timeline: float(np.ptp(timeline.span_of("gather_metas"))),
-    "broadcast_only": lambda report, timeline: timeline.busy_s("broadcast"),
-    "rdma": lambda report, timeline: timeline.busy_s("exchange", "write"),
-    "rebuild+load": lambda report, timeline: timeline.busy_s("open_handles", "reload"),
+MEASURES: Mapping[str, Callable[[Timeline, float], float]] = {
+    **dict.fromkeys(_UPDATES, lambda _timeline, update_s: update_s),
+    "gather_metas": lambda timeline, _: float(np.ptp(timeline.span_of("gather_metas"))),
+    "broadcast_only": lambda timeline, _: timeline.busy_s("broadcast"),
+    "rdma": lambda timeline, _: timeline.busy_s("exchange", "write"),
+    "rebuild+load": lambda timeline, _: timeline.busy_s("open_handles", "reload"),
 }
-"""What the phase of a row means, of those that a prediction has."""
+"""Seconds of the phase of a row, of those that a prediction has, by the Timeline and the time of the whole update."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,23 @@ class UpdateCase(Case):
 
     def answer(self, changes: Mapping[str, float] | None = None) -> Answer:
         """The prediction, with parameters of the stack changed."""
-        resolved = self.resolved.restate(changes) if changes else self.resolved
-        timeline = engine.simulate(resolved.program, resolved.costs)
+        resolved, timeline = self._simulate(changes)
         report = make_report(resolved, timeline)
-        seconds = MEASURES[self.cells.text("phase")](report, timeline)
+        seconds = self._measure(timeline, report.update_time_s)
         share = seconds / report.update_time_s  # the interval of the whole, in proportion
         return Answer(seconds, report.interval_low_s * share, report.interval_high_s * share)
+
+    def answer_s(self, changes: Mapping[str, float] | None = None) -> float:
+        """The seconds of the prediction alone, which take less time."""
+        resolved, timeline = self._simulate(changes)
+        return self._measure(timeline, update_s(resolved, timeline))
+
+    def _simulate(self, changes: Mapping[str, float] | None) -> tuple[Resolved, Timeline]:
+        resolved = self.resolved.restate(changes) if changes else self.resolved
+        return resolved, engine.simulate(resolved.program, resolved.costs)
+
+    def _measure(self, timeline: Timeline, whole_s: float) -> float:
+        return MEASURES[self.cells.text("phase")](timeline, whole_s)
 
     def predict(self) -> dict[str, Any]:
         """The columns of its prediction."""

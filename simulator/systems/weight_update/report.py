@@ -137,6 +137,11 @@ class Report(Base):
         return max((phase for phase in self.exposed if phase != "gather"), key=lambda phase: self.exposed[phase])
 
 
+def update_s(resolved: Resolved, timeline: Timeline) -> float:
+    """Seconds of the update, as `make_report` times it."""
+    return timeline.makespan_s - resolved.opening_s(timeline)
+
+
 def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     """Derive the report from a scenario and its Timeline.
 
@@ -148,9 +153,9 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     began = resolved.opening_s(timeline)
     resumed = timeline.span_of(resolved.resuming)[1]
     path, path_of_update = critical_path(timeline), critical_path(timeline, began)
-    update_s = timeline.makespan_s - began
+    whole_s = update_s(resolved, timeline)
     errors = errors_of_costs(costs, resolved.profile.name)
-    sure = path_interval(path_of_update, errors, update_s)
+    sure = path_interval(path_of_update, errors, whole_s)
     phase_of = phase_of_op(program)
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())
@@ -166,10 +171,10 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         buckets=resolved.plan.n_buckets,
         rounds=resolved.plan.rounds,
         makespan_s=timeline.makespan_s,
-        update_time_s=update_s,
+        update_time_s=whole_s,
         interval_low_s=sure.low_s,
         interval_high_s=sure.high_s,
-        budget=path_budget(path_of_update, errors, update_s),
+        budget=path_budget(path_of_update, errors, whole_s),
         pause_s=resumed - (0.0 if resolved.from_trainers else began),
         busy_s={
             phase: timeline.busy_s(*(kind for kind in program.kinds if op_kind(kind).step == phase)) for phase in PHASES
