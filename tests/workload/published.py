@@ -84,6 +84,7 @@ PUBLISHED = (
     Published("bamba-9b", "9,780,235,392", _META),
     Published("bert-large", "335,174,458", _META),
     Published("bloom-176b", "176,247,271,424", "bigscience/bloom, model card"),
+    Published("dbrx", "131,596,523,520", _FILES + "databricks/dbrx-base; announcement", active="36 B"),
     Published("deepseek-v2", "235,741,434,880", _FILES + "deepseek-ai/DeepSeek-V2; report", active="21 B"),
     Published(
         *("deepseek-v2-lite", "15,706,484,224", _FILES + "deepseek-ai/DeepSeek-V2-Lite; report"),
@@ -222,5 +223,6 @@ PUBLISHED = (
     Published("rwkv7-2.9b", "2.948 B", "arXiv:2503.14456"),
     Published("sd3.5-large", "8.06 B", "diffusers, as it builds the config on the meta device"),
     Published("t5-11b", "11,307,321,344", _META),
+    Published("tinyllama-1.1b", "1,100,048,384", _FILES + "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T"),
     Published("whisper-large-v3", "1,543,490,560", _FILES + "openai/whisper-large-v3"),
 )
