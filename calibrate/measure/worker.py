@@ -47,7 +47,7 @@ class Worker:
         self.device: Device = pick_device(job.kind, job.place.local_rank)
         self.facts = self._agree_on_facts()
         self.met: set[tuple[int, ...]] = set()
-        self.slower: dict[tuple[str, str], float] = {}  # than expected, what was left out: by family and name
+        self.slower: dict[tuple[str, str, str], float] = {}  # than expected, what was left out: by kind
 
     def run(self) -> int:
         """Visit what is to be done; returns the exit code."""
@@ -122,12 +122,12 @@ class Worker:
             self.board.post(f"verdict/{name}", self._judge(name, position, visit, mine, began))
         verdict, slow_s = self.board.read(f"verdict/{name}")
         if slow_s:
-            self.slower[visit.case.family, visit.case.name] = slow_s / call_s(visit.case, self.facts)
+            self.slower[_kind(visit)] = slow_s / call_s(visit.case, self.facts)
         return str(verdict)
 
     def _expected_s(self, visit: Visit) -> float:
-        """Of a call, once another of this family and name was too slow; the same on all ranks."""
-        return self.slower.get((visit.case.family, visit.case.name), 1.0) * call_s(visit.case, self.facts)
+        """Of a call, once another of its kind was too slow; the same on all ranks."""
+        return self.slower.get(_kind(visit), 1.0) * call_s(visit.case, self.facts)
 
     def _measure(self, position: int, visit: Visit) -> dict[str, Any]:
         """This rank's samples, or what went wrong and whether the device still works."""
@@ -180,6 +180,11 @@ class Worker:
             return "restart", 0.0
         over = self.job.stop_at and time.time() > self.job.stop_at
         return "stop" if over else "go", outcome.call_s if isinstance(outcome, TooSlowError) else 0.0
+
+
+def _kind(visit: Visit) -> tuple[str, str, str]:
+    """What is alike slow: family, name and cost class, which has the data type."""
+    return visit.case.family, visit.case.name, visit.case.cost_class
 
 
 def _ranks_by_node(at: list[list[Any]]) -> tuple[tuple[int, ...], ...]:

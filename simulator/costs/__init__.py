@@ -5,6 +5,7 @@ from .forms import cost
 from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Kernels, alignment_penalty
 from .phases import BUSY, COMPUTE, EXCHANGES, GEMM_PHASES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store
+from .ring import RING_KINDS
 
 __all__ = [
     "BUSY",
@@ -15,6 +16,7 @@ __all__ = [
     "OF_LAYERS",
     "PHASES",
     "PRODUCT_TYPE",
+    "RING_KINDS",
     "UNALIGNED",
     "WAITS",
     "Costs",

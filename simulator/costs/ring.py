@@ -41,9 +41,13 @@ def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:
     return np.where(said, pricing.shape(ops, 0), 1.0) - 1 if said.any() else np.zeros(len(ops))
 
 
+_RING, _RINGS = RING_KINDS = "ring", "rings"
+"""Kinds of values in a Memo; they depend on the cluster alone."""
+
+
 def ring_of(pricing: Pricing, group: tuple[int, ...]) -> RingBroadcast:
     """The ring over a group."""
-    return pricing.memo.get("ring", (pricing.cluster, group), lambda: ring_broadcast(pricing.cluster, group))
+    return pricing.memo.get(_RING, (pricing.cluster, group), lambda: ring_broadcast(pricing.cluster, group))
 
 
 def rings_of(pricing: Pricing, ranks: tuple[int, ...], each: int) -> RingBroadcast:
@@ -52,7 +56,7 @@ def rings_of(pricing: Pricing, ranks: tuple[int, ...], each: int) -> RingBroadca
         return ring_of(pricing, ranks)
     groups = [ranks[first : first + each] for first in range(0, len(ranks), each)]
     return pricing.memo.get(
-        "rings", (pricing.cluster, ranks, each), lambda: side_by_side([ring_of(pricing, group) for group in groups])
+        _RINGS, (pricing.cluster, ranks, each), lambda: side_by_side([ring_of(pricing, group) for group in groups])
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import UserError, fault
 from ..base.files import path_beside
 from ..base.memo import Memo
-from ..costs import Costs
+from ..costs import RING_KINDS, Costs
 from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
 from ..models import ModelSpec, from_hf_config, load_hf_config, preset
@@ -23,9 +23,6 @@ from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers
 from ..program import Program
 from ..timeline import Timeline
 from .tables import Model
-
-_OF_CLUSTER = ("ring", "rings")
-"""Kinds of values in a Memo that depend on the cluster alone."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +127,7 @@ class OnMachines(ResolvedScenario):
         """The scenario with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)
         kept = {name: value for name, value in vars(self).items() if name not in self._of_profile}
-        memo = self.memo.share(*_OF_CLUSTER)
+        memo = self.memo.share(*RING_KINDS)
         vars(other).update(kept | {"program": self.program, "profile": profile, "memo": memo})
         return other
 

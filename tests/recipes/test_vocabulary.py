@@ -65,6 +65,19 @@ def test_the_shape_of_a_preset_tells_the_vocabulary_of_a_tokenizer_without_a_nam
     assert "vocab_size = 151936: that of preset qwen3-30b-a3b, which has this shape" in recipe.assumed
 
 
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("--swiglu", r"--swiglu = .*: not read of BERT, which .* without --merge-file"),
+        ("--normalization RMSNorm", r"--normalization = 'RMSNorm': expected one of layernorm"),
+        ("; torchrun pretrain_gpt.py", r"--vocab-file = 'vocab\.txt': without --merge-file it is of WordPiece"),
+    ],
+)
+def test_a_vocabulary_of_word_pieces_is_no_decoders(read, more, line):
+    with pytest.raises(UserError, match=line):
+        read(f"{TINY}--vocab-file vocab.txt {more}")
+
+
 def test_a_tokenizer_that_tells_no_vocabulary_is_refused(read):
     with pytest.raises(UserError, match="--vocab-size: is missing; expected the number of tokens, which NullTok"):
         read(TINY + "--tokenizer-type NullTokenizer")

@@ -65,7 +65,7 @@ def read_megatron(
         "experts": _experts(args, sizes, machine) if shape.spec.moe else {},
     }
     if args.text("attention_backend") in _SEPARATE:
-        table |= {"attention": "unfused", "attention_dropout": args.text("attention_dropout", "0.1").strip("0.") != ""}
+        table |= {"attention": "unfused", "attention_dropout": args.number("attention_dropout") != 0}
     if bucket := args.optional("ddp_bucket_size"):
         table["bucket"] = bucket
     launched = [args.hint(name) for name in ("nnodes", "nproc_per_node")]

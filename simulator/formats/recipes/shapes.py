@@ -78,8 +78,23 @@ def _named(known: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return named | ({"mtp": False} if layers and not mtp else {})
 
 
+_NOT_IN_BERT = (
+    "swiglu", "geglu", "squared_relu", "group_query_attention", "multi_latent_attention", "num_experts", "qk_layernorm",
+    "untie_embeddings_and_output_weights", "rotary", "kv_channels", "hybrid_layer_pattern", "window_size",
+    "mtp_num_layers", "experimental_attention_variant",
+)  # fmt: skip
+"""Arguments that make another model of BERT."""
+
+
 def _bert(args: Arguments) -> dict[str, Any]:
-    """Megatron-LM's BERT, whose sizes may differ and nothing else."""
+    """Megatron-LM's BERT, whose sizes may differ; a fault is noted for what else differs."""
+    args.assumed.append("the model is Megatron-LM's BERT: by its program, its flags or a vocabulary of WordPiece")
+    for name in filter(args.gives, _NOT_IN_BERT):
+        args.fault(name, "not read of BERT, which a program, flag or vocabulary (WordPiece, without --merge-file) says")
+    if "pretrain_gpt" in args.hint("program") and args.has("vocab_file"):
+        args.fault("vocab_file", "without --merge-file it is of WordPiece, which goes with pretrain_bert.py")
+    args.choice("normalization", "layernorm", ("layernorm",))
+    args.choice("position_embedding_type", "learned_absolute", ("learned_absolute",))
     hidden, longest = args.require("hidden_size", "the width of the model"), args.optional("max_position_embeddings")
     config = {
         "model_type": "megatron-bert",

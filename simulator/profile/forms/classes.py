@@ -118,7 +118,8 @@ class CostClass:
 
     def _check(self, x: Columns) -> None:
         every = np.stack(list(x.values()))
-        for name, values in () if ((every > 0) & np.isfinite(every)).all() else x.items():
+        usual = ((every > 0) & np.isfinite(every)).all()  # one look at all: this is asked for every op
+        for name, values in x.items() if not usual else ():
             good = np.isfinite(values) & ((values > 0) | (name in self.asked) | (values == 0) & (name in ZERO_BASED))
             if not good.all():
                 raise UserError(fault(self.meaning, name, float(values[~good][0]), "expected a number above zero"))

@@ -5,7 +5,7 @@ made so that the case says something: a victim loses a fifth, an awkward shape c
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -126,13 +126,6 @@ def fit(folder: Path, name: str, records: Iterable[Mapping[str, Any]], base: str
     return str(out)
 
 
-def seconds(scenario: str, changes: Sequence[str], memo: Memo) -> float:
-    """What a shipped scenario takes after changes, without its report."""
-    path = str(SHIPPED / f"{scenario}.toml")
-    resolved = resolve(load_question(path, changes), path, memo)
-    return engine.simulate(resolved.program, resolved.costs).makespan_s
-
-
 def no_errors(_class: object, _x: object, seconds: Floats, *_rest: object) -> tuple[Floats, str]:
     """In place of `cross_validate`, which takes most of a fit and moves no seconds."""
     return np.zeros(len(seconds)), "nothing"
@@ -177,4 +170,6 @@ class Reach:
     def seconds(self, name: str, profile: str, memo: Memo) -> float:
         """What a scenario takes with a profile; `memo` is one of this profile."""
         scenario, *changes = self.scenarios[name]
-        return seconds(scenario, [*changes, f"profile={profile!r}"], memo)
+        path = str(SHIPPED / f"{scenario}.toml")
+        resolved = resolve(load_question(path, [*changes, f"profile={profile!r}"]), path, memo)
+        return engine.simulate(resolved.program, resolved.costs).makespan_s

@@ -147,21 +147,21 @@ class Step:
         kind, stage, microbatch = np.moveaxis(cells.columns, 2, 0)
         to = stage + np.array([_AHEAD.get(name, grid.stages) for name in KINDS])[kind]
         somewhere = (kind >= 0) & (to >= 0) & (to < grid.stages)
-        somewhere &= (to > stage) | (self._sizes[1][stage] > 0)
+        somewhere &= (to > stage) | (self._gradient_bytes[stage] > 0)
         target = np.where(somewhere, grid.homes[np.where(somewhere, to, 0), microbatch], -1)
         return np.where(target == cells.rank[:, None], -1, target)
 
     @cached_property
-    def _sizes(self) -> tuple[Ints, Ints]:
-        """By stage, the bytes of its output, and of the gradients of what came in."""
-        return np.array(self.plan.output_bytes, np.int64), np.array([0, *self.plan.gradient_bytes[:-1]], np.int64)
+    def _gradient_bytes(self) -> Ints:
+        """By stage, the bytes of the gradients of what came in."""
+        return np.array([0, *self.plan.gradient_bytes[:-1]], np.int64)
 
     def _send(self, cells: Cells, target: Ints, send: Ints) -> None:
         """Write the sends: activations to the next stage, gradients to the previous one, after the action's end."""
         cell, action = np.nonzero(target >= 0)
         kind, stage, microbatch = cells.columns[cell, action].T
         ways, ranks = np.array([_way(name) == "forward" for name in KINDS]), self.plan.grid.ranks
-        sizes = np.where(ways[kind], self._sizes[0][stage], self._sizes[1][stage])
+        sizes = np.where(ways[kind], np.array(self.plan.output_bytes, np.int64)[stage], self._gradient_bytes[stage])
         code = (cells.rank[cell] * 2 + ways[kind]) * ranks + target[cell, action]
         first, which = group_equal(code * (sizes.max(initial=0) + 1) + sizes)
         rows, lanes = [], []
