@@ -30,6 +30,13 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
+def as_tuple(value: Any) -> Any:
+    """A list of numbers as a tuple, which is what a frozen schema holds."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("expected a list of numbers")
+    return tuple(value)
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 Rate = Annotated[float, BeforeValidator(_rate)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]

@@ -1,22 +1,16 @@
 """The scenario file of kind rl_cycle: the tables of a weight update and of the cycle around it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from ..lengths import LARGEST_TAIL
-from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
+from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, as_tuple
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
 
 _MOST_TOKENS = 10**9
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
-
-
-def _listed(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        raise ValueError("expected a list of numbers")
-    return tuple(value)
 
 
 Time = Annotated[Seconds, Field(gt=0)]
@@ -83,10 +77,10 @@ class Length(Table):
     tokens: Tokens | None = Field(None, description="fixed: tokens of every answer")
     mean: Annotated[float, Field(ge=1, le=_MOST_TOKENS)] | None = Field(None, description="lognormal: mean")
     p99: Annotated[float, Field(ge=1, le=_MOST_TOKENS)] | None = Field(None, description="lognormal: 99th percentile")
-    values: Annotated[tuple[Tokens, ...], BeforeValidator(_listed)] | None = Field(
+    values: Annotated[tuple[Tokens, ...], BeforeValidator(as_tuple)] | None = Field(
         None, description="histogram: the lengths that occur, in tokens"
     )
-    weights: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_listed)] | None = Field(
+    weights: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] | None = Field(
         None, description="histogram: how often each of them occurs"
     )
 

@@ -1,0 +1,77 @@
+"""How much longer or shorter one step takes than another: a distribution of factors, and the slowest of many ranks."""
+
+from collections.abc import Sequence
+from math import log, sqrt
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
+from scipy.special import ndtri
+
+from ..tables import Table, as_tuple
+
+Floats = NDArray[np.float64]
+_LEAST = 0.01  # a Gaussian has values below zero; no step takes less than this share of the mean
+
+
+class Spread(Table):
+    """A distribution of factors on a time. Its mean is 1, except that a trace is taken as it is."""
+
+    kind: Literal["gaussian", "lognormal", "pareto", "trace"] = Field("gaussian", description="which distribution")
+    spread: Annotated[float, Field(ge=0, le=10)] = Field(
+        0.0, description="standard deviation as a share of the mean; a Gaussian's is at most 0.5"
+    )
+    values: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] = Field(
+        (), description="trace: factors that were seen, each as likely as the others"
+    )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "Spread":
+        if (self.kind == "trace") != bool(self.values):
+            raise ValueError("kind = 'trace' and values go together")
+        if self.values and self.spread:
+            raise ValueError("a trace has no spread but that of its values")
+        if self.kind == "gaussian" and self.spread > 0.5:
+            raise ValueError("a Gaussian's spread is at most 0.5: wider ones have times below zero; use lognormal")
+        return self
+
+    @property
+    def varies(self) -> bool:
+        """Whether factors differ."""
+        return self.spread > 0 or len(set(self.values)) > 1
+
+    def quantile(self, share: Floats) -> Floats:
+        """The factor below which this share of them lies."""
+        if self.values:
+            return np.quantile(np.array(self.values), share, method="inverted_cdf")
+        if not self.spread:
+            return np.ones_like(share)
+        if self.kind == "gaussian":
+            return np.maximum(1 + self.spread * ndtri(share), _LEAST)
+        if self.kind == "lognormal":
+            sigma = sqrt(log(1 + self.spread**2))
+            return np.exp(sigma * ndtri(share) - sigma**2 / 2)
+        alpha = 1 + sqrt(1 + 1 / self.spread**2)  # of a Pareto with this ratio of deviation to mean
+        return (alpha - 1) / alpha * (1 - share) ** (-1 / alpha)
+
+    def draw(self, rng: np.random.Generator, shape: int | tuple[int, ...]) -> Floats:
+        """Independent factors."""
+        return self.quantile(rng.random(shape))
+
+    def slowest(self, rng: np.random.Generator, steps: int, ranks: int, spare: int = 0) -> Floats:
+        """Per step, the factor of the slowest of the first `ranks` to arrive, of `ranks + spare`.
+
+        The k-th smallest of n uniform numbers has the distribution Beta(k, n - k + 1) (David and Nagaraja, Order
+        Statistics, 2003, section 2.3), so that one number per step is drawn and not one per rank.
+        """
+        return self.quantile(rng.beta(ranks, spare + 1, steps)) if self.varies else self._equal(steps)
+
+    def slowest_of(self, rng: np.random.Generator, steps: int, speeds: Sequence[float]) -> Floats:
+        """Per step, the longest time of ranks whose own factors are `speeds`, with or without variation."""
+        factors, counts = np.unique(np.asarray(speeds, float), return_counts=True)
+        each = [f * self.slowest(rng, steps, int(n)) for f, n in zip(factors, counts, strict=True)]
+        return np.asarray(np.max(each, axis=0))
+
+    def _equal(self, steps: int) -> Floats:
+        return np.full(steps, self.values[0] if self.values else 1.0)
