@@ -14,7 +14,7 @@ Dimension = Literal["bytes", "bytes_per_s", "seconds", "flop_per_s", "watts"]
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _PREFIX = _DECIMAL | _BINARY
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 _UNITS: dict[Dimension, dict[str, float]] = {
     "bytes": {f"{p}B": x for p, x in _PREFIX.items()},

@@ -1,6 +1,5 @@
 """How much longer or shorter one step takes than another: a distribution of factors, and the slowest of many ranks."""
 
-from collections.abc import Sequence
 from math import log, sqrt
 from typing import Annotated, Literal
 
@@ -12,6 +11,8 @@ from scipy.special import ndtri
 from ..tables import Table, as_tuple
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+_MIDDLES = (np.arange(1000) + 0.5) / 1000
 _LEAST = 0.01  # a Gaussian has values below zero; no step takes less than this share of the mean
 
 
@@ -41,6 +42,27 @@ class Spread(Table):
         """Whether factors differ."""
         return self.spread > 0 or len(set(self.values)) > 1
 
+    @property
+    def mean(self) -> float:
+        """The mean factor."""
+        return sum(self.values) / len(self.values) if self.values else 1.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of factors."""
+        return float(np.std(self.values)) if self.values else self.spread
+
+    def of_slowest(self, ranks: int) -> "Spread":
+        """The distribution of the slowest of so many: a trace of its quantiles, at the middle of equal shares."""
+        return self if ranks == 1 or not self.varies else self._trace(_MIDDLES ** (1 / ranks), 1.0)
+
+    def times(self, factor: float) -> "Spread":
+        """The distribution with each factor multiplied by another one."""
+        return self._trace(_MIDDLES, factor)
+
+    def _trace(self, shares: Floats, factor: float) -> "Spread":
+        return Spread(kind="trace", values=tuple((factor * self.quantile(shares)).tolist()))
+
     def quantile(self, share: Floats) -> Floats:
         """The factor below which this share of them lies."""
         if self.values:
@@ -59,19 +81,12 @@ class Spread(Table):
         """Independent factors."""
         return self.quantile(rng.random(shape))
 
-    def slowest(self, rng: np.random.Generator, steps: int, ranks: int, spare: int = 0) -> Floats:
-        """Per step, the factor of the slowest of the first `ranks` to arrive, of `ranks + spare`.
+    def slowest(self, rng: np.random.Generator, steps: int, ranks: int | Counts, spare: int = 0) -> Floats:
+        """Per step, the factor of the slowest of the first `ranks` to arrive, of `ranks + spare`; 0 of no ranks.
 
         The k-th smallest of n uniform numbers has the distribution Beta(k, n - k + 1) (David and Nagaraja, Order
         Statistics, 2003, section 2.3), so that one number per step is drawn and not one per rank.
         """
-        return self.quantile(rng.beta(ranks, spare + 1, steps)) if self.varies else self._equal(steps)
-
-    def slowest_of(self, rng: np.random.Generator, steps: int, speeds: Sequence[float]) -> Floats:
-        """Per step, the longest time of ranks whose own factors are `speeds`, with or without variation."""
-        factors, counts = np.unique(np.asarray(speeds, float), return_counts=True)
-        each = [f * self.slowest(rng, steps, int(n)) for f, n in zip(factors, counts, strict=True)]
-        return np.asarray(np.max(each, axis=0))
-
-    def _equal(self, steps: int) -> Floats:
-        return np.full(steps, self.values[0] if self.values else 1.0)
+        some = np.maximum(ranks, 1)
+        drawn = self.quantile(rng.beta(some, spare + 1, steps)) if self.varies else np.full(steps, self.mean)
+        return np.where(np.greater(ranks, 0), drawn, 0.0)

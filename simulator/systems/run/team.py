@@ -1,4 +1,4 @@
-"""The workers of a run as numbers: what a step of one takes, what it sends, over which link, how fast each of them is."""
+"""The workers of a run as numbers: what a step of one takes, what it sends, over which link, how fast it is."""
 
 from dataclasses import dataclass, field
 

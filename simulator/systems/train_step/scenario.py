@@ -251,15 +251,14 @@ class Tower(Table):
     )
 
 
-class TrainScenario(OnCluster):
-    """One training step."""
+class Trained(OnCluster):
+    """How a model is trained on a cluster. A run may leave out the model and its batch, and give the step's time."""
 
-    kind: Literal["train_step"] = Field(description="what is simulated")
     stack: str = Field("generic", description="software stack")
-    model: Model = Field(description="what is trained")
+    model: Model | None = Field(None, description="what is trained")
     parallel: Parallel = Field(default=Parallel(), description="how it lies on the GPUs")
     schedule: Schedule = Field(default=Schedule(), description="the order of the pipeline")
-    batch: Batch = Field(description="what one step trains on")
+    batch: Batch | None = Field(None, description="what one step trains on")
     towers: dict[str, Tower] = Field(
         default_factory=dict, description="what the model's towers read, by name, such as vision or encoder"
     )
@@ -280,4 +279,12 @@ class TrainScenario(OnCluster):
     )
     level: Literal["kernels", "coarse"] = Field("kernels", description="one op per kernel, or one per pipeline action")
     slow: SlowNodes = ()
+
+
+class TrainScenario(Trained):
+    """One training step."""
+
+    kind: Literal["train_step"] = Field(description="what is simulated")
+    model: Model = Field(description="what is trained")
+    batch: Batch = Field(description="what one step trains on")
     run: Run | None = Field(None, description="how long, and for how much, the whole run goes")

@@ -1,0 +1,144 @@
+"""What fails, when, and how training comes back: causes, spares, repair, and what a restart takes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heapreplace, merge
+from math import gamma
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, model_validator
+
+from ...base.units import parse
+from ..tables import Seconds, Table
+from .speed import Factor
+
+_LONGEST_S = 1e15
+
+
+def _age(value: Any) -> float:
+    seconds = parse(value, "seconds")
+    if not 0 < seconds < _LONGEST_S:
+        raise ValueError("expected a time above zero, such as '30000 h'; what never fails is left out")
+    return seconds
+
+
+Age = Annotated[float, BeforeValidator(_age)]
+Part = Literal["gpu", "nic", "node", "leaf", "job"]
+
+
+class Cause(Table):
+    """Something that fails, again and again."""
+
+    name: str = Field(description="what reports call it")
+    part: Part = Field("gpu", description="what fails: one of these; job: the software of the whole run")
+    mtbf: Age = Field(description="mean time between failures of one part")
+    shape: PositiveFloat = Field(1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early")
+    effect: Literal["stop", "planned", "slow"] = Field(
+        "stop", description="the run stops; or is saved first and then stops; or the rank turns slow without a word"
+    )
+    factor: Factor = Field(2.0, description="slow: how many times longer its steps take from then on")
+    detect: Seconds | None = Field(None, description="until it is noticed (default: failures.detect)")
+    repair: Seconds | None = Field(
+        None, description="how long the node is away (default: failures.repair, 0 for part = 'job' and for leaf)"
+    )
+
+
+class Fault(Table):
+    """A failure at a stated time: a line of a trace."""
+
+    at: Seconds = Field(description="when, from the start of the run")
+    node: NonNegativeInt = Field(0, description="which node")
+    name: str = Field("trace", description="what reports call it")
+    effect: Literal["stop", "planned"] = Field("stop", description="the run stops; or is saved first")
+    repair: Seconds | None = Field(None, description="how long the node is away (default: failures.repair)")
+
+
+class Failures(Table):
+    """What stops a run, and how it goes on."""
+
+    cause: tuple[Cause, ...] = Field((), description="what fails at random")
+    trace: tuple[Fault, ...] = Field((), description="what fails at stated times")
+    detect: Seconds = Field(0.0, description="until a failure is noticed: a time-out of a collective, a watchdog")
+    place: Seconds = Field(0.0, description="until the job has its nodes again: queue, spare nodes taken in")
+    init: Seconds = Field(0.0, description="start of processes and communicators, whatever the size")
+    init_per_node: Seconds = Field(0.0, description="what each node adds to init")
+    read: Seconds | None = Field(None, description="reading the checkpoint (default: from [checkpoint])")
+    warmup: Seconds = Field(0.0, description="first steps, compilation, caches: what they take more than usual")
+    repair: Seconds = Field(0.0, description="how long a failed node is away")
+    spares: NonNegativeInt = Field(0, description="nodes of the cluster that wait to replace failed ones")
+
+    @model_validator(mode="after")
+    def _something(self) -> "Failures":
+        if not self.cause and not self.trace:
+            raise ValueError("give [[failures.cause]] or [[failures.trace]]: nothing fails")
+        return self
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failure: when, what, on which node, and how long that node is away."""
+
+    at_s: float
+    name: str
+    node: int
+    effect: str
+    detect_s: float
+    repair_s: float
+    factor: float = 1.0
+
+
+Parts = Mapping[str, int]
+
+
+def mtbf_s(said: Failures, parts: Parts) -> float:
+    """The mean time between failures that stop the run without warning: that of a part over their number."""
+    rate = sum(parts[one.part] / one.mtbf for one in said.cause if one.effect == "stop")
+    return 1 / rate if rate else float("inf")
+
+
+def failures(
+    said: Failures, parts: Parts, node_of: Callable[[str, int], int], stream: Callable[[int], np.random.Generator]
+) -> Iterator[Failure]:
+    """All failures in the order of time, without end where causes are random. `stream` gives numbers for each cause."""
+    of_causes = (_of_cause(said, one, parts[one.part], node_of, stream(i)) for i, one in enumerate(said.cause))
+    return merge(_of_trace(said), *of_causes, key=lambda failure: failure.at_s)
+
+
+def _of_trace(said: Failures) -> Iterator[Failure]:
+    for one in sorted(said.trace, key=lambda fault: fault.at):
+        repair_s = said.repair if one.repair is None else one.repair
+        yield Failure(one.at, one.name, one.node, one.effect, said.detect, repair_s)
+
+
+def _of_cause(
+    said: Failures, cause: Cause, parts: int, node_of: Callable[[str, int], int], rng: np.random.Generator
+) -> Iterator[Failure]:
+    detect_s = said.detect if cause.detect is None else cause.detect
+    usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
+    repair_s = usual_s if cause.repair is None else cause.repair
+    if parts == 0:
+        return
+    times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
+    for at_s, part in times:
+        node = node_of(cause.part, part)
+        yield Failure(at_s, cause.name, node, cause.effect, detect_s, repair_s, cause.factor)
+
+
+def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:
+    """At a constant rate all parts together are one Poisson process, whose events fall on any of them."""
+    at_s = 0.0
+    while True:
+        at_s += rng.exponential(mtbf_s / parts)
+        yield at_s, int(rng.integers(parts))
+
+
+def _renewals(cause: Cause, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:
+    """A Weibull process for each part, which is new after each failure."""
+    scale_s = cause.mtbf / gamma(1 + 1 / cause.shape)
+    heap = list(zip((scale_s * rng.weibull(cause.shape, parts)).tolist(), range(parts), strict=True))
+    heapify(heap)
+    while True:
+        at_s, part = heap[0]
+        heapreplace(heap, (at_s + scale_s * float(rng.weibull(cause.shape)), part))
+        yield at_s, part

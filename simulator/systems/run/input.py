@@ -1,0 +1,95 @@
+"""Input: samples that are read, prepared and queued, and how long steps wait for them."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from ..tables import Rate, Seconds, Size, Table
+from .spread import Spread
+
+Floats = NDArray[np.float64]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Input(Table):
+    """How a worker gets its samples."""
+
+    sample: Size = Field(description="bytes of a sample in the store: an image, a sequence of tokens, a clip")
+    samples: PositiveFloat = Field(description="samples of a worker's step")
+    cpu: Seconds = Field(0.0, description="CPU seconds to prepare a sample")
+    cpus: PositiveInt = Field(1, description="processes of a worker that prepare samples")
+    readers: PositiveInt = Field(1, description="streams of a worker that read at once")
+    reader_rate: Rate | None = Field(None, description="rate of one stream (default: no limit but the store's)")
+    latency: Seconds = Field(0.0, description="of each read: open, seek, request to an object store")
+    prefetch: PositiveInt = Field(2, description="batches that are prepared ahead")
+    store: Rate | None = Field(None, description="rate of the shared store, for all workers together")
+    dataset: PositiveFloat | None = Field(None, description="samples of an epoch (default: none is read twice)")
+    hit: Share | None = Field(None, description="share that caches hold from the second epoch on (default: from cache)")
+    cache: Size | None = Field(None, description="bytes of all caches together")
+    jitter: Spread = Field(default=Spread(), description="how the time of a batch varies")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "Input":
+        if self.dataset is None and (self.hit is not None or self.cache is not None):
+            raise ValueError("hit and cache go with dataset: caches help from the second epoch on")
+        if self.hit is not None and self.cache is not None:
+            raise ValueError("give hit or cache, not both")
+        return self
+
+    @property
+    def warm(self) -> float:
+        """The share of samples that caches hold from the second epoch on."""
+        if self.cache is not None and self.dataset is not None:
+            return min(self.cache / (self.dataset * self.sample), 1.0)
+        return self.hit or 0.0
+
+    def batch_s(self, workers: int, epoch: int, taken: float = 0.0) -> float:
+        """Seconds between two batches of a worker, read and prepared one after the other: t_read / R + t_prep / P.
+
+        (Murray et al., tf.data, VLDB 2021, arXiv 2101.12127.) Workers share what others have not `taken` of the store;
+        caches answer for their share of the bytes (Mohan et al., CoorDL, arXiv 2007.06775).
+        """
+        missed = self.samples * (1 - (self.warm if epoch else 0.0))
+        stream_s = self.latency + (self.sample / self.reader_rate if self.reader_rate else 0.0)
+        shared_s = missed * self.sample * workers / (self.store * (1 - taken)) if self.store else 0.0
+        return max(missed * stream_s / self.readers, shared_s) + self.samples * self.cpu / self.cpus
+
+    def epoch_of(self, samples: float) -> int:
+        """The epoch after so many samples of all workers."""
+        return int(samples / self.dataset) if self.dataset else 0
+
+
+@dataclass
+class Queue:
+    """The prefetch queue of a worker: when its next batches are ready, and the last of them.
+
+    Times count from the start of the next step. At the start all batches are there.
+    """
+
+    depth: int
+    ready_s: float = 0.0
+    ahead: deque[float] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.ahead.extend([0.0] * self.depth)
+
+    def feed(self, step_s: Floats, batch_s: Floats) -> Floats:
+        """How long each of these steps waits for its batch; the queue is then that after the last of them.
+
+        A batch is begun when the one before it is ready and a slot is free, which a step frees as it starts.
+        """
+        now, waits = 0.0, np.zeros(len(step_s))
+        for i, (step, batch) in enumerate(zip(step_s.tolist(), batch_s.tolist(), strict=True)):
+            ready = self.ahead.popleft()
+            waits[i] = max(ready - now, 0.0)
+            now += waits[i]
+            self.ready_s = max(self.ready_s, now) + batch
+            self.ahead.append(self.ready_s)
+            now += step
+        self.ahead = deque(ready - now for ready in self.ahead)
+        self.ready_s -= now
+        return waits

@@ -1,0 +1,101 @@
+"""Rounds of workers that all wait for each other: many at once, as seconds by cause.
+
+A round ends with an exchange: after every step (all-reduce, with or without backup workers), or after several (local
+SGD, DiLoCo).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .speed import Crew
+from .spread import Spread
+
+Floats = NDArray[np.float64]
+Parts = Mapping[str, Floats]
+
+
+class Rounds(Protocol):
+    """How workers keep in step."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of each worker in a round."""
+
+    @property
+    def behind(self) -> float:
+        """Updates that a gradient is behind when it is applied."""
+
+    def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
+        """Seconds of each of so many rounds, by cause."""
+
+
+@dataclass(frozen=True)
+class EachStep:
+    """Gradients are exchanged after each step; the slowest `backup` ranks are not waited for (arXiv 1604.00981)."""
+
+    step_s: float
+    exchange_s: float = 0.0
+    encode_s: float = 0.0
+    backup: int = 0
+    steps: int = 1
+    behind: float = 0.0
+
+    def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
+        """Seconds of each of so many rounds, by cause."""
+        slowest_s = self.step_s * crew.draw(rng, rounds, self.backup)
+        return _parts(slowest_s, self.step_s, crew, self.exchange_s, self.encode_s)
+
+
+@dataclass(frozen=True)
+class Local:
+    """Each worker makes `steps` steps of its own, then models are exchanged: H t_c + t_AR (arXiv 1805.09767).
+
+    In `fragments`, parts of the model are exchanged in turn, equally far apart (Streaming DiLoCo, arXiv 2501.18512). An
+    exchange may take the time of `delay` steps until its result is needed; only what is longer is waited for.
+    """
+
+    step_s: float
+    steps: int
+    exchange_s: float = 0.0
+    encode_s: float = 0.0
+    fragments: int = 1
+    delay: int = 0
+
+    @property
+    def behind(self) -> float:
+        """Updates that a gradient is behind when it is applied."""
+        return 0.0
+
+    @property
+    def exposed_s(self) -> float:
+        """What workers wait for exchanges in a round. Those of a fragment must be done when the next one's begin."""
+        hidden_s = min(self.delay, self.steps / self.fragments) * self.step_s
+        return self.fragments * max(self.exchange_s / self.fragments - hidden_s, 0.0)
+
+    def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
+        """Seconds of each of so many rounds, by cause."""
+        calm = Crew(crew.speeds, mean_of(crew.jitter, self.steps), crew.shares, crew.throttle)
+        own_s = self.steps * self.step_s
+        return _parts(own_s * calm.draw(rng, rounds), own_s, calm, self.exposed_s, self.encode_s)
+
+
+def mean_of(jitter: Spread, steps: int) -> Spread:
+    """How the mean of so many steps varies: a lognormal of the same mean and variance (Fenton 1960)."""
+    if steps == 1 or not jitter.varies:
+        return jitter
+    calm = Spread(kind="lognormal", spread=jitter.deviation / jitter.mean / sqrt(steps))
+    return calm if jitter.mean == 1 else calm.times(jitter.mean)
+
+
+def _parts(slowest_s: Floats, own_s: float, crew: Crew, exchange_s: float, encode_s: float) -> Parts:
+    """What the slowest takes longer than ranks on average is time in which the others wait."""
+    mean_s = own_s * crew.mean
+    wait_s = np.maximum(slowest_s - mean_s, 0.0) if crew.ranks > 1 else np.zeros_like(slowest_s)
+    parts = {"compute": slowest_s - wait_s, "wait": wait_s}
+    same = {"exchange": exchange_s, "encode": encode_s}
+    return parts | {cause: np.full_like(slowest_s, seconds) for cause, seconds in same.items() if seconds}
