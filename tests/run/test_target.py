@@ -1,0 +1,198 @@
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.systems.run.target import (
+    Batch,
+    Stage,
+    Target,
+    best_batch,
+    critical_batch,
+    stages,
+    steps_factor,
+    steps_to_target,
+)
+
+from ..examples import examples
+
+S_MIN, NOISE = 1000, 500
+TARGET = Target(steps_min=S_MIN, noise_scale=NOISE)
+BATCHES = st.floats(1, 1e7)
+
+
+def target(*schedule, **others):
+    return Target(steps_min=S_MIN, noise_scale=NOISE, batch=tuple(Batch(**one) for one in schedule), **others)
+
+
+@examples(50)
+@given(BATCHES)
+def test_steps_and_samples_lie_on_the_hyperbola_of_the_paper(batch):
+    steps = steps_to_target(TARGET, batch)
+    assert (steps / S_MIN - 1) * (steps * batch / (S_MIN * NOISE) - 1) == pytest.approx(1, rel=1e-6)
+
+
+def test_a_very_large_batch_needs_the_fewest_steps():
+    assert steps_to_target(TARGET, 1e15) == pytest.approx(S_MIN)
+
+
+def test_a_very_small_batch_needs_the_fewest_samples():
+    assert steps_to_target(TARGET, 1e-9) * 1e-9 == pytest.approx(S_MIN * NOISE)
+
+
+def test_the_critical_batch_is_the_noise_scale():
+    assert critical_batch(TARGET) == NOISE
+
+
+def test_the_critical_batch_needs_twice_the_fewest_steps_and_twice_the_fewest_samples():
+    assert stages(TARGET, critical_batch(TARGET)) == (Stage(NOISE, 2 * S_MIN),)
+    assert stages(TARGET, critical_batch(TARGET))[0].samples == 2 * S_MIN * NOISE
+
+
+@examples(50)
+@given(BATCHES, st.floats(1, 10))
+def test_a_larger_batch_never_needs_more_steps_or_fewer_samples(batch, times):
+    small, large = (stages(TARGET, b)[0] for b in (batch, batch * times))
+    assert large.steps <= small.steps
+    assert large.samples >= small.samples * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("start", [{}, {"from_samples": 0}, {"from_share": 0}])
+def test_a_schedule_of_one_entry_is_a_constant_batch(start):
+    assert stages(target({"batch": 64} | start), batch=1) == stages(TARGET, 64)
+
+
+def test_a_schedule_by_samples_takes_these_samples_and_then_what_is_left():
+    first, second = stages(target({"batch": 100}, {"batch": 500, "from_samples": 60_000}), 1)
+    alone = S_MIN * (1 + NOISE / 100)  # 6000 steps, so that 600 of them are a tenth of the way
+    assert (first.steps, second.steps) == pytest.approx((600, (1 - 600 / alone) * 2 * S_MIN))
+
+
+def test_a_schedule_by_shares_splits_the_steps():
+    first, second = stages(target({"batch": 100}, {"batch": 500, "from_share": 0.25}), 1)
+    assert first.steps / (first.steps + second.steps) == pytest.approx(0.25)
+
+
+def test_batch_sizes_after_the_target_are_not_used():
+    assert stages(target({"batch": 100}, {"batch": 500, "from_samples": 1e9}), 1) == stages(TARGET, 100)
+
+
+SCHEDULES = st.lists(st.tuples(BATCHES, st.floats(0.01, 0.99)), min_size=1, max_size=5, unique_by=lambda pair: pair[1])
+
+
+@examples(100)
+@given(SCHEDULES, st.sampled_from(["from_share", "from_samples"]), st.floats(1, 5))
+def test_every_schedule_makes_all_of_the_progress_and_no_more(schedule, key, factor):
+    scale = S_MIN * NOISE if key == "from_samples" else 1
+    starts = [0, *sorted(share * scale for _, share in schedule[1:])]
+    many = target(*({"batch": batch, key: start} for (batch, _), start in zip(schedule, starts, strict=True)))
+    progress = sum(one.steps / many.steps_at(one.batch) for one in stages(many, 1, factor))
+    assert progress == pytest.approx(factor)
+
+
+@examples(50)
+@given(SCHEDULES)
+def test_a_schedule_lies_between_its_batch_sizes(schedule):
+    starts = [0, *sorted(share for _, share in schedule[1:])]
+    many = target(*({"batch": b, "from_share": start} for (b, _), start in zip(schedule, starts, strict=True)))
+    alone = [TARGET.steps_at(batch) for batch, _ in schedule]
+    assert min(alone) * (1 - 1e-9) <= steps_to_target(many, 1) <= max(alone) * (1 + 1e-9)
+
+
+def test_llama_3_ramps_up_its_batch_at_the_tokens_of_its_report():
+    """Batches of 4M, 8M and 16M tokens from 0, 252M and 2.87T tokens on (arXiv 2407.21783, section 3.4.1)."""
+    ramp = ({"batch": 4e6}, {"batch": 8e6, "from_samples": 252e6}, {"batch": 16e6, "from_samples": 2.87e12})
+    llama = Target(steps_min=5e5, noise_scale=1e7, batch=tuple(Batch(**one) for one in ramp))
+    assert [one.samples for one in stages(llama, 1)[:2]] == pytest.approx([252e6, 2.87e12 - 252e6])
+
+
+CURVES = {
+    "stale_curve": ((4, 1.2), (8, 2)),
+    "compression_curve": ((101, 1.5),),
+    "local_curve": ((11, 1.1), (21, 1.5)),
+}
+
+
+@pytest.mark.parametrize(
+    ("run", "factor"),
+    [
+        ({}, 1),
+        ({"staleness": 2}, 1.1),
+        ({"staleness": 4}, 1.2),
+        ({"staleness": 6}, 1.6),
+        ({"compression": 51}, 1.25),
+        ({"local_steps": 16}, 1.3),
+        ({"staleness": 8, "compression": 101, "local_steps": 21}, 2 * 1.5 * 1.5),
+    ],
+)
+def test_between_points_a_curve_is_a_line_and_curves_multiply(run, factor):
+    assert steps_factor(target(**CURVES), **run) == pytest.approx(factor)
+
+
+def test_a_target_without_curves_knows_no_effect():
+    assert steps_to_target(TARGET, 64, staleness=99, compression=1000, local_steps=500) == TARGET.steps_at(64)
+
+
+def test_a_factor_of_compression_multiplies_the_steps():
+    assert steps_to_target(target(compression_factor=1.5), 64) == 1.5 * TARGET.steps_at(64)
+
+
+def test_nothing_is_said_beyond_the_last_point_of_a_curve():
+    with pytest.raises(UserError, match=r"stale_curve = 8.0: is its last point, but the run has 9: add a point there"):
+        steps_factor(target(**CURVES), staleness=9)
+
+
+@examples(30)
+@given(st.floats(0.01, 100), st.floats(1e-5, 1))
+def test_the_fastest_batch_has_a_closed_form_where_steps_take_a_time_linear_in_it(fixed_s, per_sample_s):
+    """t = a + b B: S_min (1 + N / B) (a + b B) is lowest at B = sqrt(a N / b)."""
+    found = best_batch(TARGET, lambda batch: fixed_s + per_sample_s * batch, 1e-2, 1e7)
+    assert found.batch == pytest.approx(sqrt(fixed_s * NOISE / per_sample_s), rel=1e-3)
+
+
+def test_with_one_gpu_per_sample_the_fastest_batch_is_the_largest():
+    assert best_batch(TARGET, lambda _: 1.0, 10, 1e5).batch == pytest.approx(1e5)
+
+
+def test_with_one_gpu_per_sample_the_cheapest_batch_is_the_smallest():
+    found = best_batch(TARGET, lambda _: 1.0, 10, 1e5, price_per_s=lambda batch: batch)
+    assert (found.batch, found.cost) == pytest.approx((10, S_MIN * (10 + NOISE)))
+
+
+def test_what_is_chosen_says_its_steps_time_and_cost():
+    found = best_batch(TARGET, lambda _: 2.0, 500, 500, price_per_s=lambda _: 3.0, factor=1.5)
+    assert (found.steps, found.time_s, found.cost) == pytest.approx((3000, 6000, 18_000))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ([{"batch": 1, "from_samples": 5}], "the first entry starts at 0"),
+        ([{"batch": 1}, {"batch": 2}], "the others later"),
+        ([{"batch": 1}, {"batch": 2, "from_share": 0.5}, {"batch": 3, "from_share": 0.5}], "in order"),
+        ([{"batch": 1, "from_samples": 0}, {"batch": 2, "from_share": 0.5}], "from_samples or from_share, the same"),
+        ([{"batch": 1, "from_samples": 0, "from_share": 0}], "from_samples or from_share, the same"),
+        ([{"batch": 0}], "greater than 0"),
+    ],
+)
+def test_schedules_that_are_out_of_order_are_refused(schedule, message):
+    with pytest.raises(ValidationError, match=message):
+        target(*schedule)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"stale_curve": [[2, 1.1], [1, 1.2]]}, "stale_curve: points rise, from above 0, where the factor is 1"),
+        ({"local_curve": [[1, 1.1]]}, "local_curve: points rise, from above 1"),
+        ({"stale_curve": [[1]]}, "Field required"),
+        ({"stale_curve": 3}, "expected a list of numbers"),
+        ({"compression_factor": 1.1, "compression_curve": [[100, 1.2]]}, "not both"),
+        ({"steps_min": 0}, "greater than 0"),
+    ],
+)
+def test_points_that_are_no_curve_are_refused(wrong, message):
+    with pytest.raises(ValidationError, match=message):
+        Target(**{"steps_min": 1, "noise_scale": 1} | wrong)
