@@ -6,12 +6,13 @@ from typing import Any
 from ..base.memo import Memo
 from .machines import ResolvedScenario
 from .rl_cycle.system import SYSTEM as RL_CYCLE
+from .run.system import SYSTEM as RUN
 from .system import System, SystemPrediction
 from .tables import OnCluster
 from .train_step.system import SYSTEM as TRAIN_STEP
 from .weight_update.system import SYSTEM as WEIGHT_UPDATE
 
-SYSTEMS: Mapping[str, System] = {system.kind: system for system in (WEIGHT_UPDATE, TRAIN_STEP, RL_CYCLE)}
+SYSTEMS: Mapping[str, System] = {system.kind: system for system in (WEIGHT_UPDATE, TRAIN_STEP, RL_CYCLE, RUN)}
 
 # A scenario of any kind: checked, resolved, predicted.
 AnyScenario = OnCluster

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
-from scipy.special import ndtri
 
 from ..tables import Table, as_tuple
 
@@ -69,13 +68,15 @@ class Spread(Table):
             return np.quantile(np.array(self.values), share, method="inverted_cdf")
         if not self.spread:
             return np.ones_like(share)
+        if self.kind == "pareto":
+            alpha = 1 + sqrt(1 + 1 / self.spread**2)  # of a Pareto with this ratio of deviation to mean
+            return (alpha - 1) / alpha * (1 - share) ** (-1 / alpha)
+        from scipy.special import ndtri  # here: it takes long to import, and few scenarios need it
+
         if self.kind == "gaussian":
-            return np.maximum(1 + self.spread * ndtri(share), _LEAST)
-        if self.kind == "lognormal":
-            sigma = sqrt(log(1 + self.spread**2))
-            return np.exp(sigma * ndtri(share) - sigma**2 / 2)
-        alpha = 1 + sqrt(1 + 1 / self.spread**2)  # of a Pareto with this ratio of deviation to mean
-        return (alpha - 1) / alpha * (1 - share) ** (-1 / alpha)
+            return np.asarray(np.maximum(1 + self.spread * ndtri(share), _LEAST))
+        sigma = sqrt(log(1 + self.spread**2))
+        return np.asarray(np.exp(sigma * ndtri(share) - sigma**2 / 2))
 
     def draw(self, rng: np.random.Generator, shape: int | tuple[int, ...]) -> Floats:
         """Independent factors."""

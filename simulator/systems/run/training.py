@@ -1,32 +1,32 @@
 """Training as one process: rounds, checkpoints and failures, one after the other, over weeks.
 
-Between two events that change anything (a checkpoint, a failure, a rank that turns slow, a node that returns), rounds
-are drawn all at once; the process sleeps until the last of them, or until it is interrupted. Work since the last
-checkpoint that is safe is lost with a failure, and done again.
+Between two events that change anything (a failure, a rank that turns slow, a node that returns), rounds and the
+checkpoints among them are drawn all at once; the process sleeps until the last of them, or until it is interrupted.
+Work since the last checkpoint that is safe is lost with a failure, and done again.
 """
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy import Environment, Event, Interrupt, Process
+from simpy import Environment, Event, Interrupt
 
 from .elastic import Elastic
 from .failures import Failure
-from .history import History, Recorder
+from .history import MOST_SPANS, History, Recorder
 from .input import Input, Queue
 from .ranks import Ranks
 from .rounds import Parts, Rounds
+from .saved import Saved, Stretch
 from .speed import Crew, Speed
 from .storage import Saving
 
 Floats = NDArray[np.float64]
 Steps = Generator[Event, object, None]
 _MOST_ROUNDS = 65_536  # drawn at once
-_LEAST_S = 1e-9
+_FIRST_ROUNDS = 16  # while nothing is known of how long they take
 _SHOWN_STEPS = 100  # at the start of a run, one by one in charts
 
 
@@ -51,7 +51,8 @@ class TrainingPlan:
 
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
-    checkpoints (None: none are made).
+    checkpoints (None: none are made). `starts`: the run begins with the start of the job. `drawn`: spans are kept for
+    charts.
     """
 
     rounds_of: Callable[[int], Rounds]
@@ -70,6 +71,7 @@ class TrainingPlan:
     input: Input | None = None
     elastic: Elastic | None = None
     starts: bool = False
+    drawn: bool = True
     seed: int = 0
 
 
@@ -89,34 +91,17 @@ class _Over(Exception):  # noqa: N818
     """The time of the run is over."""
 
 
-@dataclass
-class _Work:
-    """Steps that no safe checkpoint holds yet: how many, their samples, and their seconds by cause."""
-
-    rounds: int = 0
-    samples: float = 0.0
-    seconds: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: "_Work") -> None:
-        self.rounds += other.rounds
-        self.samples += other.samples
-        self.seconds.update(other.seconds)
-
-
 class _Training:
     """The state of one run."""
 
     def __init__(self, plan: TrainingPlan):
-        self.plan, self.env, self.record = plan, Environment(), Recorder()
+        self.plan, self.env, self.record = plan, Environment(), Recorder(MOST_SPANS if plan.drawn else 0)
         self.rng = np.random.default_rng((plan.seed, 0))
-        self.safe, self.written, self.fresh = _Work(), _Work(), _Work()
-        self.worked_s = 0.0  # since the last checkpoint
-        self.writer: Process | None = None
-        self.written_s = 0.0
+        self.saved = Saved(plan.saving, plan.work_s)
         self.ranks = Ranks(plan.crew, plan.workers, plan.nodes, plan.spares, plan.speed, plan.elastic)
         self.queue = Queue(plan.input.prefetch) if plan.input is not None else None
-        self.shown = _SHOWN_STEPS
-        self.typical: tuple[Crew | None, float] = (None, 0.0)
+        self.shown = _SHOWN_STEPS if plan.drawn else 0
+        self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
         self.trainer = self.env.process(self._train())
 
     def run(self) -> History:
@@ -126,18 +111,12 @@ class _Training:
         if self.plan.wall_s < inf:
             self.env.process(self._end())
         self.env.run(self.trainer)
-        for work in (self.written, self.fresh):
-            self.safe.add(work)
-        for cause, seconds in self.safe.seconds.items():
+        kept = self.saved.all
+        for cause, seconds in kept.seconds.items():
             self.record.spend(cause, seconds)
         rounds = self.plan.rounds_of(self.plan.workers)
-        steps = self.safe.rounds * rounds.steps
-        return self.record.history(self.env.now, steps, self.safe.samples, {round(rounds.behind): steps})
-
-    @property
-    def done(self) -> int:
-        """Rounds that are done, safe or not."""
-        return self.safe.rounds + self.written.rounds + self.fresh.rounds
+        steps = kept.rounds * rounds.steps
+        return self.record.history(self.env.now, steps, kept.samples, {round(rounds.behind): steps})
 
     # What the trainer does
 
@@ -155,72 +134,62 @@ class _Training:
 
     def _left(self) -> int:
         each = self.plan.rounds_of(self.plan.workers).steps
-        return ceil(min(self.plan.steps / each - self.done, _MOST_ROUNDS) - 1e-9)
+        return ceil(min(self.plan.steps / each - self.saved.all.rounds, _MOST_ROUNDS) - 1e-9)
 
     def _work(self) -> Steps:
-        """Rounds until the next checkpoint, or until something changes; and the checkpoint."""
+        """Rounds with the checkpoints between them, until something changes."""
         yield from self._take_back()
-        parts, ends_s = self._draw()
-        start_s, done, over_s = self.env.now, 0, float(ends_s[-1])
+        stretch = self._draw()
+        start_s, over_s = self.env.now, stretch.length_s
         try:
             while self.env.now < start_s + over_s:
                 try:
                     yield self.env.timeout(start_s + over_s - self.env.now)
                 except Interrupt as interrupt:
                     self._heed(interrupt.cause)
-                    over_s = float(ends_s[min(self._ended(ends_s, start_s), len(ends_s) - 1)])
+                    over_s = stretch.next_end_s(self.env.now - start_s)
         finally:
-            done = self._ended(ends_s, start_s)
-            self._keep(parts, done, start_s)
-            unfinished_s = self.env.now - start_s - (float(ends_s[done - 1]) if done else 0.0)
-            self.record.spend("lost", max(unfinished_s, 0.0))
-        if self.plan.work_s is not None and self.worked_s >= self.plan.work_s * (1 - 1e-9) and self._left() > 0:
-            yield from self._save()
+            self._keep(stretch, start_s)
 
-    def _ended(self, ends_s: Floats, start_s: float) -> int:
-        """How many of the rounds have ended by now; now is rounded."""
-        return int(np.searchsorted(ends_s, (self.env.now - start_s) * (1 + 1e-12) + 1e-12 * self.env.now, "right"))
-
-    def _draw(self) -> tuple[Parts, Floats]:
-        """The rounds until the next checkpoint by cause, and when each ends."""
-        plan, crew = self.plan, self.ranks.crew
-        rounds = plan.rounds_of(self.ranks.workers)
-        until_s = inf if plan.work_s is None else plan.work_s - self.worked_s
-        asked = ceil(min(self._left(), 1.2 * until_s / self._typical_s(rounds, crew) + 8))
-        parts = dict(rounds.draw(self.rng, asked, crew))
+    def _draw(self) -> Stretch:
+        """The next rounds and checkpoints, as long as nothing changes."""
+        rounds = self.plan.rounds_of(self.ranks.workers)
+        count = ceil(min(self._left(), self._before_failure()))
+        parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
         if self.queue is not None:
-            parts["input"] = self._feed(sum(parts.values(), np.zeros(asked)), rounds.steps)
-        ends_s = np.cumsum(sum(parts.values(), np.zeros(asked)))
-        cut = min(int(np.searchsorted(ends_s, until_s * (1 - 1e-9))) + 1, asked)
-        return {cause: part[:cut] for cause, part in parts.items()}, ends_s[:cut]
+            parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps)
+        self.mean_s = sum(float(part.mean()) for part in parts.values())
+        samples = rounds.steps * self.plan.samples * self.ranks.fed
+        return self.saved.plan(parts, samples, self.env.now, last=count >= self.plan.steps / rounds.steps)
 
-    def _typical_s(self, rounds: Rounds, crew: Crew) -> float:
-        """About how long a round takes; it says how many are worth drawing."""
-        if self.typical[0] is not crew:
-            drawn = rounds.draw(np.random.default_rng(0), 16, crew)
-            self.typical = crew, max(sum(float(part.mean()) for part in drawn.values()), _LEAST_S)
-        return self.typical[1]
+    def _before_failure(self) -> float:
+        """About how many rounds there are until the next failure: drawing more is of no use."""
+        if not self.mean_s:
+            return _FIRST_ROUNDS
+        return 1.1 * (self.next_failure_s - self.env.now) / self.mean_s + _FIRST_ROUNDS
 
     def _feed(self, step_s: Floats, steps: int) -> Floats:
-        """How long rounds wait for input."""
-        said, queue = self.plan.input, self.queue
+        """How long rounds wait for input; a checkpoint that is being written takes its share of the store."""
+        said, queue, workers = self.plan.input, self.queue, self.ranks.workers
         assert said is not None
         assert queue is not None
-        taken = self.plan.saving.store_share / 2 if self.writer is not None and self.plan.saving is not None else 0.0
-        samples = self.done * steps * said.samples * self.ranks.workers
-        each_s = steps * said.batch_s(self.ranks.workers, said.epoch_of(samples), taken)
-        return queue.feed(step_s, each_s * said.jitter.draw(self.rng, len(step_s)))
+        epoch = said.epoch_of(self.saved.all.rounds * steps * said.samples * workers)
+        calm_s, busy_s = (said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.store_share / 2))
+        batch_s = calm_s + (busy_s - calm_s) * self.saved.writing
+        return queue.feed(step_s, steps * batch_s * said.jitter.draw(self.rng, len(step_s)))
 
-    def _keep(self, parts: Parts, rounds: int, start_s: float) -> None:
-        """Count the first of these rounds as work that is not safe yet."""
+    def _keep(self, stretch: Stretch, start_s: float) -> None:
+        """Count what was done of a stretch."""
+        lasted_s = self.env.now - start_s
+        done = self.saved.keep(stretch, lasted_s, self.env.now)
+        self.record.spend("checkpoint", done.stalled_s)
+        self.record.spend("lost", done.unfinished_s)
+        self.record.count("checkpoints", done.checkpoints)
         each = self.plan.rounds_of(self.ranks.workers).steps
-        work = _Work(rounds, rounds * each * self.plan.samples * self.ranks.fed)
-        for cause, part in parts.items():
-            work.seconds[cause] = float(part[:rounds].sum())
-        self.fresh.add(work)
-        self.worked_s += sum(work.seconds.values())
-        self.record.span("run", "compute", start_s, start_s + sum(work.seconds.values()), f"{rounds * each:,} steps")
-        self._show(parts, rounds, start_s)
+        for cause, begin_s, end_s, rounds in () if self.record.is_full else stretch.spans(lasted_s):
+            name = f"{rounds * each:,} steps" if rounds else cause
+            self.record.span("run", cause, start_s + begin_s, start_s + end_s, name)
+        self._show(stretch.parts, done.rounds, start_s)
 
     def _show(self, parts: Parts, rounds: int, start_s: float) -> None:
         """Note the first steps of a run one by one."""
@@ -232,44 +201,11 @@ class _Training:
                     at_s += float(parts[cause][i])
         self.shown -= min(rounds, self.shown)
 
-    # Checkpoints
-
-    def _save(self) -> Steps:
-        """Stand for a checkpoint; what it holds is safe when it is written."""
-        saving = self.plan.saving
-        assert saving is not None
-        if self.writer is not None:
-            yield from self._spend("checkpoint", self.written_s - self.env.now, "the one before is being written")
-            yield self.env.timeout(0)
-        yield from self._spend("checkpoint", saving.stall_s)
-        self.worked_s = 0.0
-        self.record.count("checkpoints")
-        self.written.add(self.fresh)
-        self.fresh = _Work()
-        if saving.write_s:
-            self.written_s = self.env.now + saving.write_s
-            self.writer = self.env.process(self._write(saving.write_s))
-        else:
-            self._is_safe()
-
-    def _write(self, seconds: float) -> Steps:
-        start_s = self.env.now
-        try:
-            yield self.env.timeout(seconds)
-        except Interrupt:
-            return
-        self.record.span("store", "checkpoint", start_s, self.env.now, "write")
-        self.writer = None
-        self._is_safe()
-
-    def _is_safe(self) -> None:
-        self.safe.add(self.written)
-        self.written = _Work()
-
     # Failures
 
     def _fail(self) -> Steps:
         for failure in self.plan.failures():
+            self.next_failure_s = failure.at_s
             yield self.env.timeout(max(failure.at_s - self.env.now, 0.0))
             if not self.trainer.is_alive:
                 return
@@ -328,22 +264,17 @@ class _Training:
 
     def _save_all(self) -> Steps:
         """Save what is done before a stop that was planned, if there are checkpoints at all."""
-        if self.plan.saving is None:
+        saving = self.plan.saving
+        if saving is None:
             self._lose()
             return
-        yield from self._save()
-        if self.writer is not None:
-            yield from self._spend("checkpoint", self.written_s - self.env.now, "write before a stop")
-            yield self.env.timeout(0)
+        yield from self._spend("checkpoint", saving.stall_s + saving.write_s, "before a stop")
+        self.record.count("checkpoints")
+        self.saved.save()
 
     def _lose(self) -> None:
         """What is not safe is lost."""
-        if self.writer is not None:
-            self.writer.interrupt()
-            self.writer = None
-        for work in (self.written, self.fresh):
-            self.record.spend("lost", sum(work.seconds.values()))
-        self.written, self.fresh, self.worked_s = _Work(), _Work(), 0.0
+        self.record.spend("lost", self.saved.lose(self.env.now))
 
     def _replace(self, failure: Failure) -> Steps:
         """Take a spare node for the failed one, go on without it, or wait for one that is repaired."""
