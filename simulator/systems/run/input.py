@@ -58,10 +58,6 @@ class Input(Table):
         shared_s = missed * self.sample * workers / (self.store * (1 - taken)) if self.store else 0.0
         return max(missed * stream_s / self.readers, shared_s) + self.samples * self.cpu / self.cpus
 
-    def epoch_of(self, samples: float) -> int:
-        """The epoch after so many samples of all workers."""
-        return int(samples / self.dataset) if self.dataset else 0
-
 
 @dataclass
 class Queue:

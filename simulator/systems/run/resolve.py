@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from math import ceil, inf
 
 import numpy as np
@@ -411,6 +412,17 @@ class ResolvedRun(ResolvedScenario):
         return stages(target, self._update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 
     @property
+    def _batches(self) -> tuple[tuple[float, float], ...]:
+        """Until which step each batch size lasts, and how large it is."""
+        if self.scenario.target is None or not self.scenario.target.batch:
+            return ()
+        if self.mode != "all_reduce":
+            raise self._fault("target.batch", len(self.stages), "sizes that change go with sync.mode = 'all_reduce'")
+        until = accumulate(stage.steps for stage in self.stages)
+        base = self._update_samples
+        return tuple((step, stage.batch / base) for step, stage in zip(until, self.stages, strict=True))
+
+    @property
     def _to_target(self) -> list[float]:
         return [stage.steps for stage in self.stages]
 
@@ -448,6 +460,7 @@ class ResolvedRun(ResolvedScenario):
             speed=said.speed,
             input=said.input,
             elastic=said.elastic,
+            batches=self._batches,
             starts=said.run.start,
             drawn=seed == said.seed,
             seed=seed,

@@ -5,7 +5,7 @@ checkpoints among them are drawn all at once; the process sleeps until the last 
 Work since the last checkpoint that is safe is lost with a failure, and done again.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
@@ -51,7 +51,8 @@ class TrainingPlan:
 
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
-    checkpoints (None: none are made). `starts`: the run begins with the start of the job. `drawn`: spans are kept for
+    checkpoints (None: none are made). `batches` are (round, factor): until this
+    round, a step has so many times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job. `drawn`: spans are kept for
     charts.
     """
 
@@ -70,6 +71,7 @@ class TrainingPlan:
     speed: Speed = field(default_factory=Speed)
     input: Input | None = None
     elastic: Elastic | None = None
+    batches: Sequence[tuple[float, float]] = ()
     starts: bool = False
     drawn: bool = True
     seed: int = 0
@@ -132,9 +134,10 @@ class _Training:
         except _Over:
             pass
 
-    def _left(self) -> int:
+    def _left(self) -> float:
+        """Rounds until the end of the run."""
         each = self.plan.rounds_of(self.plan.workers).steps
-        return ceil(min(self.plan.steps / each - self.saved.all.rounds, _MOST_ROUNDS) - 1e-9)
+        return self.plan.steps / each - self.saved.all.rounds - 1e-9
 
     def _work(self) -> Steps:
         """Rounds with the checkpoints between them, until something changes."""
@@ -154,26 +157,49 @@ class _Training:
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
         rounds = self.plan.rounds_of(self.ranks.workers)
-        count = ceil(min(self._left(), self._before_failure()))
+        count = ceil(min(self._left(), self._before_failure(), self._before_epoch(rounds.steps), _MOST_ROUNDS))
+        until, batch = self._batch()
+        count = ceil(min(count, until))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
+        for cause in ("compute", "wait"):
+            parts[cause] = batch * parts[cause]
         if self.queue is not None:
             parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
-        samples = rounds.steps * self.plan.samples * self.ranks.fed
-        return self.saved.plan(parts, samples, self.env.now, last=count >= self.plan.steps / rounds.steps)
+        samples = rounds.steps * self.plan.samples * self.ranks.fed * batch
+        return self.saved.plan(parts, samples, self.env.now, last=count >= self._left())
+
+    def _batch(self) -> tuple[float, float]:
+        """Rounds that have this batch size, and the size over the usual one."""
+        left = [(until - self.saved.all.rounds, factor) for until, factor in self.plan.batches]
+        return next((stage for stage in left if stage[0] > 1e-9), (inf, 1.0))
 
     def _before_failure(self) -> float:
         """About how many rounds there are until the next failure: drawing more is of no use."""
         if not self.mean_s:
             return _FIRST_ROUNDS
-        return 1.1 * (self.next_failure_s - self.env.now) / self.mean_s + _FIRST_ROUNDS
+        return 1.1 * max(self.next_failure_s - self.env.now, 0.0) / self.mean_s + _FIRST_ROUNDS
+
+    def _read(self, steps: int) -> float:
+        """Samples that all workers have read so far."""
+        return 0.0 if self.plan.input is None else self.saved.all.rounds * self._each(steps)
+
+    def _each(self, steps: int) -> float:
+        return 0.0 if self.plan.input is None else steps * self.plan.input.samples * self.plan.workers
+
+    def _before_epoch(self, steps: int) -> float:
+        """Rounds until caches are warm."""
+        if self.plan.input is None or self.plan.input.dataset is None:
+            return inf
+        left = (self.plan.input.dataset - self._read(steps)) / self._each(steps)
+        return left if left > 1e-9 else inf
 
     def _feed(self, step_s: Floats, steps: int) -> Floats:
         """How long rounds wait for input; a checkpoint that is being written takes its share of the store."""
         said, queue, workers = self.plan.input, self.queue, self.ranks.workers
         assert said is not None
         assert queue is not None
-        epoch = said.epoch_of(self.saved.all.rounds * steps * said.samples * workers)
+        epoch = int(self._read(steps) / (said.dataset or inf))
         calm_s, busy_s = (said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.store_share / 2))
         batch_s = calm_s + (busy_s - calm_s) * self.saved.writing
         return queue.feed(step_s, steps * batch_s * said.jitter.draw(self.rng, len(step_s)))

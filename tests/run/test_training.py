@@ -1,0 +1,273 @@
+"""Training as a process: what checkpoints and failures cost, one by one and on average."""
+
+from itertools import count
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator.systems.run.elastic import Elastic
+from runcast.simulator.systems.run.failures import Failure
+from runcast.simulator.systems.run.input import Input
+from runcast.simulator.systems.run.rounds import EachStep, Local
+from runcast.simulator.systems.run.speed import Speed, Throttle, Turn
+from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.storage import Saving
+from runcast.simulator.systems.run.training import Restart
+from runcast.simulator.systems.train_step.run import best_interval_s, expected_s
+
+from .make import failure, train
+
+
+def test_steps_alone_take_their_sum():
+    assert train(EachStep(2.0, exchange_s=0.5), steps=100).breakdown_s == {"compute": 200.0, "exchange": 50.0}
+
+
+def test_a_run_of_a_given_time_keeps_whole_steps():
+    history = train(EachStep(2.0), wall_s=9.0)
+
+    assert (history.steps, history.breakdown_s) == (4, {"compute": 8.0, "lost": 1.0})
+
+
+def test_a_blocking_checkpoint_stands_between_intervals_and_not_after_the_last_step():
+    history = train(steps=30, saving=Saving(3.0), work_s=10.0)
+
+    assert history.breakdown_s == {"compute": 30.0, "checkpoint": 6.0}
+
+
+def test_a_failure_loses_what_the_last_checkpoint_does_not_hold():
+    # 10 s of work and a checkpoint until 11; 4 steps and a half until 15.5; then 2 s until noticed, 5 s to restart.
+    history = train(
+        steps=20, saving=Saving(1.0), work_s=10.0, failures=[failure(15.5, detect_s=2.0)], restart=Restart(init_s=5.0)
+    )
+
+    assert history.breakdown_s == {"compute": 20.0, "checkpoint": 1.0, "lost": 4.5, "detect": 2.0, "restart": 5.0}
+
+
+def test_without_checkpoints_a_failure_loses_all():
+    assert train(steps=10, failures=[failure(7.5)]).breakdown_s == {"compute": 10.0, "lost": 7.5}
+
+
+def test_what_is_still_being_written_is_lost_with_what_came_after():
+    # The snapshot of 10 steps at 10.5 is safe at 14.5; the failure at 14 loses all 10 steps and 3.5 of the next.
+    history = train(steps=20, saving=Saving(0.5, write_s=4.0), work_s=10.0, failures=[failure(14.0)])
+
+    assert history.breakdown_s == {"compute": 20.0, "checkpoint": 1.0, "lost": 13.5}
+
+
+def test_what_has_been_written_is_safe():
+    history = train(steps=20, saving=Saving(0.5, write_s=3.0), work_s=10.0, failures=[failure(14.0)])
+
+    assert history.breakdown_s == {"compute": 20.0, "checkpoint": 0.5, "lost": 3.5}
+
+
+def test_a_checkpoint_waits_until_the_one_before_is_written():
+    history = train(steps=6, saving=Saving(0.0, write_s=5.0), work_s=2.0)
+
+    assert history.breakdown_s == {"compute": 6.0, "checkpoint": 3.0}  # at 2; at 4 it waits until 7
+
+
+def test_a_failure_during_a_restart_begins_it_anew():
+    history = train(steps=10, failures=[failure(2.0), failure(5.0)], restart=Restart(init_s=4.0))
+
+    assert history.breakdown_s == {"compute": 10.0, "lost": 2.0, "restart": 3.0 + 4.0}
+
+
+def test_a_planned_stop_saves_first():
+    stop = failure(5.5, effect="planned")
+    history = train(steps=10, saving=Saving(1.0, write_s=2.0), work_s=100.0, failures=[stop], restart=Restart(4.0))
+
+    assert history.breakdown_s == {"compute": 10.0, "checkpoint": 3.0, "lost": 0.5, "restart": 4.0}
+
+
+def test_without_a_spare_a_run_waits_for_the_repair():
+    assert train(steps=10, failures=[failure(0.0, repair_s=60.0)]).breakdown_s == {"compute": 10.0, "repair": 60.0}
+
+
+def test_a_spare_node_takes_the_place_of_a_failed_one():
+    assert train(steps=10, spares=1, failures=[failure(0.0, repair_s=60.0)]).breakdown_s == {"compute": 10.0}
+
+
+def test_a_repaired_node_becomes_a_spare():
+    failures = [failure(0.0, repair_s=5.0), failure(8.0, repair_s=5.0)]
+
+    assert train(steps=10, spares=1, failures=failures).breakdown_s == {"compute": 10.0, "lost": 8.0}
+
+
+def test_dropping_a_worker_leaves_its_samples_to_the_others():
+    # 2 of 4 workers: after the first failure steps take 4/3; it is repaired at 40 and returns at the next change.
+    history = train(ranks=4, workers=4, steps=30, elastic=Elastic(), failures=[failure(0.0, 1, repair_s=1000.0)])
+
+    assert (history.wall_s, history.samples) == (pytest.approx(40.0), 120.0)
+
+
+def test_a_shrunken_batch_trains_on_fewer_samples_at_the_same_pace():
+    history = train(
+        ranks=4, workers=4, steps=30, elastic=Elastic(batch="shrinks"), failures=[failure(0.0, 1, repair_s=1e6)]
+    )
+
+    assert (history.wall_s, history.samples) == (pytest.approx(30.0), 90.0)
+
+
+def test_a_pipeline_with_a_node_less_is_slower_by_its_share():
+    elastic = Elastic(mode="shrink")
+    history = train(ranks=8, workers=2, steps=30, elastic=elastic, failures=[failure(0.0, 1, repair_s=1e6)])
+
+    assert history.wall_s == pytest.approx(30 * 4 / 3)
+
+
+def test_below_the_least_number_of_workers_a_run_waits():
+    elastic = Elastic(least=3)
+    failures = [failure(0.0, 0, repair_s=50.0), failure(1.0, 1, repair_s=50.0)]
+    history = train(ranks=4, workers=4, steps=30, elastic=elastic, failures=failures)
+
+    assert history.breakdown_s["repair"] == pytest.approx(49.0)
+
+
+def test_all_wait_for_a_rank_that_turned_slow():
+    turn = Turn(at=9.5, rank=3, factor=2.0)  # from the next step on
+
+    assert train(ranks=8, steps=20, speed=Speed(turn=(turn,))).wall_s == pytest.approx(10 + 20)
+
+
+def test_a_slow_rank_that_is_found_is_replaced_after_a_planned_stop():
+    speed = Speed(turn=(Turn(at=10.0, rank=3, factor=2.0),), detect=20.0)
+    history = train(ranks=8, steps=40, speed=speed, saving=Saving(1.0), work_s=1000.0, restart=Restart(5.0))
+
+    assert (history.wall_s, history.breakdown_s["restart"]) == (pytest.approx(10 + 20 + 1 + 5 + 20), 5.0)
+
+
+def test_samples_in_proportion_to_speed_let_all_end_at_once():
+    even = train(speeds=[1.0, 1.0, 2.0, 2.0], steps=30)
+    shared = train(speeds=[1.0, 1.0, 2.0, 2.0], steps=30, speed=Speed(balance="proportional"))
+
+    assert (even.wall_s, shared.wall_s) == (pytest.approx(60.0), pytest.approx(30 * 4 / 3))
+
+
+def test_dynamic_balance_pays_once_for_each_change():
+    speed = Speed(turn=(Turn(at=9.5, rank=0, factor=2.0),), balance="dynamic", rebalance=3.0)
+    history = train(ranks=2, steps=20, speed=speed)
+
+    assert history.wall_s == pytest.approx(10 + 3 + 10 * 2 / 1.5)
+
+
+def test_input_that_is_slower_than_a_step_sets_the_pace():
+    input_ = Input(sample=1000, samples=10, store=5000, cpu=0.1, cpus=2, prefetch=1)  # 2 s to read, 0.5 s to prepare
+    history = train(steps=100, input=input_)
+
+    assert history.wall_s == pytest.approx(1.0 + 99 * 2.5, abs=2.5)
+
+
+def test_caches_help_from_the_second_epoch_on():
+    input_ = Input(sample=1000, samples=10, store=5000, dataset=100, hit=0.75, prefetch=1)  # 2 s, then half a second
+    history = train(steps=100, input=input_)
+
+    assert history.wall_s == pytest.approx(1.0 + 9 * 2.0 + 90 * 1.0, abs=2.5)
+
+
+def test_larger_batches_take_longer_and_train_on_more():
+    history = train(EachStep(1.0, exchange_s=0.5), steps=30, batches=[(10, 1.0), (20, 2.0)])
+
+    assert (history.breakdown_s, history.samples) == ({"compute": 10.0 + 20.0 + 10.0, "exchange": 15.0}, 40.0)
+
+
+def test_local_steps_share_one_exchange():
+    assert train(Local(1.0, steps=50, exchange_s=7.0), steps=200).wall_s == pytest.approx(4 * (50 * 1.0 + 7.0))
+
+
+def test_an_exchange_that_may_be_late_hides_behind_its_steps():
+    assert train(Local(1.0, steps=50, exchange_s=7.0, delay=5), steps=200).wall_s == pytest.approx(4 * (50 + 2.0))
+
+
+@pytest.mark.parametrize("ranks", [16, 1024])
+def test_stragglers_cost_the_expected_maximum(ranks):
+    # E[max] of n normal numbers lies within 15 % of sigma sqrt(2 ln n), and nearer to its quantile n / (n + 1).
+    steps, sigma = 4000, 0.05
+    history = train(ranks=ranks, steps=steps, jitter=Spread(kind="gaussian", spread=sigma))
+    drawn = 1 + sigma * np.random.default_rng(1).standard_normal((4000, ranks)).max(axis=1)
+    spread = sigma * 4 / sqrt(steps)
+
+    assert history.wall_s / steps == pytest.approx(drawn.mean(), abs=spread)
+
+
+def test_backup_workers_are_not_waited_for():
+    steps = 4000
+    history = train(EachStep(1.0, backup=4), ranks=20, steps=steps, jitter=Spread(kind="lognormal", spread=0.3))
+    drawn = Spread(kind="lognormal", spread=0.3).draw(np.random.default_rng(1), (steps, 20))
+
+    assert history.wall_s / steps == pytest.approx(np.sort(drawn)[:, 15].mean(), rel=0.01)
+
+
+def test_a_hot_rank_makes_all_wait_as_often_as_any_is_hot():
+    # Crew draws throttling with its own ranks; here through the plan's crew.
+    from runcast.simulator.systems.run.speed import Crew
+
+    crew = Crew(np.ones(10), Spread(), None, Throttle(factor=1.5, share=0.1))
+    drawn = crew.draw(np.random.default_rng(0), 20_000)
+
+    assert drawn.mean() == pytest.approx(1 + 0.5 * (1 - 0.9**10), abs=0.01)
+
+
+def _poisson(mtbf_s: float, seed: int):
+    at_s, rng = 0.0, np.random.default_rng(seed)
+    for _ in count():
+        at_s += rng.exponential(mtbf_s)
+        yield Failure(at_s, "random", 0, "stop", 0.0, 0.0)
+
+
+def _goodput(work_s: float, mtbf_s: float, seed: int = 0, steps: int = 200_000) -> float:
+    failures = [one for one, _ in zip(_poisson(mtbf_s, seed), range(3000), strict=False)]
+    history = train(
+        EachStep(5.0), steps=steps, saving=Saving(60.0), work_s=work_s, failures=failures, restart=Restart(600.0)
+    )
+    return history.breakdown_s["compute"] / history.wall_s
+
+
+@pytest.mark.parametrize("work_s", [600.0, 1800.0, 5400.0])
+def test_failures_at_a_constant_rate_cost_what_daly_expects(work_s):
+    mtbf_s = 6 * 3600.0
+    expected = work_s / expected_s(work_s, work_s, 60.0, 600.0, mtbf_s)
+
+    assert np.mean([_goodput(work_s, mtbf_s, seed) for seed in range(8)]) == pytest.approx(expected, abs=0.01)
+
+
+def test_dalys_interval_is_the_simulated_optimum_within_three_percent():
+    mtbf_s = 3 * 3600.0
+    best_s = best_interval_s(60.0, mtbf_s)
+    tried = {factor: np.mean([_goodput(factor * best_s, mtbf_s, seed) for seed in range(6)]) for factor in (0.5, 1, 2)}
+
+    assert max(tried.values()) / tried[1] == pytest.approx(1.0, abs=0.03)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 300), st.floats(0, 20), st.sampled_from(["stop", "planned"])), max_size=8),
+    st.floats(1, 40),
+    st.floats(0, 5),
+    st.floats(0, 30),
+    st.integers(0, 2),
+)
+def test_causes_add_up_to_the_time_of_the_run_whatever_fails(failures, work_s, stall_s, write_s, spares):
+    listed = [failure(at, repair_s=repair, effect=effect) for at, repair, effect in sorted(failures)]
+    history = train(
+        EachStep(1.0, exchange_s=0.25), steps=100, saving=Saving(stall_s, write_s), work_s=work_s, failures=listed,
+        spares=spares, restart=Restart(3.0), jitter=Spread(kind="lognormal", spread=0.2), ranks=4,
+    )  # fmt: skip
+
+    assert sum(history.breakdown_s.values()) == pytest.approx(history.wall_s, rel=1e-9)
+
+
+@given(st.floats(0, 200), st.floats(1, 40), st.floats(0, 5), st.floats(0, 30))
+def test_a_failure_never_undoes_what_is_safe_and_never_spares_what_is_not(at_s, work_s, stall_s, write_s):
+    calm = train(steps=100, saving=Saving(stall_s, write_s), work_s=work_s)
+    failed = train(steps=100, saving=Saving(stall_s, write_s), work_s=work_s, failures=[failure(at_s)])
+    most_s = work_s + 1 + max(write_s, work_s + 1 + stall_s) + stall_s
+
+    assert 0 <= failed.breakdown_s.get("lost", 0.0) <= min(at_s, most_s) + 1e-6
+    assert failed.wall_s >= calm.wall_s - 1e-6
+
+
+def test_equal_seeds_give_equal_runs():
+    one, other = (train(steps=500, jitter=Spread(spread=0.1), ranks=8, seed=7) for _ in range(2))
+
+    assert one == other
