@@ -46,14 +46,18 @@ class RunReport(Report):
     metrics = (
         Metric("wall_s", "s", "from the start of the run to its end", "lower", "time"),
         Metric("makespan_s", "s", "as `wall_s`", "lower", "again", of=attrgetter("wall_s")),
-        Metric("wall_low_s", "s", "the 5 % quantile of `wall_s`; equal to it where the time is given", role="time"),
-        Metric("wall_high_s", "s", "its 95 % quantile", role="time"),
+        Metric("wall_low_s", "s", "the 5 % quantile of `wall_s`; equal to it where the time is given", role="time",
+               of=lambda report: report.wall_interval_s[0]),
+        Metric("wall_high_s", "s", "its 95 % quantile", role="time",
+               of=lambda report: report.wall_interval_s[1]),
         Metric("goodput", "1", "share of the run in steps that are kept, with what these wait for", "higher"),
         Metric("steps", "1", "steps of each worker that are kept; of servers: updates of the model", "higher"),
         Metric("samples", "1", "tokens or samples that these train on", "higher"),
         Metric("tokens_per_s", "1/s", "the same per second of the run", "higher"),
-        Metric("tokens_per_s_low", "1/s", "its 5 % quantile", role="again"),
-        Metric("tokens_per_s_high", "1/s", "its 95 % quantile", role="again"),
+        Metric("tokens_per_s_low", "1/s", "its 5 % quantile", role="again",
+               of=lambda report: report.rate_interval[0]),
+        Metric("tokens_per_s_high", "1/s", "its 95 % quantile", role="again",
+               of=lambda report: report.rate_interval[1]),
         Metric("breakdown_s", "s", "where the time went, mean over workers; adds up to `wall_s`", "lower",
                names=tuple(CAUSES), sparse=True, of=attrgetter("history.breakdown_s")),
         Metric("staleness_mean", "1", "updates of the model while a gradient was computed, on average", "lower",
@@ -62,7 +66,9 @@ class RunReport(Report):
                names=tuple(map(str, range(_COUNTED))),
                of=lambda report: {str(age): count for age, count in sorted(report.history.staleness.items())}),
         Metric("counts", "1", "what happened, and how often", sparse=True, names=(
-            "failures", "stops", "checkpoints", "speed", "resize", "dropped", "late", "rounds_lost", "preemptions",
+            "failures", "stops", "checkpoints", "speed", "resize",
+            "dropped", "late", "rounds_lost", "server_bytes", "client_bytes",
+            "preemptions", "queue_mean_s", "queue_p95_s", "utilization",
         ), of=attrgetter("history.counts")),
         Metric("mode", "", "how workers keep in step", role="input"),
         Metric("workers", "1", "workers", role="input"),
@@ -114,24 +120,15 @@ class RunReport(Report):
         return exp(Z90 * self.spread)
 
     @property
-    def tokens_per_s_low(self) -> float:
-        """The 5 % quantile of the throughput."""
-        return self.tokens_per_s / self._factor
+    def rate_interval(self) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles of the throughput."""
+        return self.tokens_per_s / self._factor, self.tokens_per_s * self._factor
 
     @property
-    def tokens_per_s_high(self) -> float:
-        """Its 95 % quantile."""
-        return self.tokens_per_s * self._factor
-
-    @property
-    def wall_low_s(self) -> float:
-        """The 5 % quantile of the time."""
-        return self.wall_s if self.wall_is_given else self.wall_s / self._factor
-
-    @property
-    def wall_high_s(self) -> float:
-        """Its 95 % quantile."""
-        return self.wall_s if self.wall_is_given else self.wall_s * self._factor
+    def wall_interval_s(self) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles of the time; equal to it where it is given."""
+        factor = 1.0 if self.wall_is_given else self._factor
+        return self.wall_s / factor, self.wall_s * factor
 
     @property
     def spent(self) -> Spending:
@@ -163,8 +160,8 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         spread=hypot(of_seeds, of_step * step_share),
         wall_is_given=resolved.scenario.run.wall == first.wall_s,
         mode=resolved.mode,
-        workers=resolved.workers,
-        gpus=resolved.gpus,
+        workers=resolved.workers if resolved.has_steps else 0,
+        gpus=resolved.gpus if resolved.has_steps else resolved.cluster.n_gpus,
         unit=resolved.scenario.step.unit,
         step_s=resolved.step_s,
         checkpoint_interval_s=resolved.work_s,
@@ -192,9 +189,13 @@ def total(report: Mapping[str, Any]) -> Total:
 
 def _question(resolved: ResolvedRun) -> str:
     """One line that says what was simulated."""
+    said = resolved.scenario
+    if said.jobs is not None:
+        return f"a queue of jobs on {resolved.cluster.n_gpus:,} GPUs in {said.nodes:,} nodes, policy {said.jobs.policy}"
+    if (keys := said.federated) is not None:
+        return f"federated: {keys.rounds:,} rounds of {keys.wanted:,} of {keys.population:,} clients"
     devices = " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
     model = f"{resolved.spec.name}, " if resolved.spec is not None else ""
     spares = f" and {resolved.spares} spare nodes" if resolved.spares else ""
     many = f"{resolved.workers:,} worker{'s' * (resolved.workers > 1)} of {resolved.worker_gpus:,} x {devices}{spares}"
-    step = f"steps of {format_seconds(resolved.step_s)}"
-    return f"{model}{resolved.mode.replace('_', ' ')}: {many}, {step}"
+    return f"{model}{resolved.mode.replace('_', ' ')}: {many}, steps of {format_seconds(resolved.step_s)}"

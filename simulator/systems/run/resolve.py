@@ -51,7 +51,8 @@ class ResolvedRun(ResolvedScenario):
         return self.scenario.mode
 
     @property
-    def _has_steps(self) -> bool:
+    def has_steps(self) -> bool:
+        """Whether workers of the cluster make steps; not in a queue of jobs, or where clients train."""
         return self.scenario.federated is None and self.scenario.jobs is None
 
     @cached_property
@@ -77,15 +78,21 @@ class ResolvedRun(ResolvedScenario):
         """GPUs of one worker."""
         said, workers = self.scenario.step.gpus, self.scenario.sync.workers
         each = said or self.gpus // (workers or 1)
-        if each * (workers or 1) > self.gpus or not each:
-            allowed = f"{said or 1} GPUs each, and {self.gpus:,} in {self.nodes} nodes"
-            raise self._fault("sync.workers", workers, allowed)
+        if not each or each * (workers or 1) > self.gpus:
+            key, value = ("step.gpus", said) if said and not workers else ("sync.workers", workers)
+            allowed = f"{self.nodes:,} nodes have {self.gpus:,} GPUs, and each worker has {each or 'at least 1'}"
+            raise self._fault(key, value, allowed)
         return each
 
     @cached_property
     def workers(self) -> int:
         """How many workers there are."""
-        return self.scenario.sync.workers or self.gpus // self.worker_gpus
+        workers, sync = self.scenario.sync.workers or self.gpus // self.worker_gpus, self.scenario.sync
+        if sync.backup >= workers:
+            raise self._fault("sync.backup", sync.backup, f"fewer than the {workers} workers, which a step waits for")
+        if sync.inside is not None and workers % sync.inside.workers:
+            raise self._fault("sync.inside.workers", sync.inside.workers, f"expected a divisor of {workers} workers")
+        return workers
 
     @cached_property
     def worker_nodes(self) -> int:
@@ -435,8 +442,7 @@ class ResolvedRun(ResolvedScenario):
     @property
     def repeats(self) -> int:
         """How often it is simulated."""
-        slow = self.mode in ("parameter_server", "gossip", "jobs")
-        return self.scenario.run.repeats or (1 if slow else _REPEATS)
+        return self.scenario.run.repeats or (_REPEATS if self.mode in ("all_reduce", "local") else 1)
 
     def training(self, seed: int) -> TrainingPlan:
         """The plan of workers that all wait for each other."""

@@ -81,8 +81,6 @@ class Sync(Table):
     def _goes_together(self) -> "Sync":
         if (self.mode == "local") != (self.inner is not None):
             raise ValueError("mode = 'local' and inner go together")
-        if self.inside is not None and (self.workers or 1) % self.inside.workers:
-            raise ValueError(f"inside.workers must divide the {self.workers or 1} workers")
         return self
 
 

@@ -29,24 +29,38 @@ def format_long(seconds: float) -> str:
 
 
 def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
-    history = report.history
-    between = f"   (90 % interval {format_long(report.wall_low_s)} to {format_long(report.wall_high_s)})"
-    yield "wall clock", format_long(report.wall_s) + ("" if report.wall_is_given else between)
-    yield "goodput", f"{report.goodput:.1%} of the time in steps that are kept"
-    low, high = f"{report.tokens_per_s_low:,.4g}", f"{report.tokens_per_s_high:,.4g}"
-    yield "throughput", f"{report.tokens_per_s:,.4g} {report.unit}/s   (90 % interval {low} to {high})"
-    yield "steps", f"{report.steps:,} steps, {report.samples:.4g} {report.unit}"
-    if history.staleness_mean:
-        yield "staleness", f"{history.staleness_mean:.2f} updates on average, at most {max(history.staleness)}"
-    if report.mtbf_s is not None:
-        count = int(history.counts.get("failures", 0))
-        yield "failures", f"{count:,}, one expected every {format_seconds(report.mtbf_s)}"
-    if report.checkpoint_interval_s is not None:
-        count = int(history.counts.get("checkpoints", 0))
-        yield "checkpoints", f"{count:,}, one after {format_seconds(report.checkpoint_interval_s)} of work"
+    yield "wall clock", format_long(report.wall_s) + _between(report, *map(format_long, report.wall_interval_s))
+    yield "goodput", f"{report.goodput:.1%} of the time in {'jobs' if report.mode == 'jobs' else 'steps that are kept'}"
+    rates = (f"{rate:,.4g}" for rate in report.rate_interval)
+    yield "throughput", f"{report.tokens_per_s:,.4g} {report.unit}/s" + _between(report, *rates)
+    yield _STEPS.get(report.mode, "steps"), f"{report.steps:,}, {report.samples:.4g} {report.unit}"
+    yield from _happened(report)
     yield from spending_rows(
         report.rates, (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
     )
+
+
+_STEPS = {"jobs": "jobs", "federated": "rounds", "parameter_server": "updates"}
+
+
+def _between(report: RunReport, low: str, high: str) -> str:
+    return f"   (90 % interval {low} to {high})" if report.spread and low != high else ""
+
+
+def _happened(report: RunReport) -> Iterator[tuple[str, str]]:
+    counts, stale = report.history.counts, report.history.staleness
+    if report.history.staleness_mean:
+        yield "staleness", f"{report.history.staleness_mean:.2f} updates on average, at most {max(stale)}"
+    if report.mtbf_s is not None:
+        yield "failures", f"{counts.get('failures', 0):,.0f}, one expected every {format_seconds(report.mtbf_s)}"
+    if report.checkpoint_interval_s is not None:
+        every = format_seconds(report.checkpoint_interval_s)
+        yield "checkpoints", f"{counts.get('checkpoints', 0):,.0f}, one after {every} of work"
+    if "queue_mean_s" in counts:
+        mean, late = (format_long(counts[name]) for name in ("queue_mean_s", "queue_p95_s"))
+        yield "queue", f"{mean} on average, 95 % of jobs at most {late}; GPUs are in use {counts['utilization']:.0%}"
+    if "dropped" in counts or "late" in counts:
+        yield "clients", f"{counts.get('dropped', 0):,.0f} dropped out, {counts.get('late', 0):,.0f} were late"
 
 
 def _causes(report: RunReport) -> list[tuple[str, ...]]:
