@@ -1,0 +1,170 @@
+"""Runs from their files to their reports: the shipped ones, closed forms from keys, and what is refused in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from runcast.simulator import UserError, simulate
+from runcast.simulator.cli import main
+from runcast.simulator.systems.train_step.run import expected_s
+
+SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
+SHIPPED = sorted(path.stem for path in SCENARIOS.glob("run-*.toml"))
+GIVEN = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 4
+
+[step]
+time = "2 s"
+samples = 100
+gradient = "1 GB"
+gpus = 8
+
+[run]
+steps = 1000
+
+[sync]
+bandwidth = "10 GB/s"
+latency = 0
+"""
+CAUSE = "failures.cause=[{name='any', part='job', mtbf='3 h'}]"
+
+CHANGES = {
+    ("run.steps=0",): "run.steps = 0: expected more than 0",
+    ("run={}",): "give run.steps, run.samples, run.wall or [target]",
+    ("failures={}",): "failures: give [[failures.cause]] or [[failures.trace]]: nothing fails",
+    (CAUSE, "failures.spares=4"): "failures.spares = 4: fewer than the 4 nodes of the cluster",
+    ("failures.cause=[{name='x', mtbf='0 h'}]",): "failures.cause.0.mtbf = '0 h': expected a time above zero",
+    (CAUSE, "failures.init=4 h"): "no work is ever done: a failure every 10,800 s on 4 nodes, and it takes 14,400 s",
+    (CAUSE, "run.steps=1_000_000"): "checkpoint = '2,000,000 s': nothing is ever saved",
+    (CAUSE, "checkpoint.interval=1 h"): "checkpoint: give store, the rate of the shared store, or stall",
+    (CAUSE, "checkpoint.store=lustre"): "checkpoint.store = 'lustre': expected a quantity such as",
+    (CAUSE, "checkpoint.store=2 GB/s"): "checkpoint.bytes = None: say what is saved",
+    ("sync.mode=local",): "sync: mode = 'local' and inner go together",
+    ("sync.inner=5",): "sync: mode = 'local' and inner go together",
+    ("sync.workers=64", "step.gpus=1"): "sync.workers = 64: 4 nodes have 32 GPUs, and each worker has 1",
+    ("sync.backup=4",): "sync.backup = 4: fewer than the 4 workers",
+    ("sync.inside.workers=3",): "sync.inside.workers = 3: expected a divisor of 4 workers",
+    ("sync.server.update=stale",): "sync.server: update = 'stale' and bound go together",
+    ("sync.gossip.topology=torus",): "sync.gossip = {'topology': 'torus'}: goes with sync.mode = 'gossip'",
+    ("model.preset=llama3-8b",): "give step.time or [model], not both",
+    ("parallel.tp=8",): "parallel = {'tp': 8}: is for a step that is predicted, not given as step.time",
+    ("speed.rebalance=3",): "speed: rebalance goes with balance = 'dynamic'",
+    ("speed.jitter={kind='gaussian', spread=0.7}",): "a Gaussian's spread is at most 0.5",
+    ("jobs.policy=fifo",): "jobs: give at least one of job, arrivals and trace",
+    ("federated.rounds=3",): "federated: give clients, sampled, epoch_time, up, down, or silos",
+    ("slow=[{node=9, factor=2.0}]",): "slow.0.node = 9: there are 4 nodes, numbered from 0",
+    ("sync.mode=parameter_server", "run={wall='1 h'}"): "updates are simulated one by one",
+}
+
+
+@pytest.fixture
+def given(tmp_path) -> Path:
+    path = tmp_path / "given.toml"
+    path.write_text(GIVEN)
+    return path
+
+
+def breakdown(path: Path, *changes: str) -> dict[str, float]:
+    return dict(simulate(path, changes).report.history.breakdown_s)
+
+
+def test_a_run_of_given_steps_takes_them_and_a_ring_of_exchanges(given):
+    # 4 workers: 2 (N - 1) / N of a gigabyte at 10 GB/s in each of 1,000 steps.
+    assert breakdown(given, "sync.overlap.order=none") == pytest.approx(
+        {"compute": 2000.0, "exchange": 1000 * 1.5 * 0.1}
+    )
+
+
+def test_a_diloco_run_exchanges_once_in_its_inner_steps(given):
+    changes = "sync.mode=local", "sync.inner=50"
+
+    assert breakdown(given, *changes)["exchange"] == pytest.approx(1000 / 50 * 0.15)
+
+
+def test_an_asynchronous_server_makes_gradients_as_stale_as_there_are_other_workers(given):
+    changes = "sync.mode=parameter_server", "step.gradient=1 MB"
+    report = simulate(given, [*changes, "speed.jitter={kind='gaussian', spread=0.1}"]).report
+
+    assert report.to_json()["staleness_mean"] == pytest.approx(3.0, abs=0.05)
+
+
+def test_a_synchronous_server_takes_the_larger_of_its_link_and_the_workers(given):
+    # Li et al., OSDI 2014: 2 max(S / B_w, W S / (P B_s)) beside 2 s of compute.
+    changes = "sync.mode=parameter_server", "run.steps=20"
+    server = "sync.server={update='synchronous', servers=2, bandwidth='5 GB/s'}"
+
+    assert simulate(given, [*changes, server]).report.wall_s == pytest.approx(20 * (2 + 2 * max(0.1, 4 / (2 * 5))))
+
+
+def test_groups_exchange_inside_after_each_step_and_between_them_after_several(given):
+    changes = "sync.mode=local", "sync.inner=50"
+    inside = "sync.inside={workers=2, bandwidth='100 GB/s'}"
+    every, rarely = 2 * 0.5 * 0.01, 2 * 0.5 * 0.1  # a ring of two in each group, and of the two groups
+
+    assert simulate(given, [*changes, inside]).report.wall_s == pytest.approx(1000 * (2 + every) + 20 * rarely)
+
+
+def test_failures_cost_what_daly_expects(given):
+    changes = CAUSE, "checkpoint={stall='60 s', interval='20 min'}", "failures.init=5 min", "run.steps=500_000"
+    report = simulate(given, [*changes, "sync.workers=1", "step.gpus=32", "run.repeats=4"]).report
+
+    assert report.wall_s == pytest.approx(expected_s(1e6, 1200.0, 60.0, 300.0, 3 * 3600.0), rel=0.03)
+
+
+def test_a_target_gives_steps_by_the_noise_scale(given):
+    changes = "run={}", "target={steps_min=500, noise_scale=400}"  # the batch is that of 4 workers
+
+    assert simulate(given, changes).report.steps == 1000
+
+
+def test_compressed_gradients_are_gathered(given):
+    changes = "compress={method='top_k', density=0.01, encode='1e8 GB/s', decode='1e8 GB/s'}"
+
+    assert breakdown(given, "sync.overlap.order=none", changes)["exchange"] == pytest.approx(1000 * 3 * 0.02 * 0.1)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_time_of_a_shipped_run_is_the_sum_of_its_causes(name):
+    report = simulate(SCENARIOS / f"{name}.toml", ["run.repeats=1"]).report.to_json()
+
+    assert sum(report["breakdown_s"].values()) == pytest.approx(report["wall_s"], rel=1e-9)
+
+
+def test_llama_3_is_effective_for_more_than_nine_tenths_of_its_54_days():
+    report = simulate(SCENARIOS / "run-llama3-405b-16384xh100.toml", ["run.repeats=1"]).report
+
+    assert (report.goodput > 0.9, report.history.counts["failures"] == pytest.approx(419, rel=0.15)) == (True, True)
+
+
+def test_intervals_hold_the_step_and_chance(given):
+    report = simulate(given, [CAUSE, "checkpoint={stall='60 s', interval='20 min'}", "run.steps=50_000"]).report
+
+    assert report.wall_interval_s[0] < report.wall_s < report.wall_interval_s[1]
+
+
+@pytest.mark.parametrize(("changes", "message"), CHANGES.items(), ids=lambda value: value[0][:40] if value else "")
+def test_what_is_not_allowed_is_one_line(given, changes, message):
+    with pytest.raises(UserError) as error:
+        simulate(given, changes)
+
+    assert [message in line for line in error.value.faults] == [True]
+
+
+def test_all_files_come_out(given, tmp_path):
+    with pytest.raises(SystemExit) as leave:
+        main(
+            ["simulate", str(given), "--set", CAUSE, "--set", "checkpoint.stall=1 min", "--out", str(tmp_path / "out")]
+        )
+
+    assert (leave.value.code or 0, sorted(path.name for path in (tmp_path / "out").iterdir())) == (
+        0, ["index.html", "report.json", "timeline.csv", "trace.json.gz"],
+    )  # fmt: skip
+
+
+def test_equal_seeds_give_equal_bytes(given):
+    changes = [CAUSE, "checkpoint.stall=1 min", "speed.jitter={kind='pareto', spread=0.5}"]
+    one, other = (json.dumps(simulate(given, changes).report.to_json()) for _ in range(2))
+
+    assert one == other
