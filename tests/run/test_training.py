@@ -81,6 +81,14 @@ def test_a_planned_stop_saves_first():
     assert history.breakdown_s == {"compute": 10.0, "checkpoint": 3.0, "lost": 0.5, "restart": 4.0}
 
 
+@pytest.mark.parametrize(("notice_s", "lost_s"), [(2.0, 5.5), (3.0, 0.5)])
+def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice_s, lost_s):
+    warned = Failure(5.5, "spot", 0, "stop", 0.0, 0.0, notice_s=notice_s)
+    history = train(steps=10, saving=Saving(1.0, write_s=2.0), work_s=100.0, failures=[warned])
+
+    assert history.breakdown_s["lost"] == lost_s
+
+
 def test_without_a_spare_a_run_waits_for_the_repair():
     assert train(steps=10, failures=[failure(0.0, repair_s=60.0)]).breakdown_s == {"compute": 10.0, "repair": 60.0}
 

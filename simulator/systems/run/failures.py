@@ -37,6 +37,7 @@ class Cause(Table):
     effect: Literal["stop", "planned", "slow"] = Field(
         "stop", description="the run stops; or is saved first and then stops; or the rank turns slow without a word"
     )
+    notice: Seconds = Field(0.0, description="stop: warning before it, as of a spot instance; the run saves if it can")
     factor: Factor = Field(2.0, description="slow: how many times longer its steps take from then on")
     detect: Seconds | None = Field(None, description="until it is noticed (default: failures.detect)")
     repair: Seconds | None = Field(
@@ -77,7 +78,10 @@ class Failures(Table):
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure: when, what, on which node, and how long that node is away."""
+    """One failure: when, what, on which node, and how long that node is away.
+
+    With a warning, `at_s` is when that comes, and `notice_s` how long there is to save.
+    """
 
     at_s: float
     name: str
@@ -86,6 +90,7 @@ class Failure:
     detect_s: float
     repair_s: float
     factor: float = 1.0
+    notice_s: float = 0.0
 
 
 Parts = Mapping[str, int]
@@ -122,7 +127,7 @@ def _of_cause(
     times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
     for at_s, part in times:
         node = node_of(cause.part, part)
-        yield Failure(at_s, cause.name, node, cause.effect, detect_s, repair_s, cause.factor)
+        yield Failure(at_s, cause.name, node, cause.effect, detect_s, repair_s, cause.factor, cause.notice)
 
 
 def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:

@@ -32,9 +32,9 @@ def predict(resolved: ResolvedRun) -> RunPrediction:
 
 
 SYSTEM = System(
-    kind="run", title="a training run", short="run", best="goodput",
+    kind="run", title="a training run", short="run", best="tokens_per_s",
     schema=RunScenario, resolve=ResolvedRun, predict=predict,
     report=RunReport, words=words, total=total, total_needs=TOTAL_NEEDS,
-    parts=None, what_ifs=(),
+    parts=None, what_ifs=("run",),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
 )  # fmt: skip

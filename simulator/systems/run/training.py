@@ -51,9 +51,9 @@ class TrainingPlan:
 
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
-    checkpoints (None: none are made). `batches` are (round, factor): until this
-    round, a step has so many times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job. `drawn`: spans are kept for
-    charts.
+    checkpoints (None: none are made). `batches` are (round, factor): until this round a step has so many times the
+    samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
+    `drawn`: spans are kept for charts.
     """
 
     rounds_of: Callable[[int], Rounds]
@@ -277,7 +277,7 @@ class _Training:
         while True:
             self.record.happen(self.env.now, _word(failure), f"{failure.name}, node {failure.node}")
             try:
-                if failure.effect == "planned":
+                if failure.effect == "planned" or self._is_in_time(failure):
                     yield from self._save_all()
                 else:
                     self._lose()
@@ -287,6 +287,11 @@ class _Training:
                 return
             except _Stopped as stopped:
                 failure = stopped.failure
+
+    def _is_in_time(self, failure: Failure) -> bool:
+        """Whether there is warning enough to save."""
+        saving = self.plan.saving
+        return saving is not None and 0 < saving.stall_s + saving.write_s <= failure.notice_s
 
     def _save_all(self) -> Steps:
         """Save what is done before a stop that was planned, if there are checkpoints at all."""
