@@ -119,6 +119,12 @@ def test_a_target_gives_steps_by_the_noise_scale(given):
     assert simulate(given, changes).report.steps == 1000
 
 
+def test_samples_of_backup_workers_do_not_count(given):
+    report = simulate(given, ["sync.backup=1", "speed.jitter={kind='lognormal', spread=0.3}"]).report
+
+    assert report.samples == 1000 * 3 * 100
+
+
 def test_compressed_gradients_are_gathered(given):
     changes = "compress={method='top_k', density=0.01, encode='1e8 GB/s', decode='1e8 GB/s'}"
 

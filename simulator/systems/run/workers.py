@@ -1,0 +1,283 @@
+"""The workers of a run, from a checked scenario: their step, their links, how fast they are, how they keep in step."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from ...collectives.machines import effective_capacity
+from ...hardware import Cluster, cluster
+from ...models import ModelSpec
+from ..machines import ResolvedScenario
+from ..train_step.resolve import ResolvedTrain
+from ..train_step.system import TrainPrediction
+from ..train_step.system import predict as predict_step
+from .compression import Message, compress, dense, exchange_s
+from .overlap import exposed_s
+from .rounds import EachStep, Local, Rounds
+from .scenario import RunScenario
+from .speed import Crew
+from .team import Team
+
+_RANKS = 1  # the stream of random numbers that says how ranks differ
+_LAYERS = 32  # of a model of which only the step's time is known: gradients travel in so many parts
+
+
+@dataclass(frozen=True)
+class ResolvedWorkers(ResolvedScenario):
+    """Who trains on what; parts are made on first use."""
+
+    scenario: RunScenario
+
+    # Who trains on what
+
+    @property
+    def mode(self) -> str:
+        """What is simulated."""
+        return self.scenario.mode
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether workers of the cluster make steps; not in a queue of jobs, or where clients train."""
+        return self.scenario.federated is None and self.scenario.jobs is None
+
+    @cached_property
+    def nodes(self) -> int:
+        """Nodes that train: those of the cluster without spare ones."""
+        spares = self.spares
+        if spares >= self.scenario.nodes:
+            raise self._fault("failures.spares", spares, f"fewer than the {self.scenario.nodes} nodes of the cluster")
+        return self.scenario.nodes - spares
+
+    @property
+    def spares(self) -> int:
+        """Nodes that wait to replace others."""
+        return 0 if self.scenario.failures is None else self.scenario.failures.spares
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs of the nodes that train."""
+        return sum(self.cluster.gpus_per_node[: self.nodes])
+
+    @cached_property
+    def worker_gpus(self) -> int:
+        """GPUs of one worker."""
+        said, workers = self.scenario.step.gpus, self.scenario.sync.workers
+        each = said or self.gpus // (workers or 1)
+        if not each or each * (workers or 1) > self.gpus:
+            key, value = ("step.gpus", said) if said and not workers else ("sync.workers", workers)
+            allowed = f"{self.nodes:,} nodes have {self.gpus:,} GPUs, and each worker has {each or 'at least 1'}"
+            raise self._fault(key, value, allowed)
+        return each
+
+    @cached_property
+    def workers(self) -> int:
+        """How many workers there are."""
+        workers, sync = self.scenario.sync.workers or self.gpus // self.worker_gpus, self.scenario.sync
+        if sync.backup >= workers:
+            raise self._fault("sync.backup", sync.backup, f"fewer than the {workers} workers, which a step waits for")
+        if sync.inside is not None and workers % sync.inside.workers:
+            raise self._fault("sync.inside.workers", sync.inside.workers, f"expected a divisor of {workers} workers")
+        return workers
+
+    @cached_property
+    def worker_nodes(self) -> int:
+        """Nodes of a worker; 1 where several share one."""
+        return max(self.nodes // self.workers, 1)
+
+    @cached_property
+    def step(self) -> TrainPrediction | None:
+        """Our prediction of a worker's step; None where its time is given."""
+        if self.scenario.step.time is not None or self.scenario.model is None:
+            return None
+        if self.nodes % self.workers:
+            allowed = f"expected a divisor of the {self.nodes} nodes that train, each worker on nodes of its own"
+            raise self._fault("sync.workers", self.workers, allowed)
+        scenario = self.scenario.train_step(self.worker_nodes)
+        return predict_step(ResolvedTrain(scenario, self.where, self.memo))
+
+    @property
+    def spec(self) -> ModelSpec | None:
+        """The shape of the model, if a step is predicted."""
+        return None if self.step is None else self.step.resolved.spec
+
+    @cached_property
+    def step_s(self) -> float:
+        """A worker's step when nothing disturbs it."""
+        return self.step.report.step_time_s if self.step is not None else self.scenario.step.time or 0.0
+
+    @cached_property
+    def samples(self) -> float:
+        """What a worker trains on in a step: tokens, unless the scenario says otherwise."""
+        stated = self.scenario.step.samples
+        return stated or (float(self.step.report.tokens) if self.step is not None else 1.0)
+
+    @cached_property
+    def gradient_bytes(self) -> float:
+        """Bytes of a worker's gradients, in the type in which they travel."""
+        said, precision = self.scenario.step, self.scenario.precision
+        each = 2 if (precision.reduce or precision.gradients) == "bf16" else 4
+        return float(said.gradient or each * self.parameters)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the model, 0 if only the step's time is known."""
+        return 0 if self.step is None else self.step.report.parameters
+
+    @cached_property
+    def parameter_bytes(self) -> float:
+        """Bytes of the model that workers read from servers, in 16 bits."""
+        return float(self.scenario.step.parameters or 2 * self.parameters or self.gradient_bytes)
+
+    # Links
+
+    @cached_property
+    def node_bytes_per_s(self) -> float:
+        """What the NICs of a node sustain, and not more than its share of the leaves' uplinks."""
+        capacity = effective_capacity(self.one_node, self.profile)
+        return sum(min(float(capacity[self.one_node.nic_tx(nic)]), self._uplink(nic)) for nic in self.nics)
+
+    @cached_property
+    def one_node(self) -> Cluster:
+        """The first node with its network, which stands for all."""
+        return cluster(self.scenario.cluster, 1, self.where)
+
+    @property
+    def nics(self) -> list[str]:
+        """The NICs of a node."""
+        return self.one_node.nics_of(0)
+
+    def _uplink(self, nic: str) -> float:
+        leaf = self.cluster.leaf_of(nic)
+        return self.cluster.uplink_bytes_per_s(leaf) / self.below[leaf]
+
+    @cached_property
+    def link_bytes_per_s(self) -> float:
+        """The rate of a worker's link in each direction."""
+        if (stated := self.scenario.sync.bandwidth) is not None:
+            return stated
+        share = min(self.worker_gpus / self.one_node.n_gpus, 1.0) if self.workers > self.nodes else self.worker_nodes
+        return self.node_bytes_per_s * share or inf
+
+    @cached_property
+    def latency_s(self) -> float:
+        """Of a message between workers."""
+        stated = self.scenario.sync.latency
+        return self.profile.value_or("broadcast.node_hop_s", 0.0) if stated is None else stated
+
+    @cached_property
+    def message(self) -> Message:
+        """What a worker sends of a gradient."""
+        return self._message(self.workers)
+
+    def _message(self, workers: int) -> Message:
+        if (said := self.scenario.compress) is None:
+            return dense(self.gradient_bytes)
+        device = self.devices[0]
+        flop_per_s = max(device.peak_flop_per_s.values())
+        return compress(said, self.gradient_bytes, 4, workers, device.memory_bytes_per_s, flop_per_s, self._shapes)
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, int, float], ...]:
+        spec = self.spec
+        if spec is None:
+            return ()
+        count = self.parameters / spec.hidden_size**2
+        return ((spec.hidden_size, spec.hidden_size, count),)
+
+    # Speeds
+
+    @cached_property
+    def ranks(self) -> int:
+        """What varies by itself, of all workers; at least one for each worker."""
+        per = {"worker": self.workers, "node": self.nodes, "gpu": self.gpus}[self.scenario.speed.per]
+        return max(per // self.workers, 1) * self.workers
+
+    def crew(self, seed: int) -> Crew:
+        """All ranks in the order of workers."""
+        said = self.scenario.speed
+        drawn = said.ranks.draw(np.random.default_rng((seed, _RANKS)), self.ranks)
+        for i, one in enumerate(self.scenario.slow):
+            if one.node >= self.nodes:
+                raise self._fault(f"slow.{i}.node", one.node, f"there are {self.nodes} nodes, numbered from 0")
+            first, after = (node * self.ranks // self.nodes for node in (one.node, one.node + 1))
+            drawn[first : max(after, first + 1)] *= one.factor
+        return Crew(drawn, said.jitter, None, said.throttle)
+
+    def team(self, seed: int) -> Team:
+        """The workers as those who do not all wait for each other; groups of them, if they wait inside."""
+        each, crew = self.ranks // self.workers, self.crew(seed)
+        alone = Team(
+            workers=self.workers,
+            step_s=self.step_s,
+            samples=self.samples,
+            gradient_bytes=self.gradient_bytes,
+            parameter_bytes=self.parameter_bytes,
+            link_bytes_per_s=self.link_bytes_per_s,
+            latency_s=self.latency_s,
+            speeds=tuple(crew.speeds.reshape(-1, each).max(axis=1).tolist()),
+            jitter=crew.jitter.of_slowest(each),
+            seed=seed,
+        )
+        return self._grouped(alone)
+
+    def _grouped(self, team: Team) -> Team:
+        """Groups of workers as workers: their steps end with an exchange inside the group."""
+        inside = self.scenario.sync.inside
+        if inside is None:
+            return team
+        each = inside.workers
+        speeds = np.array(team.speeds).reshape(-1, each).max(axis=1)
+        return replace(
+            team,
+            workers=team.workers // each,
+            step_s=team.step_s + self._inside_s,
+            samples=team.samples * each,
+            speeds=tuple(speeds.tolist()),
+            jitter=team.jitter.of_slowest(each),
+        )
+
+    @property
+    def _inside_s(self) -> float:
+        """The exchange inside a group."""
+        inside = self.scenario.sync.inside
+        if inside is None:
+            return 0.0
+        rate = inside.bandwidth or self.node_bytes_per_s * self.worker_nodes
+        return exchange_s(dense(self.gradient_bytes), inside.workers, rate, inside.latency)
+
+    # How workers keep in step
+
+    def rounds(self, workers: int) -> Rounds:
+        """Rounds of so many workers that all wait for each other."""
+        sync, inside = self.scenario.sync, self.scenario.sync.inside
+        sites = max(workers // (inside.workers if inside else 1), 1)
+        message = self._message(sites)
+        alone_s = exchange_s(message, sites, self.link_bytes_per_s, self.latency_s) if sites > 1 else 0.0
+        encode_s = (message.encode_s + message.decode_s) if sites > 1 else 0.0
+        if sync.mode == "local":
+            assert sync.inner is not None
+            step_s = self.step_s + self._inside_s
+            return Local(step_s, sync.inner, alone_s, encode_s, sync.fragments, sync.delay)
+        return EachStep(self.step_s, self._exposed_s(message, sites) + self._inside_s, encode_s, sync.backup)
+
+    def _exposed_s(self, message: Message, sites: int) -> float:
+        """What the exchange of gradients adds to a step; each layer's message has the latency of a ring."""
+        if sites == 1:
+            return 0.0
+        alone_s = exchange_s(message, sites, self.link_bytes_per_s, 0.0)
+        latency_s = exchange_s(message, sites, inf, self.latency_s)
+        keys = self.scenario.sync.overlap
+        return exposed_s(keys, self.step_s, alone_s, self.gradient_bytes, latency_s, self._layers)
+
+    @property
+    def _layers(self) -> int:
+        return self.spec.n_layers if self.spec is not None else _LAYERS
+
+    @cached_property
+    def below(self) -> Counter[str]:
+        """How many NICs there are below each leaf."""
+        of = self.cluster
+        return Counter(of.leaf_of(nic) for node in range(self.nodes) for nic in of.nics_of(node))
