@@ -63,15 +63,16 @@ lock: $(VENV)/.made  ## write constraints.txt and requirements.lock from the ran
 	$(LOCK) --custom-compile-command "make lock  (without torch and triton: CONTRIBUTING.md says why)" \
 	  -c constraints.txt --generate-hashes --no-emit-package torch --no-emit-package triton -o requirements.lock
 
-# What the ledger of weight updates says of software stacks, and the pages that show every row of both ledgers. The
+# What the ledger of weight updates says of software stacks, and the pages that show every row of the ledgers. The
 # predictions of training steps are kept beside their ledger, and a figure needs a Chromium.
-ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and the pages of both ledgers
+ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and the pages of all ledgers
 	$(VENV)/bin/runcast calibrate stacks --out data/validation/weight_update_fit.json
 	$(PY) tests/docs/ledger_page.py > docs/weight-update-ledger.md
 	$(VENV)/bin/runcast calibrate stacks --kind train_step --out data/validation/training_fit.json
 	mkdir -p out
 	$(VENV)/bin/runcast validate --kind train_step --csv out/training-ledger.csv
 	$(PY) tests/docs/training_ledger_page.py out/training-ledger.csv
+	$(PY) tests/docs/run_ledger_page.py > docs/run-ledger.md
 
 # The shipped profiles again, from tables that stay outside: make profiles TABLES=DIR. --wider is what
 # carrying models from one device to another was seen to cost, in one generation and across two (docs/profiles.md).

@@ -13,14 +13,15 @@ def validate(
     kind: Annotated[
         str,
         typer.Option(
-            help="What to score: weight_update, train_step, collective, gemm, attention, grouped_gemm, memory or copy."
+            help="What to score: weight_update, train_step, run, collective, gemm, attention, grouped_gemm, memory or "
+            "copy."
         ),
     ],
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Table of measurements: our own columns, or a published table's; weight_update and train_step have "
-            "their own."
+            help="Table of measurements: our own columns, or a published table's; weight_update, train_step and run "
+            "have their own."
         ),
     ] = None,
     profile: Annotated[
@@ -33,13 +34,13 @@ def validate(
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="train_step: a CSV written earlier; says what moved since, exit code 1 if a row did."),
+        typer.Option(help="train_step, run: a CSV written earlier; says what moved since, exit code 1 if a row did."),
     ] = None,
     tolerance: Annotated[
         str | None, typer.Option(help="With --against: how far a prediction may move; default 0.5%.")
     ] = None,
 ) -> None:
-    """Predict measured training steps, weight updates, collectives and kernels, and print how far off they are.
+    """Predict measured training steps, weight updates, runs, collectives and kernels, and print how far off they are.
 
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
@@ -52,10 +53,10 @@ def validate(
             raise UserError(f"{given}: is a file that is read; it is not written over")
     if kind in _LEDGERS and profile is not None:
         raise UserError(f"--profile: does not go with --kind {kind}: each row's device has its own")
-    if against is not None and kind != "train_step":
-        raise UserError("--against: goes with --kind train_step only")
-    if stack is not None and kind not in _LEDGERS:
-        raise UserError(f"--stack: goes with --kind {' and '.join(_LEDGERS)} only")
+    if against is not None and kind not in _COMPARED:
+        raise UserError(f"--against: goes with --kind {' and '.join(_COMPARED)} only")
+    if stack is not None and kind not in _ON_A_STACK:
+        raise UserError(f"--stack: goes with --kind {' and '.join(_ON_A_STACK)} only")
     if tolerance is not None and against is None:
         raise UserError("--tolerance: goes with --against only")
     if kind in _LEDGERS:
@@ -73,17 +74,20 @@ def validate(
         raise typer.Exit(1)
 
 
-_LEDGERS = ("weight_update", "train_step")
+_LEDGERS = ("weight_update", "train_step", "run")
+_ON_A_STACK = ("weight_update", "train_step")
+_COMPARED = ("train_step", "run")
 
 
 def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: str | None, stack: str | None) -> Any:
     """The ledger, or how it compares with predictions that were written earlier."""
-    from ..answers.validate import read_ledger, read_step_ledger
-    from ..answers.validate.steps.gate import TOLERANCE, Comparison, read_gate
+    from ..answers.validate import LEDGERS, TOLERANCE, Comparison, read_gate
     from .progress import show_progress
 
-    gate = None if against is None else read_gate(against, tolerance or TOLERANCE)  # before minutes of predicting
-    read = partial(read_ledger if kind == "weight_update" else read_step_ledger, stack=stack)
+    of = LEDGERS[kind]
+    # before minutes of predicting
+    gate = None if against is None else read_gate(against, of.predicted, tolerance or TOLERANCE)
+    read = of.read if stack is None else partial(of.read, stack=stack)
     with show_progress("rows predicted", lines=False) as show:
         ledger: Any = read(rows, watch=lambda done, total: show("", done, total, ""))
     return ledger if gate is None else Comparison(gate, ledger)
@@ -96,6 +100,8 @@ def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -
     if kind not in KINDS:
         raise unknown("--kind", "", kind, [*_LEDGERS, *KINDS])
     if rows is None:
-        needed = f"--kind {kind} needs a table of measurements; only {' and '.join(_LEDGERS)} ship one"
+        needed = (
+            f"--kind {kind} needs a table of measurements; only {', '.join(_LEDGERS[:-1])} and {_LEDGERS[-1]} ship one"
+        )
         raise UserError(f"--rows: {needed}")
     return validate(rows, kind, profile, to_csv=to_csv)

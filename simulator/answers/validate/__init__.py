@@ -1,11 +1,36 @@
 """Predictions beside measurements: every row of a table predicted, and how far off each group of rows is."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import runs
+from .gate import TOLERANCE, Comparison, Gate, read_gate
+from .runs import RunLedger, read_run_ledger
 from .samples import KINDS, Validation, predict_samples, score_samples, validate
 from .scores import scores_by
 from .steps import StepLedger, read_step_ledger
+from .steps import cases as of_steps
 from .updates import UpdateLedger, read_ledger
 
+
+@dataclass(frozen=True)
+class LedgerKind:
+    """How a ledger is read and predicted, and which columns of earlier predictions it is held against, if any."""
+
+    read: Callable[..., Any]
+    predicted: tuple[str, ...] = ()
+
+
+LEDGERS: Mapping[str, LedgerKind] = {
+    "weight_update": LedgerKind(read_ledger),
+    "train_step": LedgerKind(read_step_ledger, of_steps.PREDICTED),
+    "run": LedgerKind(read_run_ledger, runs.PREDICTED),
+}
+"""The kinds of which runcast ships published measurements."""
+
 __all__ = [
-    "KINDS", "StepLedger", "UpdateLedger", "Validation", "predict_samples", "read_ledger", "read_step_ledger",
+    "KINDS", "LEDGERS", "TOLERANCE", "Comparison", "Gate", "LedgerKind", "RunLedger", "StepLedger", "UpdateLedger",
+    "Validation", "predict_samples", "read_gate", "read_ledger", "read_run_ledger", "read_step_ledger",
     "score_samples", "scores_by", "validate",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What both ledgers share: rows of a published table as cases, their predictions, and the ledger of all of them."""
+"""What all ledgers share: rows of a published table as cases, their predictions, and the ledger of all of them."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -168,6 +168,25 @@ def read_left_out(fit: str, path: Path | None = None) -> tuple[Mapping[str, Mapp
     found = read_json(place)
     other = path is not None and found["about"]["sha256"] != digest(path)
     return {} if other else found["left_out"], found["about"]["parameters"]
+
+
+def read_predictions(path: Path, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """These columns of a CSV of predictions or of a ledger, by id; `reason` says why a row was not predicted.
+
+    A UserError if the file cannot be read, lacks a column, names a row twice, or holds something else than numbers.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for _, where, cells in read_cells(path, ("id", *columns), "what --csv writes"):
+        if not cells.has(columns[0]):
+            found[cells["id"]] = {"reason": cells.text("reason") or "not predicted"}
+            continue
+        try:
+            found[cells["id"]] = {name: cells.time(name) for name in columns}
+        except CellError as error:
+            raise UserError(f"{where}: {error}") from None
+        if missing := [name for name, value in found[cells["id"]].items() if value is None]:
+            raise UserError(f"{where}: {missing[0]}: is empty")
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator import cli
+from runcast.simulator.answers.validate.gate import Comparison, read_gate
 from runcast.simulator.answers.validate.steps import read_cases, read_step_ledger, shipped_table
-from runcast.simulator.answers.validate.steps.gate import Comparison, read_gate
+from runcast.simulator.answers.validate.steps.cases import PREDICTED
 from runcast.simulator.base.errors import UserError
 
 GOLDEN = shipped_table().with_name("training_predictions.csv")
@@ -30,7 +31,7 @@ def compared(written, tmp_path):
     def compare(before, after, tolerance="0.5%"):
         old = tmp_path / "old.csv"
         old.write_bytes(read_step_ledger(written(*before)).predictions())
-        return Comparison(read_gate(old, tolerance), read_step_ledger(written(*after)))
+        return Comparison(read_gate(old, PREDICTED, tolerance), read_step_ledger(written(*after)))
 
     return compare
 
@@ -83,7 +84,7 @@ def test_a_tolerance_is_a_share(tmp_path, tolerance):
     old.write_text("id,predicted_s,interval_low_s,interval_high_s,predicted_gib\n")
 
     with pytest.raises(UserError) as caught:
-        read_gate(old, tolerance)
+        read_gate(old, PREDICTED, tolerance)
 
     assert str(caught.value) == f"--tolerance = {tolerance!r}: expected a share such as 0.5% or 0.005"
 
@@ -107,7 +108,7 @@ def test_json_says_what_moved(runcast, written, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--kind", "copy", "--against", "old.csv"], "--against: goes with --kind train_step only"),
+        (["--kind", "copy", "--against", "old.csv"], "--against: goes with --kind train_step and run only"),
         (["--kind", "train_step", "--tolerance", "1%"], "--tolerance: goes with --against only"),
         (["--kind", "train_step", "--profile", "x"], "--profile: does not go with --kind train_step: each row's "
          "device has its own"),
@@ -121,7 +122,7 @@ def kept():
     """The predictions that are kept, with the tolerance of their digits and of other machines' arithmetic."""
     if not GOLDEN.is_file():
         pytest.skip(f"{GOLDEN.name} is not there: make ledger writes it")
-    return read_gate(GOLDEN, "0.1%")
+    return read_gate(GOLDEN, PREDICTED, "0.1%")
 
 
 def test_cheap_rows_are_predicted_as_they_were(tmp_path):

@@ -4,18 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ....base.errors import UserError
 from ....base.files import digest
 from ....base.tables import Columns, markdown_table, terminal_table
 from ....profile import Z90
 from ....runner import Runner
 from ....uncertainty import shipped_fit, shipped_memory_errors
-from ..ledger import CellError, Ledger, Watch, csv_bytes, plain, predict_cases, read_cells, read_left_out, split_rows
+from ..ledger import Ledger, Watch, csv_bytes, plain, predict_cases, read_left_out, read_predictions, split_rows
 from ..scores import SCORES, Part, count_held, coverage, error_scores, score_parts, warn
 from .cases import PREDICTED, StepCase, read_cases, read_words, shipped_table
 from .pairs import pairs_of, scores_of_pairs
@@ -48,6 +48,10 @@ def is_memory_scored(convention: str) -> bool:
 class StepLedger(Ledger):
     """The rows of a file of training steps; rows without an error have no measured time."""
 
+    compared = MappingProxyType({"predicted_s": "step time", "predicted_gib": "memory"})
+    measured = "measured_s"
+    families = MappingProxyType(FAMILIES)
+
     cases: Sequence[StepCase]
 
     @cached_property
@@ -70,6 +74,11 @@ class StepLedger(Ledger):
         """Rows that differ in one choice alone, and what it changed."""
         line, measured, predicted = (self.scored[name] for name in ("line", "measured_s", "predicted_s"))
         return pairs_of(self.cases, dict(zip(line, zip(measured, predicted, strict=True), strict=True)))
+
+    def medians(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The median absolute error of each family of rows, as shipped: family, name, median_abs_error."""
+        shipped = scores_by_family(rows).query("errors == 'as shipped'")
+        return shipped[["family", "name", "median_abs_error"]]
 
     def to_json(self) -> dict[str, Any]:
         """All numbers, errors as fractions."""
@@ -144,28 +153,9 @@ def restore(predictions: Path, path: Path | None = None) -> StepLedger:
     A UserError if a file cannot be read, or lacks a column.
     """
     path = path or shipped_table()
-    cases, found = read_cases(path), read_predictions(predictions)
+    cases, found = read_cases(path), read_predictions(predictions, PREDICTED)
     lost = {"reason": f"not in {predictions.name}"}
     return _ledger(path, cases, [found.get(case.key, lost) for case in cases])
-
-
-def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
-    """A CSV of predictions or of a ledger, by id; `reason` says why a row was not predicted.
-
-    A UserError if the file cannot be read, lacks a column, names a row twice, or holds something else than numbers.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for _, where, cells in read_cells(path, ("id", *PREDICTED), "what --csv writes"):
-        if not cells.has("predicted_s"):
-            found[cells["id"]] = {"reason": cells.text("reason") or "not predicted"}
-            continue
-        try:
-            found[cells["id"]] = {name: cells.time(name) for name in PREDICTED}
-        except CellError as error:
-            raise UserError(f"{where}: {error}") from None
-        if missing := [name for name, value in found[cells["id"]].items() if value is None]:
-            raise UserError(f"{where}: {missing[0]}: is empty")
-    return found
 
 
 DEVIATIONS = tuple(f"{column}_deviation" for column in LEFT_OUT)

@@ -1,22 +1,57 @@
 """A ledger held against predictions that were written earlier: which rows moved, and what that did to each family."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
-from ....base.errors import UserError, fault
-from ....base.units import parse_share
-from ..ledger import plain
-from .ledger import FAMILIES, StepLedger, read_predictions, scores_by_family
+from ...base.errors import UserError, fault
+from ...base.units import parse_share
+from .ledger import plain, read_predictions
 
 TOLERANCE = "0.5%"
-HELD = {"predicted_s": "step time", "predicted_gib": "memory"}
-"""Columns that are compared, and what they are."""
+
+
+class Comparable(Protocol):
+    """A ledger that can be held against earlier predictions.
+
+    `compared` are the columns that are, the prediction first, and what they are; `measured` is the column of what was
+    measured, `families` what families of rows are called.
+    """
+
+    @property
+    def path(self) -> Path:
+        """The file of its rows."""
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Its predicted rows, with their `id`."""
+
+    @property
+    def scored(self) -> pd.DataFrame:
+        """Those of them that count."""
+
+    @property
+    def compared(self) -> Mapping[str, str]:
+        """Columns that are compared, and what they are."""
+
+    @property
+    def measured(self) -> str:
+        """The column of what was measured."""
+
+    @property
+    def families(self) -> Mapping[str, str]:
+        """What families of rows are called."""
+
+    def medians(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The median absolute error of each family of rows: family, name, median_abs_error."""
+
+    def to_csv(self) -> bytes:
+        """Its rows as a CSV file has them."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +68,7 @@ class Comparison:
     """A ledger of now beside predictions of an earlier time."""
 
     gate: Gate
-    ledger: StepLedger
+    ledger: Comparable
 
     @cached_property
     def moves(self) -> pd.DataFrame:
@@ -42,7 +77,7 @@ class Comparison:
         parts = [
             self._before[[column]].join(now[column].rename("after"), how="inner").assign(what=what)
             .rename(columns={column: "before"}).rename_axis("id").reset_index()
-            for column, what in HELD.items()
+            for column, what in self.ledger.compared.items()
         ]  # fmt: skip
         rows = pd.concat(parts, ignore_index=True)
         rows = rows.assign(change=rows["after"] / rows["before"] - 1)[["id", "what", "before", "after", "change"]]
@@ -52,7 +87,7 @@ class Comparison:
     @cached_property
     def _before(self) -> pd.DataFrame:
         known = {key: row for key, row in self.gate.before.items() if "reason" not in row}
-        return pd.DataFrame.from_dict(known, orient="index", columns=list(HELD))
+        return pd.DataFrame.from_dict(known, orient="index", columns=list(self.ledger.compared))
 
     @cached_property
     def gone(self) -> list[str]:
@@ -73,12 +108,15 @@ class Comparison:
     @cached_property
     def families(self) -> pd.DataFrame:
         """Median errors as shipped before and after, of each family whose median the moved rows changed."""
-        now = self.ledger.scored
-        moved = self.moves[self.moves["what"] == HELD["predicted_s"]].set_index("id")["before"]
-        were = now.assign(error=(now["id"].map(moved).fillna(now["predicted_s"]) / now["measured_s"] - 1))
-        before = _medians(were[~were["id"].isin(self.new)], "before")
-        both = before.merge(_medians(now, "after"), on=["family", "name"], how="right")
+        now, (column, what) = self.ledger.scored, next(iter(self.ledger.compared.items()))
+        moved = self.moves[self.moves["what"] == what].set_index("id")["before"]
+        were = now.assign(error=(now["id"].map(moved).fillna(now[column]) / now[self.ledger.measured] - 1))
+        before = self._medians(were[~were["id"].isin(self.new)], "before")
+        both = before.merge(self._medians(now, "after"), on=["family", "name"], how="right")
         return both[both["before"] != both["after"]].reset_index(drop=True)
+
+    def _medians(self, rows: pd.DataFrame, name: str) -> pd.DataFrame:
+        return self.ledger.medians(rows).rename(columns={"median_abs_error": name})
 
     def lines(self) -> Iterator[str]:
         """Each row that moved, the medians that moved with them, and the verdict."""
@@ -88,7 +126,7 @@ class Comparison:
         yield from (f"{key}: was not predicted" for key in self.new)
         for row in plain(self.families):
             before = "-" if row["before"] is None else f"{row['before']:.2%}"
-            family = FAMILIES.get(row["family"], "rows")
+            family = self.ledger.families.get(row["family"], "rows")
             yield f"median error of {family} {row['name']}: {before} to {row['after']:.2%}"
         many = self.moves["id"].nunique() + len(self.gone) + len(self.new)
         what = f"{many:,} rows moved" if many else "no row moved"
@@ -107,8 +145,8 @@ class Comparison:
         return self.ledger.to_csv()
 
 
-def read_gate(path: Path, tolerance: str = TOLERANCE) -> Gate:
-    """Predictions as --csv wrote them, and what they may move: `0.5%`, or a fraction.
+def read_gate(path: Path, columns: Sequence[str], tolerance: str = TOLERANCE) -> Gate:
+    """Predictions in these columns as --csv wrote them, and what they may move: `0.5%`, or a fraction.
 
     A UserError if the file cannot be read or is none of predictions, or the tolerance is no share.
     """
@@ -117,9 +155,4 @@ def read_gate(path: Path, tolerance: str = TOLERANCE) -> Gate:
             raise ValueError(tolerance)
     except ValueError:
         raise UserError(fault("--tolerance", "", tolerance, "expected a share such as 0.5% or 0.005")) from None
-    return Gate(path, read_predictions(path), share)
-
-
-def _medians(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    shipped = scores_by_family(rows).query("errors == 'as shipped'")
-    return shipped[["family", "name", "median_abs_error"]].rename(columns={"median_abs_error": name})
+    return Gate(path, read_predictions(path, columns), share)

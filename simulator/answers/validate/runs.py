@@ -1,0 +1,397 @@
+"""Published whole runs predicted: each row of a table is a scenario file with changes, and a number of its report.
+
+Columns are those of data/validation/run.csv; the scenario files, with what the rows of a source have in common, are in
+data/validation/runs.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, isfinite
+from operator import ge, le
+from pathlib import Path
+from statistics import fmean, stdev
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from ...base.errors import UserError, hint
+from ...base.files import path_beside, read_toml
+from ...base.memo import Memo
+from ...base.tables import Columns, markdown_table, terminal_table
+from ...profile import Z90
+from ...runner import Runner
+from ...scenario import change, check_question, parse_changes, resolve
+from ...systems.run.modes import simulate
+from ...systems.run.report import RunReport, make_run_report
+from ...systems.run.resolve import ResolvedRun
+from ...systems.run.text import format_long
+from .ledger import (
+    Case,
+    CellError,
+    Cells,
+    Ledger,
+    Watch,
+    csv_bytes,
+    plain,
+    predict_cases,
+    read_cells,
+    shipped_file,
+    split_rows,
+)
+from .scores import count_held, coverage, error_scores, warn
+
+REQUIRED = ("id", "source", "where", "subject", "evidence", "base", "changes", "metric", "measured")
+EVIDENCE: Mapping[str, str] = {
+    "measured": "a run was measured",
+    "identity": "follows from numbers of the same source by arithmetic",
+    "projection": "what the source's own model says",
+}
+"""What a row rests on. Only what was measured is scored."""
+
+BOUNDS = {">=": ge, "<=": le}
+"""How what was measured may be bounded: by no more than this number of the source."""
+
+PREDICTED = ("predicted",)
+"""Columns that `--csv` writes and `--against` reads."""
+
+_SPEEDS = ("wall_s", "tokens_per_s")  # metrics to which the uncertainty of a predicted step belongs
+_FILES = "runs"
+_WHOLE = 10_000  # amounts above are shown without decimals
+
+
+def shipped_table() -> Path:
+    """The ledger that ships with runcast."""
+    return shipped_file("run.csv")
+
+
+# A row and its prediction.
+
+
+@dataclass(frozen=True)
+class RunCase(Case):
+    """A row of the ledger of runs; `origin` is the file that its scenario is from, which paths rest on."""
+
+    origin: str = ""
+
+    def predict(self) -> dict[str, Any]:
+        """The mean of the metric over repeats of the run, and its 90 % interval, None where nothing varies.
+
+        Raises:
+            UserError: the scenario contains something that is not allowed, or the report has no such metric.
+        """
+        resolved = self.resolved
+        metric, seed = self.cells.text("metric"), resolved.scenario.seed
+        histories = [simulate(resolved, seed + i) for i in range(resolved.repeats)]
+        values = [value_of(make_run_report(resolved, [one]).to_json(), metric) for one in histories]
+        spread = make_run_report(resolved, histories).spread if metric in _SPEEDS else _spread(values)
+        mean = fmean(values)
+        low, high = (mean * exp(side * Z90 * spread) if spread else None for side in (-1, 1))
+        return {"predicted": mean, "interval_low": low, "interval_high": high}
+
+    @property
+    def resolved(self) -> ResolvedRun:
+        """The row's resolved scenario."""
+        assert self.scenario is not None
+        where = self.origin or self.where
+        return cast(ResolvedRun, resolve(check_question(self.scenario, where), where, Memo()))
+
+
+def _spread(values: list[float]) -> float:
+    """The standard deviation of values relative to their mean."""
+    mean = fmean(values)
+    return stdev(values) / mean if len(values) > 1 and mean > 0 else 0.0
+
+
+def value_of(report: Mapping[str, Any], metric: str) -> float:
+    """A number of a report as JSON: `goodput`, `counts.failures`, or a ratio of two: `breakdown_s.lost / wall_s`.
+
+    Raises:
+        UserError: the report has no such number, or it is divided by none.
+    """
+    above, *below = (_number(report, key.strip()) for key in metric.split("/", 1))
+    if below and not below[0]:
+        raise UserError(f"metric = {metric!r}: divides by zero here")
+    return above / below[0] if below else above
+
+
+def _number(report: Mapping[str, Any], key: str) -> float:
+    found: Any = report
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            if found is not report and key in _sparse():
+                return 0.0
+            raise UserError(f"metric = {key!r}: unknown; {hint(key, _names(report))}")
+        found = found[part]
+    if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
+        raise UserError(f"metric = {key!r}: is no number here")
+    return float(found)
+
+
+def _sparse() -> set[str]:
+    """Metrics that a report leaves out where they are zero."""
+    return {f"{one.name}.{name}" for one in RunReport.metrics if one.sparse for name in one.names}
+
+
+def _names(report: Mapping[str, Any]) -> Iterator[str]:
+    """Every number of a report by its key, those of a step's report left out."""
+    for key, value in report.items():
+        if isinstance(value, Mapping) and key != "step":
+            yield from (f"{key}.{name}" for name in value)
+        elif isinstance(value, int | float):
+            yield key
+
+
+# Rows of a file.
+
+
+def read_cases(path: Path) -> list[RunCase]:
+    """The rows of a file; a UserError if it cannot be read or lacks a column."""
+    return [_case(line, where, cells) for line, where, cells in read_cells(path, REQUIRED, "those of run.csv")]
+
+
+def _case(line: int, where: str, cells: Cells) -> RunCase:
+    try:
+        if cells.has("gap"):
+            raise CellError(cells.text("gap"))
+        _check(cells)
+        origin = _origin(cells.text("base"), where.rpartition(":")[0])
+        return RunCase(line, cells, _scenario(origin, cells.text("changes")), "", where, str(origin))
+    except (CellError, UserError) as error:
+        return RunCase(line, cells, None, str(error).partition("\n")[0], where)
+
+
+def _check(cells: Cells) -> None:
+    """Raises a CellError that says what is wrong with a row."""
+    for column in ("id", "source", "where", "metric"):
+        if not cells.has(column):
+            raise CellError(f"{column} is not stated")
+    for column, known in (("evidence", (*EVIDENCE,)), ("bound", ("", *BOUNDS))):
+        if cells.text(column) not in known:
+            allowed = ", ".join(word or "nothing" for word in known)
+            raise CellError(f"{column} = {cells.text(column)!r}: expected {allowed}")
+    if cells.time("measured") is None:
+        raise CellError("measured is not stated")
+
+
+def _origin(base: str, table: str) -> Path:
+    """The scenario file of a row: a shipped one by its name, or a .toml file beside the table."""
+    if base.endswith(".toml"):
+        return path_beside(base, table)
+    found = shipped_file(f"{_FILES}/{base}.toml")
+    if not base or not found.is_file():
+        known = sorted(file.stem for file in shipped_file(_FILES).glob("*.toml"))
+        raise CellError(f"base = {base!r}: unknown; {hint(base, known)}, or a .toml file")
+    return found
+
+
+def _scenario(origin: Path, changes: str) -> dict[str, Any]:
+    """The table of a scenario file with the changes of a row: `key=value; key=value`.
+
+    Raises:
+        CellError: the file is of another kind.
+        UserError: the file cannot be read, or a change is none.
+    """
+    lines = [line for line in changes.split(";") if line.strip()]
+    table = read_toml(origin)
+    if table.get("kind") != "run":
+        raise CellError(f"base = {origin.name!r}: expected a scenario of kind run")
+    return change(table, parse_changes(lines, "changes", "run.wall='54 d'"), str(origin))
+
+
+# The ledger: every row beside its prediction.
+
+_TEXTS = ("id", "source", "where", "subject", "evidence", "metric", "bound", "notes", "miss")
+_NUMBERS = ("measured", "predicted", "error", "interval_low", "interval_high")
+_COLUMNS = ("line", *_TEXTS, *_NUMBERS, "holds")
+
+GROUPS = {"evidence": "evidence", "subject": "subject", "source": "source"}
+"""Columns by which rows are told apart, and what they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunLedger(Ledger):
+    """The rows of a file of runs. `error` is signed; of a row with a bound, `holds` says whether it is held instead."""
+
+    cases: Sequence[RunCase]
+
+    compared = MappingProxyType({"predicted": "prediction"})
+    measured = "measured"
+    families = MappingProxyType(GROUPS)
+
+    @cached_property
+    def scored(self) -> pd.DataFrame:
+        """Rows of runs that were measured, and not only bounded."""
+        return self.table[(self.table["evidence"] == "measured") & self.table["error"].notna()]
+
+    @cached_property
+    def bounded(self) -> pd.DataFrame:
+        """Rows of which the source says no more than a bound."""
+        return self.table[self.table["bound"] != ""]
+
+    @cached_property
+    def apart(self) -> pd.DataFrame:
+        """Identities and projections, which say whether we count as the source does, and not how good a model is."""
+        return self.table[(self.table["evidence"] != "measured") & self.table["error"].notna()]
+
+    @cached_property
+    def groups(self) -> list[dict[str, Any]]:
+        """Scores of each subject and each source."""
+        return [
+            {"group": GROUPS[column], "name": str(name), **_scores(rows)}
+            for column in ("subject", "source")
+            for name, rows in self.scored.groupby(column, sort=False)
+        ]
+
+    @cached_property
+    def apart_groups(self) -> list[dict[str, Any]]:
+        """Scores of identities and of projections."""
+        return [
+            {"group": "evidence", "name": str(name), **_scores(rows)} for name, rows in self.apart.groupby("evidence")
+        ]
+
+    def medians(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The median absolute error of all of these rows and of each group: family, name, median_abs_error."""
+        parts = [("all", "all", rows), *((of, str(name), part) for of in GROUPS for name, part in rows.groupby(of))]
+        found = [
+            {"family": family, "name": name, "median_abs_error": error_scores(part["error"])["median_abs_error"]}
+            for family, name, part in parts
+        ]
+        return pd.DataFrame(found, columns=["family", "name", "median_abs_error"])
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers, errors as fractions."""
+        return {
+            "file": self.path.name,
+            "kind": "run",
+            **_scores(self.scored),
+            "rows": len(self.cases),
+            "predicted": len(self.table),
+            "scored": len(self.scored),
+            "bounds": len(self.bounded),
+            "bounds_held": int(self.bounded["holds"].astype(bool).sum()),
+            "groups": self.groups,
+            "not_scored": self.apart_groups,
+            "table": plain(self.worst_first),
+            "not_predicted": self.not_predicted(),
+        }
+
+    def to_csv(self) -> bytes:
+        """All rows, the worst first, and behind them those that are not predicted with their `reason`."""
+        ids = {case.line: case.cells.text("id") for case in self.cases}
+        without = [{"line": line, "id": ids[line], "reason": reason} for line, reason in self.reasons.items()]
+        return csv_bytes(pd.concat([self.worst_first.astype(object).assign(reason=""), pd.DataFrame(without)]))
+
+    def lines(self) -> Iterator[str]:
+        """Scored rows, the worst first; bounds; what is shown apart; scores; what was not predicted."""
+        for rows, columns in ((self.scored, ROWS), (self.bounded, BOUNDED), (self.apart, ROWS)):
+            if len(rows):
+                yield from (*terminal_table(shown(rows), columns), "")
+        if self.groups:
+            yield from (*terminal_table(score_rows(self), SCORES), "")
+            yield from warn("all", *(_scores(self.scored)[key] for key in ("held", "held_of")))
+        yield counts(self)
+        yield from (f"not predicted: {line}" for line in self.why_not(f"{self.path}:"))
+
+
+def read_run_ledger(path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None) -> RunLedger:
+    """Predict the rows of a file of runs (default: the one that ships); `watch` hears how many are done.
+
+    A UserError if the file cannot be read, or lacks a column.
+    """
+    path = path or shipped_table()
+    cases = read_cases(path)
+    rows, reasons = split_rows(cases, predict_cases(cases, runner, watch), _row)
+    types = dict.fromkeys(_NUMBERS, float) | dict.fromkeys(_TEXTS, str)
+    return RunLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)).astype(types), reasons, 0, cases)
+
+
+def _row(case: RunCase, found: Mapping[str, Any]) -> dict[str, Any]:
+    measured, bound = case.cells.number("measured"), case.cells.text("bound")
+    return {
+        **{column: case.cells.text(column) for column in _TEXTS},
+        **found,
+        "line": case.line,
+        "measured": measured,
+        "error": np.nan if bound else found["predicted"] / measured - 1,
+        "holds": BOUNDS[bound](found["predicted"], measured) if bound else None,
+    }
+
+
+def _scores(rows: pd.DataFrame) -> dict[str, Any]:
+    """How many rows, median and p90 of absolute errors, the bias, and how many intervals hold what was measured."""
+    known = rows[rows["interval_low"].notna()]
+    inside = known["measured"].between(known["interval_low"], known["interval_high"])
+    scores = error_scores(rows["error"]) if len(rows) else dict.fromkeys(("median_abs_error", "p90_abs_error", "bias"))
+    return {"rows": len(rows), **scores, **count_held(inside)}
+
+
+# In words and tables, for the terminal and for a page.
+
+ROWS: Columns = {
+    "id": ("row", "text"), "evidence": ("evidence", "text"), "metric": ("metric", "text"),
+    "measured": ("published", "text"), "predicted": ("predicted", "text"), "error": ("error %", "signed percent"),
+    "interval": ("90 % interval", "text"),
+}  # fmt: skip
+BOUNDED: Columns = {
+    "id": ("row", "text"), "evidence": ("evidence", "text"), "metric": ("metric", "text"),
+    "measured": ("published bound", "text"), "predicted": ("predicted", "text"), "holds": ("held", "yes"),
+}  # fmt: skip
+SCORES: Columns = {
+    "group": ("of", "text"), "name": ("rows of", "text"), "rows": ("rows", "count"),
+    "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"),
+    "bias": ("bias %", "signed percent"), "interval_coverage": ("in interval", "text"),
+}  # fmt: skip
+
+
+def shown(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with their amounts as text, the worst first."""
+    order = rows["error"].abs().sort_values(ascending=False, kind="stable").index
+    return [_shown(row) for row in plain(rows.loc[order])]
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    def text(column: str) -> str:
+        return _amount(row["metric"], row[column])
+
+    varies = row["interval_low"] is not None
+    return {
+        **row,
+        "measured": f"{row['bound']} {text('measured')}".strip(),
+        "predicted": text("predicted"),
+        "interval": f"{text('interval_low')} to {text('interval_high')}" if varies else "-",
+    }
+
+
+def _amount(metric: str, value: float) -> str:
+    """An amount of a metric in words: seconds as people say them, and plain numbers."""
+    units = {one.name: one.unit for one in RunReport.metrics}
+    above, *below = (units.get(key.strip().partition(".")[0], "1") for key in metric.split("/", 1))
+    if above == "s" and below in ([], ["1"]):
+        return format_long(value)
+    return f"{value:,.0f}" if value >= _WHOLE else f"{value:,.4g}"
+
+
+def score_rows(ledger: RunLedger) -> list[dict[str, Any]]:
+    """Scores of all scored rows, of each group, and of what is shown apart; few rows in their interval are counted."""
+    every = {"group": "all", "name": "measured runs", **_scores(ledger.scored)}
+    return [
+        row | {"interval_coverage": coverage(row["held"], row["held_of"])}
+        for row in (every, *ledger.groups, *ledger.apart_groups)
+    ]
+
+
+def counts(ledger: RunLedger) -> str:
+    """The numbers of rows, in words."""
+    held, bounds = int(ledger.bounded["holds"].astype(bool).sum()), len(ledger.bounded)
+    return (
+        f"{len(ledger.table)} of {len(ledger.cases)} rows predicted, {len(ledger.scored)} scored; "
+        f"{held} of {bounds} bounds held; nothing was fitted to them"
+    )
+
+
+def markdown(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
+    """Rows as a table of a page."""
+    return markdown_table(shown(rows), columns)
