@@ -180,6 +180,10 @@ def test_larger_batches_take_longer_and_train_on_more():
     assert (history.breakdown_s, history.samples) == ({"compute": 10.0 + 20.0 + 10.0, "exchange": 15.0}, 40.0)
 
 
+def test_training_stands_for_evaluations():
+    assert train(steps=100, pauses=[(30, 5.0), (50, 1.0)]).breakdown_s == {"compute": 100.0, "pause": 17.0}
+
+
 def test_local_steps_share_one_exchange():
     assert train(Local(1.0, steps=50, exchange_s=7.0), steps=200).wall_s == pytest.approx(4 * (50 * 1.0 + 7.0))
 

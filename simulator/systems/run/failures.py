@@ -52,6 +52,7 @@ class Fault(Table):
     node: NonNegativeInt = Field(0, description="which node")
     name: str = Field("trace", description="what reports call it")
     effect: Literal["stop", "planned"] = Field("stop", description="the run stops; or is saved first")
+    detect: Seconds | None = Field(None, description="until it is noticed, however long (default: failures.detect)")
     repair: Seconds | None = Field(None, description="how long the node is away (default: failures.repair)")
 
 
@@ -113,7 +114,8 @@ def failures(
 def _of_trace(said: Failures) -> Iterator[Failure]:
     for one in sorted(said.trace, key=lambda fault: fault.at):
         repair_s = said.repair if one.repair is None else one.repair
-        yield Failure(one.at, one.name, one.node, one.effect, said.detect, repair_s)
+        detect_s = said.detect if one.detect is None else one.detect
+        yield Failure(one.at, one.name, one.node, one.effect, detect_s, repair_s)
 
 
 def _of_cause(

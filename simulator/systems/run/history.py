@@ -12,6 +12,7 @@ CAUSES: Mapping[str, str] = {
     "wait": "workers wait for slower ones",
     "encode": "gradients are compressed and restored",
     "input": "workers wait for samples",
+    "pause": "training stands for something planned, such as an evaluation",
     "checkpoint": "training stands for a checkpoint",
     "lost": "steps whose work a failure undid",
     "detect": "a failure has happened, and nobody has noticed",

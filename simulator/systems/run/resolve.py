@@ -163,6 +163,12 @@ class ResolvedRun(ResolvedWorkers):
         return stages(target, self._update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 
     @property
+    def _pauses(self) -> tuple[tuple[int, float], ...]:
+        """After how many rounds training stands, and how long."""
+        inner = self.scenario.sync.inner or 1
+        return tuple((max(one.every // inner, 1), one.time) for one in self.scenario.pause)
+
+    @property
     def _batches(self) -> tuple[tuple[float, float], ...]:
         """Until which step each batch size lasts, and how large it is."""
         if self.scenario.target is None or not self.scenario.target.batch:
@@ -211,6 +217,7 @@ class ResolvedRun(ResolvedWorkers):
             speed=said.speed,
             input=said.input,
             elastic=said.elastic,
+            pauses=self._pauses,
             batches=self._batches,
             starts=said.run.start,
             drawn=seed == said.seed,

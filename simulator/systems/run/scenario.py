@@ -47,6 +47,13 @@ class Length(Table):
     start: bool = Field(False, description="whether the start of the job is part of it, as a restart takes")
 
 
+class Pause(Table):
+    """Something for which training stands now and then, such as an evaluation."""
+
+    every: PositiveInt = Field(description="steps between two of them")
+    time: Time = Field(description="how long one takes")
+
+
 class Inside(Table):
     """Groups of workers that exchange gradients after every step among themselves, such as those of one site."""
 
@@ -96,6 +103,7 @@ class RunScenario(Trained):
     speed: Speed = Field(default=Speed(), description="who is slow")
     input: Input | None = Field(None, description="how samples come (default: always in time)")
     checkpoint: Checkpoint | None = Field(None, description="how training is saved (default: never)")
+    pause: tuple[Pause, ...] = Field((), description="what training stands for now and then, such as evaluations")
     failures: Failures | None = Field(None, description="what fails (default: nothing)")
     elastic: Elastic | None = Field(None, description="going on with fewer nodes (default: the run waits)")
     target: Target | None = Field(None, description="steps to a target, from the gradient noise scale")

@@ -51,7 +51,8 @@ class TrainingPlan:
 
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
-    checkpoints (None: none are made). `batches` are (round, factor): until this round a step has so many times the
+    checkpoints (None: none are made). `pauses` are (rounds, seconds): after so many rounds, and again after as many,
+    training stands so long. `batches` are (round, factor): until this round a step has so many times the
     samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
     `drawn`: spans are kept for charts.
     """
@@ -71,6 +72,7 @@ class TrainingPlan:
     speed: Speed = field(default_factory=Speed)
     input: Input | None = None
     elastic: Elastic | None = None
+    pauses: Sequence[tuple[int, float]] = ()
     batches: Sequence[tuple[float, float]] = ()
     starts: bool = False
     drawn: bool = True
@@ -165,9 +167,16 @@ class _Training:
             parts[cause] = batch * parts[cause]
         if self.queue is not None:
             parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps)
+        if self.plan.pauses:
+            parts["pause"] = self._pauses(count)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
         samples = rounds.steps * self.plan.samples * self.ranks.fed * batch
         return self.saved.plan(parts, samples, self.env.now, last=count >= self._left())
+
+    def _pauses(self, count: int) -> Floats:
+        """How long training stands after each of the next rounds."""
+        number = self.saved.all.rounds + 1 + np.arange(count)
+        return sum(((number % every == 0) * seconds for every, seconds in self.plan.pauses), np.zeros(count))
 
     def _batch(self) -> tuple[float, float]:
         """Rounds that have this batch size, and the size over the usual one."""
@@ -221,7 +230,7 @@ class _Training:
         """Note the first steps of a run one by one."""
         at_s = start_s
         for i in range(min(rounds, self.shown)):
-            for cause in ("input", "compute", "wait", "encode", "exchange"):
+            for cause in ("input", "compute", "wait", "encode", "exchange", "pause"):
                 if cause in parts:
                     self.record.span("step", cause, at_s, at_s + float(parts[cause][i]), f"{cause} {i}")
                     at_s += float(parts[cause][i])
