@@ -5,121 +5,152 @@ those whose own limit is lower (Bertsekas and Gallager, Data Networks, 1992, sec
 always have one rate, so a clock of bytes per limit says which ends next, whatever their number.
 """
 
+from bisect import insort
+from collections import deque
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any
+from operator import itemgetter
 
 from simpy import Environment, Event
+from simpy.events import NORMAL
 
 _ROUNDING = 1e-15  # relative: of clocks in seconds and in bytes
+_end_bytes = itemgetter(0)
 
 
 class _Transfer(Event):
-    """The end of a transfer. It happens when its link says so, or `latency_s` later."""
+    """The end of a transfer, which happens when its link says so."""
 
-    def __init__(self, env: Environment, latency_s: float):
+    _ok, _value = True, None
+
+    def __init__(self, env: Environment):
         self.env, self.callbacks = env, []
-        self._ok, self._value, self._latency_s = True, None, latency_s
 
     def happen(self) -> None:
-        """Call whoever waits. At once: a way through the queue of events would cost as much as all the rest."""
-        if self._latency_s:
-            self.env.schedule(self, delay=self._latency_s)
-            return
-        callbacks: list[Callable[[Event], Any]] = self.callbacks
-        self.callbacks = None  # type: ignore[assignment]  # as SimPy marks what has happened
+        """Call those who wait, at once: a way through SimPy's queue would cost as much as all the rest."""
+        callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]  # as SimPy marks what has happened
         for callback in callbacks:
             callback(self)
 
 
+class _Alarm(Event):
+    """An event that can happen again and again, and calls back each time."""
+
+    _ok, _value = True, None
+
+    def __init__(self, env: Environment, call: Callable[[Event], None]):
+        self.env, self._calls = env, [call]
+        self.set_ready()
+
+    def set_ready(self) -> None:
+        """SimPy takes the callbacks of an event away when it happens."""
+        self.callbacks = self._calls
+
+
 class Class:
-    """Transfers of one rate: the bytes that each has moved since the class began, and at how many each ends."""
+    """Transfers of one limit: the bytes that each has moved since the class began, and at how many each ends."""
 
-    __slots__ = ("clock_bytes", "ends", "rate")
+    __slots__ = ("clock_bytes", "ends", "limit", "rate")
 
-    def __init__(self) -> None:
-        self.clock_bytes = 0.0
-        self.rate = 0.0
-        self.ends: list[tuple[float, int, _Transfer]] = []
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.clock_bytes = self.rate = 0.0
+        self.ends: deque[tuple[float, _Transfer]] = deque()  # the next first
+
+    def add(self, size_bytes: float, transfer: _Transfer) -> None:
+        """One transfer more. As a rule sizes are alike, and it ends last."""
+        end = self.clock_bytes + size_bytes
+        if self.ends and end < self.ends[-1][0]:
+            insort(self.ends, (end, transfer), key=_end_bytes)
+        else:
+            self.ends.append((end, transfer))
 
 
 class Transfers:
-    """Transfers in classes by a number; `_set_rates`, which subclasses write, says how fast each class moves."""
+    """Transfers in classes of one rate each. A subclass says how fast those of each class move."""
 
     def __init__(self, env: Environment) -> None:
+        self.active = 0
         self._env = env
-        self._classes: dict[float, Class] = {}
-        self._since_s, self._number = 0.0, 0
-        self._wake: Event | None = None
-        self._wake_s = inf
-        self.moved_bytes = 0.0
+        self._classes: list[Class] = []  # lowest limit first
+        self._of: dict[float, Class] = {}
+        self._since_s, self._begun_bytes = 0.0, 0.0
+        self._alarm, self._alarm_s = _Alarm(env, self._look), inf
 
     @property
-    def active(self) -> int:
-        """How many transfers move now."""
-        return sum(len(one.ends) for one in self._classes.values())
+    def moved_bytes(self) -> float:
+        """Bytes that have crossed the link."""
+        self._advance()
+        return self._begun_bytes - sum(end[0] - one.clock_bytes for one in self._classes for end in one.ends)
 
     def stop(self, transfer: Event) -> None:
-        """End a transfer before all its bytes have moved; its event does not happen. One that has ended has."""
-        self._advance()
-        for one in self._classes.values():
-            if any(end[2] is transfer for end in one.ends):
-                one.ends = [end for end in one.ends if end[2] is not transfer]
-                heapify(one.ends)
+        """End a transfer before its bytes have moved; its event does not happen. One that has ended stays so."""
+        moved_bytes = self.moved_bytes
+        for one in self._classes:
+            one.ends = deque(end for end in one.ends if end[1] is not transfer)
+        self._begun_bytes += moved_bytes - self.moved_bytes
+        self.active = sum(len(one.ends) for one in self._classes)
         self._share()
 
-    def _set_rates(self) -> None:
-        raise NotImplementedError
-
-    def _start(self, size_bytes: float, kind: float, latency_s: float) -> Event:
+    def _start(self, size_bytes: float, limit: float) -> Event:
         """Begin a transfer of a class."""
         self._advance()
-        one = self._classes.get(kind)
-        if one is None:
-            one = self._classes[kind] = Class()
-        self._number += 1
-        transfer = _Transfer(self._env, latency_s)
-        heappush(one.ends, (one.clock_bytes + size_bytes, self._number, transfer))
+        one = self._of.get(limit) or self._new(limit)
+        transfer = _Transfer(self._env)
+        self._begun_bytes += size_bytes
+        self.active += 1
+        one.add(size_bytes, transfer)
         self._share()
         return transfer
+
+    def _new(self, limit: float) -> Class:
+        """A class more; those that are empty go."""
+        some = [one for one in self._classes if one.ends]
+        self._classes = sorted([*some, Class(limit)], key=lambda one: one.limit)
+        self._of = {one.limit: one for one in self._classes}
+        return self._of[limit]
+
+    def _set_rates(self) -> None:
+        """Say how fast the transfers of each class move that is not empty."""
+        raise NotImplementedError
 
     def _advance(self) -> None:
         """Move the clocks to now."""
         now_s = self._env.now
         seconds = now_s - self._since_s
-        if seconds:
-            self._since_s = now_s
-            for one in self._classes.values():
-                moved = one.rate * seconds
-                one.clock_bytes += moved
-                self.moved_bytes += moved * len(one.ends)
+        self._since_s = now_s
+        for one in self._classes:
+            one.clock_bytes += one.rate * seconds
 
     def _share(self) -> None:
-        """Set the rates anew, and wake up when the next transfer ends."""
-        for kind in [kind for kind, one in self._classes.items() if not one.ends]:
-            del self._classes[kind]
-        if not self._classes:
-            return
+        """Set the rates anew, and look again when the next transfer ends, if not sooner."""
         self._set_rates()
-        next_s = min([(one.ends[0][0] - one.clock_bytes) / one.rate for one in self._classes.values()])
-        wake_s = self._env.now + next_s
-        if wake_s < self._wake_s:  # else we wake up earlier, and look again
-            self._wake_s, self._wake = wake_s, self._env.timeout(max(next_s, 0.0))
-            self._wake.callbacks.append(self._end)
+        for one in self._classes:
+            if one.ends:
+                seconds = (one.ends[0][0] - one.clock_bytes) / one.rate
+                if self._since_s + seconds < self._alarm_s:
+                    self._alarm_s = self._since_s + seconds
+                    self._env.schedule(self._alarm, NORMAL, seconds if seconds > 0 else 0)
 
-    def _end(self, wake: Event) -> None:
+    def _look(self, _: Event) -> None:
         """End the transfers that have moved all their bytes."""
-        if wake is not self._wake:
-            return  # rates have changed since
-        self._wake_s = inf
+        self._alarm.set_ready()
         self._advance()
-        ended = []
-        for one in self._classes.values():
-            until = one.clock_bytes + _ROUNDING * (one.clock_bytes + one.rate * self._since_s)
-            while one.ends and one.ends[0][0] <= until:
-                ended.append(heappop(one.ends)[2])
-        self._share()
+        now_s = self._since_s
+        if now_s < self._alarm_s:
+            return  # we have looked sooner than this alarm
+        self._alarm_s = inf
+        ended: list[_Transfer] = []
+        for one in self._classes:
+            ends, clock = one.ends, one.clock_bytes
+            until = clock + _ROUNDING * (clock + one.rate * now_s)
+            while ends and ends[0][0] <= until:
+                ended.append(ends.popleft()[1])
+                self.active -= 1
+            if not ends:
+                one.clock_bytes = one.rate = 0.0
+        if self.active:
+            self._share()
         for transfer in ended:
             transfer.happen()
 
@@ -131,20 +162,57 @@ class SharedLink(Transfers):
         super().__init__(env)
         self._capacity = bytes_per_s
 
-    def transfer(self, size_bytes: float, limit_bytes_per_s: float = inf, latency_s: float = 0.0) -> Event:
-        """An event that happens `latency_s` after these bytes have crossed the link.
+    def transfer(self, size_bytes: float, limit_bytes_per_s: float = inf) -> Event:
+        """An event that happens when these bytes have crossed the link.
 
-        A transfer that nothing limits takes the latency alone.
+        What nothing limits takes no time, and is not counted.
         """
         if limit_bytes_per_s == self._capacity == inf:
-            return self._env.timeout(latency_s)
-        return self._start(size_bytes, limit_bytes_per_s, latency_s)
+            return self._env.timeout(0)
+        return self._start(size_bytes, limit_bytes_per_s)
 
     def _set_rates(self) -> None:
         """Share the link, lowest limit first."""
         left, waiting = self._capacity, self.active
-        for limit in sorted(self._classes):
-            one = self._classes[limit]
-            one.rate = min(limit, left / waiting)
-            left -= one.rate * len(one.ends)
-            waiting -= len(one.ends)
+        for one in self._classes:
+            number = len(one.ends)
+            if number:
+                rate = left / waiting
+                one.rate = rate = rate if rate < one.limit else one.limit
+                left -= rate * number
+                waiting -= number
+
+
+class HostLinks(Transfers):
+    """The links of `hosts` that hold a shard each of what all of them read and write (Jiang et al., OSDI 2020).
+
+    A host's own shard does not travel. Its link carries, beside its own push, one part in `hosts` - 1 of what each
+    other host pulls, and beside its own pull one part of what each other pushes. So where `a` push and `b` pull, the
+    link out of one that pushes is shared by hosts - 1 + b shards, the link into one that pulls by hosts - 1 + a. A
+    transfer ends with its slowest shard.
+    """
+
+    def __init__(self, env: Environment, hosts: int, bytes_per_s: float):
+        super().__init__(env)
+        self._hosts, self._each = hosts, bytes_per_s
+
+    def push(self, size_bytes: float) -> Event:
+        """An event that happens when a host has sent the others their shards of these bytes."""
+        return self._move(size_bytes, 0)
+
+    def pull(self, size_bytes: float) -> Event:
+        """An event that happens when a host has the shards of the others of these bytes."""
+        return self._move(size_bytes, 1)
+
+    def _move(self, size_bytes: float, direction: int) -> Event:
+        if self._each == inf:
+            return self._env.timeout(0)
+        return self._start(size_bytes * (self._hosts - 1) / self._hosts, direction)
+
+    def _set_rates(self) -> None:
+        others, rate = self._hosts - 1, self._each
+        some = [len(one.ends) for one in self._classes if one.ends]
+        if len(some) == 2 and others:
+            rate *= others / (others + min(max(some), others))
+        for one in self._classes:
+            one.rate = rate
