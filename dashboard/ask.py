@@ -15,6 +15,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update, set
 from ..simulator.base.errors import UserError
 from ..simulator.predict import AnyPrediction
 from ..simulator.scenario import change, value_at
+from ..simulator.systems.registry import SYSTEMS
 from . import downloads, fields, parts, zoom
 from .fields import Field
 from .page import Here, keep_in_address, open_with
@@ -64,9 +65,14 @@ class Form:
             UserError: as `question`.
         """
         question = self.question(here, query)
-        shown = self._shown(_with_changes(here, question))
         base = parts.choice(f"{self.name}-base", "Scenario", here.library.names_of_kind(self.kind), question.base)
-        groups = [self._group(caption, group, shown) for caption, group in self.groups.items()]
+        values = _with_changes(here, question)
+        shown = self._shown(values)
+        groups = [
+            self._group(caption, drawn, shown)
+            for caption, group in self.groups.items()
+            if (drawn := [one for one in group if one.of is None or value_at(values, one.of) is not None])
+        ]
         numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
         return html.Div(
@@ -114,13 +120,17 @@ class Form:
                 faults = {key: rest.lstrip(" =:") for key, rest in fields.faults_by_key(error, keys)}
                 return self._refusal(error), no_update, "stale", [faults.get(key) for key in keys], no_update
             followed = self._follow(here, question, given, _moved(given, followed))
-            onward = parts.link_row("Go on", [explain_link(question), compare_link(question)])
-            drawn = [*drawn, downloads.links(question), onward]
+            drawn = [*drawn, downloads.links(question), parts.link_row("Go on", self._onward(question))]
             return drawn, question.query(), "", [None] * len(keys), followed
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
         def draw(query: str | None) -> Any:
             return no_update if query is None else figures(here.answers.predict(parse_query(query, self.base)))
+
+    def _onward(self, question: Question) -> "list[Component]":
+        """Links to pages that ask more of it; not every kind can be explained."""
+        explained = [explain_link(question)] if SYSTEMS[self.kind].parts is not None else []
+        return [*explained, compare_link(question)]
 
     def _hide(self, app: Dash) -> None:
         """Fields that say nothing beside what the others say are not shown; they are drawn as they begin."""
@@ -148,7 +158,7 @@ class Form:
             UserError: a pasted text cannot be read, or a change is none.
         """
         table, where = here.library.scenario(base)
-        kept = {key: value for key, value in asked.items() if key not in self.fields}
+        kept = {key: value for key, value in asked.items() if key not in given}
         values = here.answers.values(Question(base, kept))
         new = {key: value for key, value in given.items() if key not in followed or followed[key] != value}
         new = {key: value for key, value in new.items() if self._applies(key, given)}
@@ -165,8 +175,9 @@ class Form:
         """Fields that nobody changed show what is asked; those that thereby show something else than the base."""
         shown = self._shown(here.answers.values(question))
         for key, field in self.fields.items():
-            free = key not in question.changes and key not in moved and not field.pasted and self._applies(key, given)
-            if free and given.get(key) not in (shown[key], _in_field(shown[key])):
+            drawn = key in given and not field.pasted and self._applies(key, given)
+            free = drawn and key not in question.changes and key not in moved
+            if free and given[key] not in (shown[key], _in_field(shown[key])):
                 prop = "checked" if field.switch else "value"
                 set_props({"form": self.name, "key": key}, {prop: _in_field(shown[key])})
         return self._followed(here, question, shown)

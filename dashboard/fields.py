@@ -14,7 +14,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
 from ..simulator.base.errors import UserError, fault
-from ..simulator.base.units import parse
+from ..simulator.base.units import Dimension, parse
 from ..simulator.models import read_keys
 from ..simulator.scenario import value_at
 from . import parts
@@ -28,9 +28,9 @@ class Field:
     """An input for a key. It is a text unless it says otherwise.
 
     With `options` it is a choice, with `whole` a number, with `share` one from 0 to 1, with `switch` on or off, with
-    `size` bytes with their unit and a slider beside them, with `pasted` a JSON object. `help` says what the key means,
-    as the reference of scenarios does; `applies` whether the field is shown beside what the others say (default:
-    always).
+    `size` bytes with their unit and a slider beside them, with `pasted` a JSON object. `text` writes a number as text
+    that reads back. `help` says what the key means, as the reference of scenarios does; `applies` whether the field is
+    shown beside what the others say (default: always), and `of` is a key without which it is not drawn.
     """
 
     key: str
@@ -44,6 +44,8 @@ class Field:
     pasted: bool = False
     share: bool = False
     applies: Callable[[Mapping[str, Any]], bool] | None = None
+    text: Callable[[float], str] | None = None
+    of: str | None = None
 
     def show(self, value: Any) -> Any:
         """A value of a scenario as the input shows it: sizes with a unit, a changed machine by its base."""
@@ -51,7 +53,8 @@ class Field:
             return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
             return value.get("base")
-        return size_text(value) if self.size and isinstance(value, int | float) else value
+        write = size_text if self.size else self.text
+        return write(value) if write is not None and isinstance(value, int | float) else value
 
     def draw(self, form: str, value: Any, hidden: bool) -> "Component":
         """The input with a value as it is shown, and what else belongs to it."""
@@ -119,6 +122,30 @@ def size_text(size_bytes: float) -> str:
         if size_bytes >= scale and round(parse(text, "bytes")) == size_bytes:
             return text
     return f"{size_bytes:.0f} B"
+
+
+def time_text(seconds: float) -> str:
+    """A duration as text that reads back as the same number: `54 d`, `90 min`, `30 ms`."""
+    return _exact(seconds, "seconds", ("d", "h", "min", "s", "ms", "us"))
+
+
+def rate_text(bytes_per_s: float) -> str:
+    """A rate likewise, of a store: `2 TB/s`."""
+    return _exact(bytes_per_s, "bytes_per_s", ("TB/s", "GB/s", "MB/s", "kB/s"))
+
+
+def link_text(bytes_per_s: float) -> str:
+    """A rate likewise, of a link: `1 Gb/s`."""
+    return _exact(bytes_per_s, "bytes_per_s", ("Gb/s", "Mb/s", "kb/s"))
+
+
+def _exact(value: float, dimension: Dimension, units: Iterable[str]) -> str:
+    """The number in the first unit in which it is no less than one, and short."""
+    for unit in units:
+        text = f"{value / parse(f'1 {unit}', dimension):.6g} {unit}"
+        if value >= parse(f"1 {unit}", dimension) and "e" not in text and parse(text, dimension) == value:
+            return text
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _slider(form: str, field: Field, text: str | None) -> "Component":

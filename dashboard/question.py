@@ -19,8 +19,10 @@ BASE = "train-llama3-70b-64xh100"
 MOST_CHARACTERS = 32_000
 """Of an address: a pasted config fits, a flood does not."""
 
-_OPENS_FILES = ("cluster", "profile", "stack", "config", "base", "node", "device")
+_OPENS_FILES = ("cluster", "profile", "stack", "config", "base", "node", "device", "trace")
 """Keys whose text may be the path of a file in a scenario that the user keeps; here it may be a name alone."""
+_FILES_ALONE = ("model.config", "jobs.trace")
+"""Keys without a catalogue: any text is a file, or a folder with one."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,8 @@ def _paths(key: str, value: Any) -> Iterator[str]:
 
 
 def _is_path(key: str, text: str) -> bool:
-    if key == "model.config":
-        return True  # there is no catalogue of them: any text is a file, or a folder with one
+    if key in _FILES_ALONE:
+        return True
     return any(mark in text for mark in "/\\\0") or text.startswith((".", "~")) or text.endswith((".toml", ".json"))
 
 

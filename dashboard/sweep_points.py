@@ -6,15 +6,17 @@ A name from a browser is looked up in a listing; an uploaded report is read as C
 import io
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..simulator.answers.sweep import Sweep, Work, load_sweep
 from ..simulator.base.errors import UserError, unknown
 from ..simulator.scenario import Changes, change, check_question, resolve, what_ifs
+from ..simulator.systems.registry import SYSTEMS
 from ..simulator.systems.tables import FOR_PEOPLE
 from .figures.sweep import axes
 from .library import REPORT, Library
@@ -30,7 +32,7 @@ MOST_ROWS = 5_000
 MOST_REPORT_BYTES = 2**20
 """Of a report that is uploaded; it travels with every question about it."""
 NEEDED = ("point", "status", "reason", "scenario_hash")
-PAGES = {"train_step": "/training", "weight_update": "/update"}
+PAGES = {"train_step": "/training", "weight_update": "/update", "run": "/run"}
 """Where a point of each kind is opened."""
 SCENARIO = "/download/scenario.toml"
 """What there is of a point of a kind that no page shows."""
@@ -45,9 +47,10 @@ class Table:
 
     @property
     def kind(self) -> str | None:
-        """The kind of scenario, by columns that only its reports have; None where no point has a report."""
-        marks = {"rollout_s": "rl_cycle", "mfu": "train_step", "update_time_s": "weight_update"}
-        return next((kind for column, kind in marks.items() if column in self.frame), None)
+        """The kind of scenario: that with most of the columns that no other has; None where no point has a report."""
+        found = {kind: len(columns & set(self.frame)) for kind, columns in _own_columns().items()}
+        kind = max(found, key=lambda kind: found[kind])
+        return kind if found[kind] else None
 
     def row(self, number: int) -> dict[str, Any]:
         """The cells of a point.
@@ -59,6 +62,14 @@ class Table:
         if not rows:
             raise UserError(f"point {number}: not among those shown")
         return {str(name): value for name, value in rows[0].items()}
+
+
+@cache
+def _own_columns() -> Mapping[str, set[str]]:
+    """Metrics that only the reports of a kind have."""
+    columns = {kind: {one.name for one in system.report.metrics} for kind, system in SYSTEMS.items()}
+    shared = Counter(name for names in columns.values() for name in names)
+    return {kind: {name for name in names if shared[name] == 1} for kind, names in columns.items()}
 
 
 def read_folder(folder: Path) -> Table:

@@ -12,6 +12,7 @@ from dash import ALL, MATCH, Dash, Input, Output, State, no_update
 
 from ..simulator.base.errors import UserError, fault
 from ..simulator.scenario import parse_changes, what_ifs
+from ..simulator.systems.registry import SYSTEMS
 from . import fields, parts
 from .library import Library
 from .question import Question, value_text
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 BASE, LINES, NAMED = "base", "lines", "named"
-_KINDS = {"train_step": "Training steps", "weight_update": "Weight updates", "rl_cycle": "RL cycles"}
-_SUBJECTS = {"machine": "The machine", "plan": "The plan of a training step", "update": "The weight update"}
+_SUBJECTS = {
+    "machine": "The machine", "plan": "The plan of a training step", "update": "The weight update", "run": "The run",
+}  # fmt: skip
 
 
 def draw(
     form: str, side: str, legend: str, question: Question, library: Library, kinds: tuple[str, ...]
 ) -> "Component":
     """A scenario of some kinds to choose, its changes, and the what-ifs that have a name."""
-    scenarios = {_KINDS[kind]: {name: name for name in library.names_of_kind(kind)} for kind in kinds}
+    scenarios = {_plural(kind): {name: name for name in library.names_of_kind(kind)} for kind in kinds}
     named = {
         title: {one.name: one.name for one in what_ifs().values() if one.subject == subject}
         for subject, title in _SUBJECTS.items()
@@ -44,6 +46,12 @@ def draw(
                      clearable=True, allowDeselect=True),
     ]  # fmt: skip
     return dmc.Fieldset(inputs, legend=legend)
+
+
+def _plural(kind: str) -> str:
+    """What scenarios of a kind are called together: `Training steps`."""
+    words = SYSTEMS[kind].title.partition(" ")[2]
+    return f"{words[0].upper()}{words[1:]}s"
 
 
 def inputs(form: str) -> list[Input]:

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 from dash import ClientsideFunction, Dash, Input, Output, Patch, State, dcc, no_update
 
-from ..simulator.figures import Window, gantt, pipeline
+from ..simulator.figures import Window, draw_timeline
+from ..simulator.figures.run import second_of
 from .page import Here
 from .question import parse_query
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Seen = str | Sequence[float] | None
+Seen = str | Sequence[float | str] | None
 """What a browser says of a zoom (assets/zoom.js), none of it believed yet."""
 MOST_SPANS = 5000
 """Exchanges of a step that are drawn apart: more make zooming slow, which draws what is seen anew."""
@@ -44,18 +45,20 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str) -> None:
         window = window_of(seen, timeline.makespan_s or 1.0)
         if window is None:
             return no_update
-        if grid is None:
-            return patch(gantt(timeline, window_s=window))
-        return patch(pipeline(timeline, grid, window_s=window, most_spans=MOST_SPANS))
+        drawn = draw_timeline(prediction.report.kind, timeline, grid, window_s=window, most_spans=MOST_SPANS)
+        return patch(drawn)
 
 
 def window_of(seen: Seen, whole_s: float) -> Window | None:
     """Which seconds are seen; None where a browser says no such thing."""
     if seen == "all":
         return Window(0.0, whole_s)
-    if not isinstance(seen, list) or len(seen) != 2 or not all(isinstance(end, int | float) for end in seen):
+    if not isinstance(seen, list) or len(seen) != 2:
         return None
-    begin, end = sorted(map(float, seen))
+    try:
+        begin, end = sorted(second_of(end) if isinstance(end, str) else float(end) for end in seen)
+    except (TypeError, ValueError):
+        return None
     return Window(begin, end) if end > begin else None
 
 

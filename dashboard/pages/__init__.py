@@ -3,10 +3,12 @@
 from dash import html
 
 from ..page import Page
-from . import calibration, compare, explain, sweeps, training, update, validation
+from . import calibration, compare, explain, run, sweeps, training, update, validation
 
-_PAGES = (update.PAGE, training.PAGE, explain.PAGE, compare.PAGE, sweeps.PAGE, calibration.PAGE, validation.PAGE)
-_ABOUT = "Forecasts of training steps and RL weight updates: how long, how sure, why, and what would make them faster."
+_PAGES = (
+    update.PAGE, training.PAGE, run.PAGE, explain.PAGE, compare.PAGE, sweeps.PAGE, calibration.PAGE, validation.PAGE,
+)  # fmt: skip
+_ABOUT = "Forecasts of training steps, runs and RL weight updates: how long, how sure, why, and what makes them faster."
 
 
 def _links(*_: object) -> html.Ul:

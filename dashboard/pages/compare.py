@@ -18,6 +18,7 @@ from ...simulator.answers.compare.text import (
 )
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
+from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, typed_form, zoom
 from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import BASE, NAMES, Question, explain_link, parse_sides_query, sides_query, value_text
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "Scenarios side by side: inputs that differ, and what they do to each term of the time."
-KINDS = ("train_step", "weight_update", "rl_cycle")
+KINDS = tuple(SYSTEMS)
 FORM = "compare"
 LEAST = 2
 OWN = (Question(BASE), Question(BASE, {"cluster": "h200-hgx"}))
@@ -184,8 +185,8 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
 
 
 def _links(name: str, side: Side, question: Question) -> list[html.A]:
-    """Links of a side to other pages and files; RL cycles have no explanation."""
-    explained = [explain_link(question, f"Explain {name}")] if side.kind != "rl_cycle" else []
+    """Links of a side to other pages and files; not every kind can be explained."""
+    explained = [explain_link(question, f"Explain {name}")] if SYSTEMS[side.kind].parts is not None else []
     return [*explained, downloads.link(question, "scenario.toml", f"{name} as scenario (TOML)")]
 
 

@@ -18,6 +18,7 @@ from ...simulator.answers.explain.text import bars
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
+from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, typed_form
 from ..answers import Look, explain
 from ..library import Library
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "What bounds a training step or a weight update, what each number is worth, and which changes help most."
-KINDS = ("train_step", "weight_update")
+KINDS = tuple(kind for kind, system in SYSTEMS.items() if system.parts is not None)
 FORM = "explain"
 TIMES = "times:"
 """Before the name of a number in an address: what a slider multiplies it by."""

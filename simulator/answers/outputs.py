@@ -5,7 +5,7 @@ Files are written before anything is printed: a reader that leaves early (`| hea
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ..base.files import write_atomic, write_by_suffix
 from ..predict import AnyPrediction, TrainPrediction
 from ..report.report import page_tables
 from ..systems.registry import SYSTEMS
+from ..systems.run.system import RunPrediction
 from ..systems.train_step.memory import memory_table
 from ..timeline import write_csv, write_trace
 
@@ -113,30 +114,44 @@ def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> Non
         section = Section(figures=figures_of(prediction), tables=page_tables(report, words))
         write_html(outputs.html, f"{report.name}: {words.answer}", [section])
     if outputs.png is not None:
-        png(_timeline(prediction, None), outputs.png)
+        png(_first_figure(prediction), outputs.png)
 
 
-def _timeline(prediction: AnyPrediction, most_spans: int | None) -> Any:
-    """The timeline figure: the stages of a pipeline, or spans of some ranks."""
-    from ..figures import gantt, pipeline
+def _timeline(prediction: AnyPrediction, most_spans: int | None = None) -> Any:
+    from ..figures import draw_timeline
 
-    timeline, title = prediction.timeline, prediction.report.name
-    if prediction.grid is not None:
-        return pipeline(timeline, prediction.grid, title=title, most_spans=most_spans)
-    return gantt(timeline, prediction.shown_ranks, title=title)
+    report = prediction.report
+    return draw_timeline(report.kind, prediction.timeline, prediction.grid, prediction.shown_ranks, report.name,
+                         most_spans=most_spans)  # fmt: skip
 
 
 PIPELINE = "Pipeline of the step"
 
 
+def timeline_caption(kind: str) -> str:
+    """What the timeline of a system of this kind is called among its figures."""
+    return PIPELINE if kind == "train_step" else f"Timeline of the {SYSTEMS[kind].short}"
+
+
 def figures_of(prediction: AnyPrediction, most_spans: int | None = None) -> dict[str, Any]:
-    """The plotly figures of a prediction by what they show.
+    """The plotly figures of a prediction by what they show: its timeline first, then those of its kind.
 
     `most_spans` is how many exchanges the pipeline of a step draws apart: by default what a page bears.
     """
-    if not isinstance(prediction, TrainPrediction):
-        return {f"Timeline of the {SYSTEMS[prediction.report.kind].short}": _timeline(prediction, most_spans)}
-    return {PIPELINE: _timeline(prediction, most_spans)} | _of_ranks(prediction)
+    kind = prediction.report.kind
+    first = {timeline_caption(kind): _timeline(prediction, most_spans)} if _has_timeline(prediction) else {}
+    return first | (_MORE[kind](prediction) if kind in _MORE else {})
+
+
+def _has_timeline(prediction: AnyPrediction) -> bool:
+    """Whether there is anything to draw: a run may keep no spans, but has other figures then."""
+    return prediction.report.kind not in _MORE or len(prediction.timeline.end_s) > 0
+
+
+def _first_figure(prediction: AnyPrediction) -> Any:
+    if _has_timeline(prediction):
+        return _timeline(prediction)
+    return next(iter(_MORE[prediction.report.kind](prediction).values()))
 
 
 def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
@@ -156,3 +171,16 @@ def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
     if resolved.coarse is None:
         figures["Kernels of a rank"] = layer_view(timeline, grid, grid.ranks // 2)
     return figures
+
+
+def _of_run(prediction: RunPrediction) -> dict[str, Any]:
+    """Where the time went, and how stale gradients were."""
+    from ..figures import staleness, waterfall
+
+    history = prediction.history
+    figures = {"Where the time goes": waterfall(history.breakdown_s, "run")}
+    return figures | ({"Staleness": staleness(history.staleness)} if history.staleness_mean else {})
+
+
+_MORE: Mapping[str, Callable[[Any], dict[str, Any]]] = {"train_step": _of_ranks, "run": _of_run}
+"""Figures beside the timeline, by kind of system."""

@@ -1,14 +1,17 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
 from .breakdown import breakdown, difference, tornado, waterfall
+from .drawing import draw_timeline, look_at
 from .gantt import compare_steps, gantt
 from .layer_view import layer_view
 from .page import Marked, Section, page, png, png_browser, write_html
 from .pipeline import pipeline
 from .rank_memory import memory_by_owner, memory_by_rank
+from .run import course, staleness
 from .spans import Window
 
 __all__ = [
-    "Marked", "Section", "Window", "breakdown", "compare_steps", "difference", "gantt", "layer_view",
-    "memory_by_owner", "memory_by_rank", "page", "pipeline", "png", "png_browser", "tornado", "waterfall", "write_html",
+    "Marked", "Section", "Window", "breakdown", "compare_steps", "course", "difference", "draw_timeline", "gantt",
+    "layer_view", "look_at", "memory_by_owner", "memory_by_rank", "page", "pipeline", "png", "png_browser", "staleness",
+    "tornado", "waterfall", "write_html",
 ]  # fmt: skip

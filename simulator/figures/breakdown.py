@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base.units import format_seconds
-from .theme import BLUE, GREY, GRID, PHASE, RED, ROWS, UPDATE, bars, colours, ink, style
+from ..systems.run.text import format_long
+from .theme import BLUE, CAUSE, GREY, GRID, PHASE, RED, ROWS, UPDATE, bars, colours, ink, style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -85,24 +86,37 @@ def _changes(name: str, colour: str, labels: list[str], percents: list[float], t
 # A waterfall: phases one behind the other, each from where the last one ends, down to their total.
 
 TOTAL = "#57606a"
+_DAY_S = 86_400.0
 _ROOM_UP = 1.25  # of the total, so that the text behind the last bar is inside
 
 
 def waterfall(seconds: Mapping[str, float], what: str) -> "go.Figure":
-    """A bar per phase and one for the total, which is their sum; `what` takes it."""
+    """A bar per phase and one for the total, which is their sum; `what` takes it. Weeks are drawn in days."""
     import plotly.graph_objects as go
 
     total_s = sum(seconds.values())
-    starts = list(accumulate(seconds.values(), initial=0.0))[:-1]
-    colour = {**colours(seconds), **UPDATE, **PHASE}
-    labels, lengths = [*seconds, what], [*seconds.values(), total_s]
-    text = [f"{format_seconds(s)}, {s / total_s:.1%}" if total_s else "" for s in lengths]
+    unit_s, unit = _unit(total_s)
+    colour = {**colours(seconds), **UPDATE, **PHASE, **CAUSE}
+    labels, lengths_s = [*seconds, what], [*seconds.values(), total_s]
+    starts = [s / unit_s for s in accumulate(seconds.values(), initial=0.0)][:-1]
+    lengths = [s / unit_s for s in lengths_s]
+    text = [f"{format_long(s)}, {s / total_s:.1%}" if total_s else "" for s in lengths_s]
     shades = [*(colour[phase] for phase in seconds), TOTAL]
     figure = go.Figure(bars("", lengths, labels, shades, base=[*starts, 0.0], text=text, hoverinfo="y+text", **BEHIND))
-    subtitle = f"{format_seconds(total_s)}, phase by phase"
+    subtitle = f"{format_long(total_s)}, phase by phase"
     style(figure, f"What the {what} is made of", subtitle, ROW_PX * len(labels), bargap=0.2, showlegend=False)
-    figure.update_xaxes(range=[0, _ROOM_UP * total_s or 1.0])
+    figure.update_xaxes(range=[0, _ROOM_UP * total_s / unit_s or 1.0], ticksuffix=unit)
     return figure.update_yaxes(**ROWS, autorange="reversed", automargin=True)
+
+
+def _unit(whole_s: float) -> tuple[float, str]:
+    """Seconds of an axis's unit, and the unit behind its numbers: days for what takes days."""
+    return (_DAY_S, " d") if whole_s >= 2 * _DAY_S else (1.0, "s")
+
+
+def _exactly(seconds: float, digits: int = 5) -> str:
+    unit_s, _ = _unit(seconds)
+    return f"{seconds / unit_s:.{digits}g} {'days' if unit_s > 1 else 's'}"
 
 
 # A waterfall from one total to another: what each term adds or takes away, in seconds.
@@ -128,8 +142,9 @@ class Move(NamedTuple):
     def label(self, exact: bool) -> str:
         """The label of a bar in seconds; totals that differ little need more digits."""
         if self.moved_s is None:
-            return f"{self.end_s:.5g} s" if exact else format_seconds(self.end_s)
-        return f"{'+' if self.moved_s > 0 else ''}{format_seconds(self.moved_s)}"
+            return _exactly(self.end_s) if exact else format_long(self.end_s)
+        sign = "+" if self.moved_s > 0 else "-" if self.moved_s < 0 else ""
+        return f"{sign}{format_long(abs(self.moved_s))}"
 
 
 def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> "go.Figure":
@@ -141,17 +156,18 @@ def difference(terms: Sequence[tuple[str, float]], a_s: float, b_s: float) -> "g
 
     moves = moves_of(terms, a_s, b_s)
     low, high = reach(moves)
+    unit_s, unit = _unit(high)
     links = {
-        "x": [end for move in moves[:-1] for end in (move.end_s, move.end_s, None)],
+        "x": [end for move in moves[:-1] for end in (move.end_s / unit_s, move.end_s / unit_s, None)],
         "y": [place for row in range(len(moves) - 1) for place in (row, row + 1, None)],
     }
-    figure = go.Figure([_moves(kind, moves, low) for kind in KINDS])
+    figure = go.Figure([_moves(kind, moves, low, unit_s) for kind in KINDS])
     line = {"color": GRID, "width": 1}
     figure.add_trace(go.Scatter(**links, mode="lines", line=line, hoverinfo="skip", showlegend=False))
-    cut = f"; the axis begins at {low:.4g} s, so that differences are seen" if low else ""
+    cut = f"; the axis begins at {_exactly(low, 4)}, so that differences are seen" if low else ""
     subtitle = f"what each term adds or takes away{cut}"
     style(figure, "From A to B", subtitle, MOVED_PX * len(moves), barmode="overlay", margin_l=96)
-    figure.update_xaxes(range=[low, high])
+    figure.update_xaxes(range=[low / unit_s, high / unit_s], ticksuffix=unit)
     return figure.update_yaxes(
         **ROWS, range=[len(moves) - 0.4, -0.6], tickvals=list(range(len(moves))),
         ticktext=[move.name for move in moves], automargin="left",
@@ -180,13 +196,14 @@ def reach(moves: Sequence[Move]) -> tuple[float, float]:
     return max(low - 0.5 * spread, 0.0), high + 0.35 * spread
 
 
-def _moves(kind: str, moves: Sequence[Move], low_s: float) -> "go.Bar":
+def _moves(kind: str, moves: Sequence[Move], low_s: float, unit_s: float) -> "go.Bar":
     own = [(row, move) for row, move in enumerate(moves) if move.kind == kind]
-    base = [max(min(move.start_s, move.end_s), low_s) for _, move in own]
-    lengths = [max(move.start_s, move.end_s) - at for (_, move), at in zip(own, base, strict=True)]
+    base_s = [max(min(move.start_s, move.end_s), low_s) for _, move in own]
+    ends_s = [max(move.start_s, move.end_s) for _, move in own]
+    lengths = [(end_s - at_s) / unit_s for at_s, end_s in zip(base_s, ends_s, strict=True)]
     hover = [f"<b>{move.name}</b><br>{move.label(exact=True)}" for _, move in own]
     text = [move.label(exact=low_s > 0) for _, move in own]
-    rows = [row for row, _ in own]
+    rows, base = [row for row, _ in own], [at_s / unit_s for at_s in base_s]
     return bars(
         kind, lengths, rows, KINDS[kind], hover, base=base, width=0.72, text=text, showlegend=bool(own), **BEHIND
     )

@@ -4,7 +4,7 @@ What stands where comes from `actions`. Chunks of a rank go from dark to light; 
 share its box, the forward above. Thin lines below a rank are its exchanges and copies.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..timeline import Timeline
 from . import actions
 from .actions import LOWER, UPPER
 from .spans import Window, time_text
-from .theme import ACTION, GREY, LANE, ROWS, TEXT, band, bars, ink, rgb, style
+from .theme import ACTION, GREY, LANE, ROWS, band, bars, buttons, ink, rgb, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +68,7 @@ def pipeline(
     figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"})
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
-    figure.update_layout(updatemenus=[_buttons(parts)] if len(parts) > 1 else [])
+    figure.update_layout(updatemenus=buttons(parts))
     figure.update_xaxes(range=list(seen))
     figure.update_yaxes(
         **ROWS, range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
@@ -203,13 +203,3 @@ def _broken(first: Iterable[float], second: Iterable[float]) -> "np.ndarray[Any,
     """Two values of each span and a break."""
     both = np.array([list(first), list(second)], np.float32)  # a microsecond in 10 s, at half the size of a page
     return np.vstack([both, np.full(both.shape[1], np.nan, np.float32)]).T.ravel()
-
-
-def _buttons(parts: Mapping[str, Window]) -> dict[str, Any]:
-    """Show a part of the step; they stand beside the title."""
-    where = {"direction": "right", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 84}}
-    look = {"font": {"size": 11, "color": TEXT}, "bgcolor": "#F3F4F6", "bordercolor": "#D0D7DE", "showactive": True}
-    buttons = [
-        {"label": name, "method": "relayout", "args": [{"xaxis.range": list(part)}]} for name, part in parts.items()
-    ]
-    return {"type": "buttons", **where, **look, "active": 0, "buttons": buttons}

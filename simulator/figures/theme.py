@@ -4,7 +4,7 @@ Colours are those of Okabe and Ito (jfly.uni-koeln.de/color), told apart with an
 and grid lines half transparent, so that a page may be light or dark; only the text colour depends on it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import cycle
@@ -41,6 +41,12 @@ UPDATE = {
     "reload": GREEN, "sync": OLIVE, "release": PINK, "post_hook": SKY,
 }  # fmt: skip
 """Where the time of a weight update goes."""
+CAUSE = {
+    "compute": BLUE, "exchange": RED, "wait": PEACH, "encode": ORANGE, "input": OLIVE, "checkpoint": GREEN,
+    "pause": ROSE, "lost": WINE, "detect": PINK, "restart": INDIGO, "resize": TEAL, "repair": GREY, "setup": SKY,
+    "idle": LIGHT_GREY,
+}  # fmt: skip
+"""Where the time of a run goes (`systems.run.history.CAUSES`)."""
 MEMORY = {"weights": NAVY, "gradients": BLUE, "master weights": SKY, "optimizer moments": ICE}
 """What is held all the time; activations have the colours of ACTIVATIONS, small owners together that of OTHERS."""
 ACTIVATIONS = (ORANGE, GREEN, PINK, RED, OLIVE, WINE, TEAL, PEACH)
@@ -103,6 +109,18 @@ def band(figure: "go.Figure", top: float, bottom: float, **more: Any) -> None:
     """A shade across the figure, behind what stands on rows from `top` to `bottom`."""
     where = {"xref": "paper", "x0": 0, "x1": 1, "y0": top, "y1": bottom} | more
     figure.add_shape(type="rect", **where, fillcolor=BAND, line_width=0, layer="below")
+
+
+def buttons(ranges: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Buttons beside the title that show a range of the time axis each; the first is the whole. None for it alone."""
+    if len(ranges) < 2:
+        return []
+    where = {"direction": "right", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 84}}
+    look = {"font": {"size": 11, "color": TEXT}, "bgcolor": "#F3F4F6", "bordercolor": "#D0D7DE", "showactive": True}
+    each = [
+        {"label": name, "method": "relayout", "args": [{"xaxis.range": list(ends)}]} for name, ends in ranges.items()
+    ]
+    return [{"type": "buttons", **where, **look, "active": 0, "buttons": each}]
 
 
 def style(figure: "go.Figure", title: str, subtitle: str, plot_height_px: float, **layout: Any) -> "go.Figure":

@@ -2,7 +2,8 @@
 
 A change is a key with dots into tables, and a value that takes the key's place, or `{ times = 2 }`, which multiplies
 what the key says. Keys below `cluster` change a machine whatever names it: `cluster.nic`, `cluster.device.memory`.
-Keys that lose their meaning by a change are left out (`adapt`).
+In a list of tables a number names one, from 0: `failures.cause.0.mtbf`. Keys that lose their meaning by a change are
+left out (`adapt`).
 """
 
 import tomllib
@@ -55,10 +56,26 @@ def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
     for depth, part in enumerate(path):
         known = _open(tuple(path[: depth + 1]), table, known, where)
         inner = table.setdefault(part, {})
+        if isinstance(inner, list):
+            item = _item(inner, [*path[depth + 1 :], last], key, value, where)
+            return _put(item, last, None, key, value, where)
         if not isinstance(inner, dict):
             raise UserError(fault(where, key, value, f"{part} is a value, not a table"))
         table = inner
-    table[last] = _multiplied(table.get(last, known.get(last)), value, key, where) if multiplies(value) else value
+    _put(table, last, known.get(last), key, value, where)
+
+
+def _put(table: dict[str, Any], last: str, default: Any, key: str, value: Any, where: str) -> None:
+    table[last] = _multiplied(table.get(last, default), value, key, where) if multiplies(value) else value
+
+
+def _item(tables: Sequence[Any], path: Sequence[str], key: str, value: Any, where: str) -> dict[str, Any]:
+    """The table of a list that a path of its number and a key leads to."""
+    items = {str(i): table for i, table in enumerate(tables) if isinstance(table, dict)}
+    if len(path) != 2 or path[0] not in items:
+        allowed = f"a number from 0 to {len(items) - 1} and a key" if items else "no key below it: it holds no tables"
+        raise UserError(fault(where, key, value, f"expected {allowed}"))
+    return items[path[0]]
 
 
 def _open(path: tuple[str, ...], table: dict[str, Any], known: Mapping[str, Any], where: str) -> Mapping[str, Any]:

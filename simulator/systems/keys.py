@@ -41,9 +41,11 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def value_at(table: Mapping[str, Any], key: str) -> Any:
-    """The value of a key with dots in a table, or None."""
+    """The value of a key with dots in a table, or None; a number is one of a list."""
     value: Any = table
     for part in key.split("."):
+        if isinstance(value, list | tuple):
+            value = {str(i): item for i, item in enumerate(value)}
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
 

@@ -21,6 +21,9 @@ ZOOM = """Plotly.relayout(document.querySelector("#training-pipeline .js-plotly-
         ([1.0], None),
         ("some", None),
         ("all", (0.0, 9.0)),
+        (["2001-01-01 00:00", "2001-01-02 00:00:01.5"], (0.0, 86_401.5)),
+        (["2001-01-01 00:00", "tomorrow"], None),
+        ([None, 3.0], None),
     ],
 )
 def test_what_is_seen_after_a_zoom(seen, window):

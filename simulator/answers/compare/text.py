@@ -9,7 +9,7 @@ from typing import Any
 from ...base.errors import shorten
 from ...base.tables import align
 from ...base.units import digits_apart, format_named, format_probability, format_seconds
-from ...figures import Section, Window, compare_steps, difference, gantt, pipeline, write_html
+from ...figures import Section, Window, compare_steps, difference, draw_timeline, look_at, write_html
 from ...report.report import Table
 from ...uncertainty import Difference
 from .comparison import NOTHING, Comparison, Drawn, Side, Term
@@ -249,15 +249,15 @@ def timelines(sides: Mapping[str, Side], most_spans: int | None = None) -> dict[
         steps = {name: (one.timeline, one.ranks) for name, one in drawn.items()}
         return {f"Timelines of {together}": lambda window_s: compare_steps(steps, window_s=window_s)}
     whole_s = Window(0.0, max(one.timeline.makespan_s for one in drawn.values()))
-    return {f"Timeline of {name}": partial(_drawn, f"{name}: {sides[name].label}", one, whole_s, most_spans)
+    return {f"Timeline of {name}": partial(_drawn, f"{name}: {sides[name].label}", sides[name].kind, one, whole_s,
+                                           most_spans)
             for name, one in drawn.items()}  # fmt: skip
 
 
-def _drawn(title: str, drawn: Drawn, whole_s: Window, most_spans: int | None, window_s: Window | None) -> Any:
-    if drawn.grid is not None:
-        figure = pipeline(drawn.timeline, drawn.grid, title=title, window_s=window_s, most_spans=most_spans)
-    else:
-        figure = gantt(drawn.timeline, drawn.ranks, title=title, window_s=window_s)
-    figure.update_xaxes(range=list(window_s or whole_s))
+def _drawn(
+    title: str, kind: str, drawn: Drawn, whole_s: Window, most_spans: int | None, window_s: Window | None
+) -> Any:
+    figure = draw_timeline(kind, drawn.timeline, drawn.grid, drawn.ranks, title, window_s, most_spans)
+    look_at(figure, window_s or whole_s)
     figure.layout.updatemenus = ()  # buttons would move one axis without the other
     return figure

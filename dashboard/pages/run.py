@@ -1,0 +1,191 @@
+"""A run: its length, workers, checkpoints and failures; where its weeks went, and what happened when."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dash import Dash
+
+from ...simulator.answers.outputs import figures_of, timeline_caption
+from ...simulator.hardware import cluster_names
+from ...simulator.models import preset_names
+from ...simulator.predict import AnyPrediction
+from ...simulator.systems.run.report import RunReport
+from ...simulator.systems.run.system import RunPrediction
+from ...simulator.systems.run.text import format_long, words
+from .. import parts, tables
+from ..ask import Form
+from ..fields import Field, link_text, rate_text, time_text
+from ..page import Here, Page
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+ABOUT = "How long weeks of training take, how much of that is kept, and what failures, checkpoints and waits cost."
+GRAPH = "run-course"
+EVENTS = "run-events"
+HAPPENED = ("failures", "checkpoints", "staleness", "queue", "clients")
+_NUMBER = re.compile(r"[\d.,]*\d( (s|ms|days)\b)?")
+CAUSES = 5
+"""Causes of failures that have fields; others are changed in the address."""
+
+
+def _trains(given: Mapping[str, Any]) -> bool:
+    """Whether it is one run of workers: neither rounds of clients nor a queue of jobs."""
+    return given.get("federated.rounds") is None and given.get("jobs.policy") is None
+
+
+def _workers(mode: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether it is one run whose workers keep in step in this way."""
+    return lambda given: _trains(given) and given.get("sync.mode") == mode
+
+
+def _causes() -> Sequence[Field]:
+    """Two fields per cause of failures that the scenario has."""
+    return tuple(
+        field
+        for i in range(CAUSES)
+        for field in (
+            Field(f"failures.cause.{i}.name", f"Cause {i + 1}", of=f"failures.cause.{i}.mtbf"),
+            Field(f"failures.cause.{i}.mtbf", "MTBF of a part", of=f"failures.cause.{i}.mtbf", text=time_text),
+        )
+    )
+
+
+ALL, LOCAL, SERVERS, GOSSIP = map(_workers, ("all_reduce", "local", "parameter_server", "gossip"))
+FORM = Form(
+    "run",
+    "run",
+    "run-diloco",
+    GRAPH,
+    {
+        "Length": (
+            Field("run.steps", "Steps", "or updates", whole=True, applies=_trains),
+            Field("run.samples", "Samples", "tokens, images", whole=True, applies=_trains),
+            Field("run.wall", "Time", "such as 54 d", text=time_text, applies=_trains),
+            Field("federated.rounds", "Rounds", whole=True, of="federated.rounds"),
+            Field("run.repeats", "Repeats", "empty: 8; 1 if slow", whole=True),
+            Field("seed", "Seed", whole=True, least=0),
+        ),
+        "Model and machines": (
+            Field("model.preset", "Model", options=preset_names(), of="model.preset"),
+            Field("cluster", "Cluster", options=cluster_names()),
+            Field("nodes", "Nodes", whole=True),
+            Field("step.time", "A worker's step", text=time_text, of="step.time"),
+        ),
+        "Workers": (
+            Field("sync.mode", "In step by", options=("all_reduce", "local", "parameter_server", "gossip"),
+                  applies=_trains),
+            Field("sync.workers", "Workers", whole=True, applies=_trains),
+            Field("sync.inner", "Steps between", "two exchanges", whole=True, applies=LOCAL),
+            Field("sync.fragments", "Fragments", whole=True, applies=LOCAL),
+            Field("sync.delay", "Delay", "in steps", whole=True, least=0, applies=LOCAL),
+            Field("sync.backup", "Backup workers", whole=True, least=0, applies=ALL),
+            Field("sync.server.update", "Updates", options=("asynchronous", "stale", "synchronous"), applies=SERVERS),
+            Field("sync.server.servers", "Servers", whole=True, applies=SERVERS),
+            Field("sync.server.bandwidth", "Server's link", text=link_text, applies=SERVERS),
+            Field("sync.gossip.topology", "Neighbours", options=("ring", "torus", "random"), applies=GOSSIP),
+            Field("sync.bandwidth", "Worker's link", "empty: its NICs", text=link_text, applies=_trains),
+            Field("sync.latency", "Latency", text=time_text, applies=_trains),
+        ),
+        "Checkpoints": (
+            Field("checkpoint.mode", "Mode", options=("blocking", "background", "memory"), of="checkpoint.mode"),
+            Field("checkpoint.interval", "Work between two", "empty: the best", text=time_text, applies=_trains),
+            Field("checkpoint.store", "Store takes", text=rate_text, applies=_trains),
+            Field("checkpoint.stall", "Training stands", text=time_text, applies=_trains),
+        ),
+        "Failures": (
+            *_causes(),
+            Field("failures.spares", "Spare nodes", whole=True, least=0, of="failures.spares"),
+            Field("failures.detect", "Until noticed", text=time_text, of="failures.spares"),
+            Field("failures.place", "Placing the job", text=time_text, of="failures.spares"),
+            Field("failures.init", "Start of processes", text=time_text, of="failures.spares"),
+        ),
+        "Clients": (
+            Field("federated.sampled", "Per round", whole=True, of="federated.sampled"),
+            Field("federated.dropout", "Drop out", share=True, of="federated.rounds"),
+            Field("federated.deadline", "Deadline", text=time_text, of="federated.rounds"),
+            Field("federated.epoch_time", "Local epoch", text=time_text, of="federated.sampled"),
+        ),
+        "Queue": (
+            Field("jobs.policy", "Policy", options=("fifo", "backfill", "priority", "fair"), of="jobs.policy"),
+            Field("jobs.preempt", "Preempt", switch=True, of="jobs.policy"),
+            Field("jobs.arrivals.rate", "Jobs per hour", whole=True, of="jobs.arrivals.rate"),
+        ),
+    },
+)  # fmt: skip
+
+
+def numbers(prediction: AnyPrediction) -> "list[Component]":
+    """The headline."""
+    assert isinstance(prediction, RunPrediction)
+    report = prediction.report
+    low, high = (f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}" for rate in report.rate_interval)
+    small = {
+        "goodput": f"of the time in {'jobs' if report.mode == 'jobs' else 'steps that are kept'}",
+        "tokens_per_s": f"{report.unit}/s" + (f" (90 %: {low} to {high})" if low != high else ""),
+        "steps": f"{report.samples:,.4g} {report.unit}",
+        "bound_by": f"{report.exposed[report.bound_by] / report.wall_s:.0%} of the time",
+        "cost_usd": f"of the run, {report.rates.price}",
+        "energy_j": f"at most{report.rates.scope}",
+    }
+    notes = [report.question, *report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]
+    cards = [_wall(report), *(_briefly(card, report) for card in parts.cards(report, small)), *_happened(report)]
+    return [parts.numbers(cards), parts.notes(notes)]
+
+
+def _briefly(card: parts.Card, report: RunReport) -> parts.Card:
+    """Many millions of dollars in fewer digits, so that they stand on one line."""
+    million = (report.spent.cost_usd or 0.0) / 1e6
+    return card._replace(value=f"${million:,.1f} million") if card.name == "Cost" and million >= 10 else card
+
+
+def _wall(report: RunReport) -> parts.Card:
+    low, high = map(format_long, report.wall_interval_s)
+    small = f"90 %: {low} to {high}" if low != high else "as given" if report.wall_is_given else ""
+    return parts.Card("Wall clock", format_long(report.wall_s), small, "from the start of the run to its end")
+
+
+def _happened(report: RunReport) -> "Iterator[parts.Card]":
+    """What is counted, as the report's words have it: a number, and what they say of it."""
+    for name, text in words(report).rows:
+        if name in HAPPENED and (found := _NUMBER.match(text)):
+            yield parts.Card(name.capitalize(), found[0], text[found.end() :].lstrip(", "))
+
+
+def figures(prediction: AnyPrediction) -> "list[Component]":
+    """The course, where the time went, how stale gradients were, what happened."""
+    assert isinstance(prediction, RunPrediction)
+    drawn, caption = figures_of(prediction), timeline_caption("run")
+    course = drawn.pop(caption, None)
+    first = [] if course is None else [parts.figure(caption, course, around="wide timeline", id=GRAPH)]
+    causes = words(prediction.report).phases
+    return [
+        *parts.figures(drawn),
+        *first,
+        tables.table("Time by cause", causes.headers, causes.rows),
+        *_events(prediction),
+    ]
+
+
+def _events(prediction: RunPrediction) -> "list[Component]":
+    """All events, in a table to sort and filter."""
+    events = prediction.history.events
+    if not events:
+        return []
+    unit_s, unit = (86_400, " d") if prediction.report.wall_s >= 2 * 86_400 else (1, " s")
+    columns = [
+        tables.column("At", "at_s", 110, ".3f", valueFormatter=tables.number(",.3f", unit_s, unit)),
+        tables.column("What", "what", 120),
+        tables.column("Which", "detail", 280, flex=1),
+    ]
+    return [tables.grid(EVENTS, "Events", columns, [vars(event) for event in events])]
+
+
+def connect(app: Dash, here: Here) -> None:
+    """The form asks."""
+    FORM.connect(app, here, numbers, figures)
+    tables.connect(app, EVENTS)
+
+
+PAGE = Page("/run", "Training run", "weeks, failures, goodput", ABOUT, FORM.draw, connect)

@@ -1,0 +1,40 @@
+"""Which figure draws a Timeline: the pipeline of a step, the course of a run, or bars of devices."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..schedules import Grid
+from ..timeline import Timeline
+from .gantt import gantt
+from .pipeline import pipeline
+from .run import course, dates
+from .spans import Window
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def draw_timeline(
+    kind: str,
+    timeline: Timeline,
+    grid: Grid | None = None,
+    ranks: Sequence[int] | None = None,
+    title: str = "Timeline",
+    window_s: Window | None = None,
+    most_spans: int | None = None,
+) -> "go.Figure":
+    """The timeline of a system of this kind; with `window_s` that is what is seen, and there more is told apart.
+
+    `grid`, `ranks` and `most_spans` are as `pipeline` and `gantt` have them.
+    """
+    if grid is not None:
+        return pipeline(timeline, grid, title=title, window_s=window_s, most_spans=most_spans)
+    if kind == "run":
+        return course(timeline, title=title, window_s=window_s)
+    return gantt(timeline, ranks, title=title, window_s=window_s)
+
+
+def look_at(figure: "go.Figure", window_s: Window) -> None:
+    """Show these seconds of a timeline's figure."""
+    is_dates = figure.layout.xaxis.type == "date"
+    figure.update_xaxes(range=dates(window_s) if is_dates else list(window_s))
