@@ -44,10 +44,12 @@ def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
 class WhatIfTable(Table):
     """A what-if as a file says it."""
 
-    subject: Literal["machine", "plan", "update"] = Field(
-        "machine", description="what one has to change: the hardware, how a step lies on it, how weights travel"
+    subject: Literal["machine", "plan", "update", "run"] = Field(
+        "machine",
+        description="what one has to change: hardware, how a step lies on it, how weights travel, the run around it",
     )
     about: str = Field("", description="what the changes stand for and what a number in them rests on")
+    needs: list[str] = Field([], description="keys of a scenario that gives it a meaning by one of them")
     changes: dict[str, Any] = Field(
         min_length=1, description="a table of keys of a scenario with their values", examples=[{"batch.micro": 2}]
     )
@@ -55,12 +57,13 @@ class WhatIfTable(Table):
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The changes of a `WhatIfTable` with a name."""
+    """The changes of a `WhatIfTable` with a name. It has a meaning where a scenario gives one of `needs`, if any."""
 
     name: str
     subject: str
     about: str
     changes: Changes
+    needs: tuple[str, ...] = ()
 
 
 @cache
@@ -68,7 +71,8 @@ def what_ifs() -> Mapping[str, WhatIf]:
     """All that are shipped, by name, in the order of their file."""
     path = files("runcast.data") / "what-ifs.toml"
     said = validate(dict[str, WhatIfTable], read_toml(path), str(path))
-    return MappingProxyType({name: WhatIf(name, one.subject, one.about, one.changes) for name, one in said.items()})
+    found = {name: WhatIf(name, one.subject, one.about, one.changes, tuple(one.needs)) for name, one in said.items()}
+    return MappingProxyType(found)
 
 
 def what_if(name: str, where: str, key: str = "what_if") -> WhatIf:

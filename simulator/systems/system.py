@@ -61,8 +61,8 @@ class System:
     Steps: `resolve(scenario, where, memo)` resolves a checked scenario, and `predict(resolved)` simulates it.
     Report: `report` is its class, and `words` turns a report into text. `total` reads the time that comparisons use
     from a report as JSON with the keys `total_needs`. `parts(report, program, path, class_s)` splits this time, given
-    the critical path and the path's seconds by kind of op; with None, `explain` does not support the system.
-    What-ifs: `what_ifs` are the subjects of the shipped what-ifs that apply.
+    the critical path and the path's seconds by kind of op; None: its answer is no critical path.
+    What-ifs: `what_ifs` are the subjects of the shipped what-ifs that apply; with none, `explain` refuses the system.
     """
 
     kind: str

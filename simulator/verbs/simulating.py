@@ -66,9 +66,9 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
 
 
 def explain(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step or weight_update.")],
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step, weight_update or run.")],
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: parallel.tp=8.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="First order alone: simulate nothing again.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Simulate nothing again: no what-ifs.")] = False,
     json: Annotated[str | None, typer.Option(help="Write it as JSON; - is stdout and nothing else.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a tornado chart, a waterfall and tables as HTML.")] = None,
 ) -> None:

@@ -105,16 +105,30 @@ class Case:
         return timeline.makespan_s - resolved.opening_s(timeline)
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A what-if that this scenario does not allow, and why, in one line."""
+
+    name: str
+    subject: str
+    reason: str
+
+
 def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:
     """A case from a table or a file, with changes.
 
     A UserError if the file cannot be read, says something that is not allowed, or is of a kind that is not explained.
     """
+    return make_case(*read_table(scenario, changes), Memo())
+
+
+def read_table(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> tuple[dict[str, Any], str]:
+    """(a table or that of a file, with changes; where it is from); a UserError as `read_case`."""
     if isinstance(scenario, Mapping):
         where, table = "scenario", scenario
     else:
         where, table = str(scenario), read_toml(Path(scenario))
-    return make_case(change(table, changes, where), where, Memo())
+    return change(table, changes, where), where
 
 
 def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
@@ -122,7 +136,7 @@ def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:
     resolved = resolve(check_question(table, where), where, memo)
     kind = resolved.scenario.kind
     if SYSTEMS[kind].parts is None:
-        known = " or ".join(system.kind for system in SYSTEMS.values() if system.parts is not None)
+        known = " or ".join(system.kind for system in SYSTEMS.values() if system.what_ifs)
         raise UserError(fault(where, "kind", kind, f"runcast explain takes kind {known}"))
     return Case(table, where, memo, resolved)
 

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
+from ...base.memo import Memo
 from ...models.awkward import PADDED
 from ...report.report import Parts
 from ...scenario import Changes, WhatIf, parse_changes, what_ifs
 from ...systems.machines import OnMachines
 from ...systems.registry import SYSTEMS
+from ...systems.run.report import RunReport
 from ...uncertainty import difference
-from .case import Case, read_case
+from .case import Case, Refused, make_case, read_table
+from .run import RunExplanation, explain_run
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
 
 
@@ -50,15 +53,6 @@ class Tried:
         low, high = self.gain_interval
         words = {name: value for name, value in vars(self).items() if name != "gain_interval"}
         return words | {"changes": dict(self.changes), "gain_low": low, "gain_high": high, "fits": self.fits}
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A what-if that this scenario does not allow, and why, in one line."""
-
-    name: str
-    subject: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -145,13 +139,16 @@ def explain(
     *,
     quick: bool = False,
     progress: Progress = lambda phase, done, total, name: None,
-) -> Explanation:
-    """Explain a training step or a weight update, given as a table or a file with `key=value` changes.
+) -> Explanation | RunExplanation:
+    """Explain a training step, a weight update or a run, given as a table or a file with `key=value` changes.
 
-    `quick` is first order alone: numbers are not simulated again, what-ifs not at all. `progress` is called with what
-    is being tried. A UserError if the scenario says something that is not allowed, or is an RL cycle.
+    `quick` simulates nothing again: numbers are known to first order, what-ifs not at all. `progress` is called with
+    what is being tried. A UserError if the scenario says something that is not allowed, or is an RL cycle.
     """
-    return explain_case(read_case(scenario, parse_changes(changes)), quick, progress)
+    table, where = read_table(scenario, parse_changes(changes))
+    if table.get("kind") == RunReport.kind:
+        return explain_run(table, where, quick, progress)
+    return explain_case(make_case(table, where, Memo()), quick, progress)
 
 
 def explain_case(

@@ -9,6 +9,8 @@ from ...figures import Section, tornado, waterfall, write_html
 from ...insight import slowed_lines
 from ...report.report import Table
 from .explanation import Explanation, Tried
+from .run import RunExplanation
+from .run_text import run_lines, write_run_page
 from .sensitivity import Sensitivity, Side
 
 KNOB_COLUMNS = ("number", "now", "better", "first order", "worse", "first order", "")
@@ -19,8 +21,12 @@ _SUBJECTS = {"machine": "numbers of the machine", "class": "numbers of the softw
 _AXES = ("tp", "cp", "ep", "dp", "fsdp", "pipeline")
 
 
-def lines(found: Explanation) -> Iterator[str]:
+def lines(found: Explanation | RunExplanation) -> Iterator[str]:
     """The whole of it."""
+    return run_lines(found) if isinstance(found, RunExplanation) else _lines(found)
+
+
+def _lines(found: Explanation) -> Iterator[str]:
     yield found.name
     yield f"  {found.question}"
     yield f"  {headline(found)}"
@@ -181,8 +187,10 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[
 _BARS = 16
 
 
-def write_page(path: Path | str, found: Explanation) -> None:
+def write_page(path: Path | str, found: Explanation | RunExplanation) -> None:
     """Write the page; a UserError if the file cannot be written."""
+    if isinstance(found, RunExplanation):
+        return write_run_page(path, found)
     write_html(path, f"{found.name}: why {format_seconds(found.total_s)}", _sections(found))
 
 

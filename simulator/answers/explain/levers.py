@@ -1,0 +1,111 @@
+"""Levers of a run: the what-ifs of subject `run`, and those that depend on what a scenario says.
+
+Levers may multiply what a scenario leaves out (`servers x2`, of one by default): `state` says it first.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from math import ceil, inf
+from typing import Any
+
+from ...base.units import format_seconds
+from ...scenario import Changes, WhatIf, value_at, what_ifs
+from ...scenario.changes import multiplies
+from ...systems.run.resolve import ResolvedRun
+
+_SPARES, _POOL = 0.002, 0.1  # of the nodes: more spare ones, more for jobs
+REPAIRED = ("failures.repair", "failures.cause.*.repair", "failures.trace.*.repair")
+"""Keys of nodes that are away for a while."""
+
+
+def levers(resolved: ResolvedRun) -> Iterator[WhatIf]:
+    """All levers of a run; not all of them go with it."""
+    yield from (one for one in what_ifs().values() if one.subject == "run")
+    yield from _more_reliable(resolved)
+    yield from _more_spares(resolved)
+    yield from _more_nodes(resolved)
+    yield from _daly_interval(resolved)
+
+
+def is_of_use(lever: WhatIf, table: Mapping[str, Any]) -> bool:
+    """Whether a scenario's table gives one of the keys that a lever needs, if it needs any."""
+    return not lever.needs or any(_gives(table, key) for key in lever.needs)
+
+
+def _gives(table: Any, key: str) -> bool:
+    """Whether a table has a key, or with `key=value` this value of it; `.*.` is any item of a list."""
+    before, star, after = key.partition(".*.")
+    if star:
+        return any(_gives(one, after) for one in value_at(table, before) or ())
+    name, _, wanted = key.partition("=")
+    value = value_at(table, name)
+    return value == wanted if wanted else value is not None
+
+
+def _more_reliable(resolved: ResolvedRun) -> Iterator[WhatIf]:
+    """One for each cause of failures."""
+    said = resolved.scenario.failures
+    for i, one in enumerate(said.cause if said is not None else ()):
+        changes = {f"failures.cause.{i}.mtbf": {"times": 2}}
+        yield WhatIf(f"{one.name}: half as often", "run", "twice the mean time between these failures", changes)
+
+
+def _more_spares(resolved: ResolvedRun) -> Iterator[WhatIf]:
+    """Spare nodes beyond those that there are; as many train as before."""
+    said, nodes = resolved.scenario.failures, resolved.scenario.nodes
+    if said is None or resolved.mode not in ("all_reduce", "local"):
+        return
+    more = max(round(_SPARES * nodes), 1)
+    changes = {"nodes": nodes + more, "failures.spares": said.spares + more}
+    about = "added to the cluster, to replace failed ones"
+    yield WhatIf(f"{more} more spare node{'s' * (more > 1)}", "run", about, changes, REPAIRED)
+
+
+def _more_nodes(resolved: ResolvedRun) -> Iterator[WhatIf]:
+    """A larger pool for jobs that wait."""
+    more = ceil(_POOL * resolved.scenario.nodes)
+    changes = {"nodes": resolved.scenario.nodes + more}
+    yield WhatIf(f"{more} more node{'s' * (more > 1)}", "run", "a pool that is a tenth larger", changes, ("jobs",))
+
+
+def _daly_interval(resolved: ResolvedRun) -> Iterator[WhatIf]:
+    """The interval between checkpoints that is taken where none is given."""
+    said = resolved.scenario
+    if said.checkpoint is None or said.checkpoint.interval is None:
+        return
+    free = said.checkpoint.model_copy(update={"interval": None})
+    other = replace(resolved, scenario=said.model_copy(update={"checkpoint": free}))
+    share_step(resolved, other)
+    if (work_s := other.work_s) is not None:
+        about = f"{format_seconds(work_s)} of work between two of them, as if none were given"
+        yield WhatIf("Daly's checkpoint interval", "run", about, {"checkpoint.interval": work_s})
+
+
+def share_step(of: ResolvedRun, other: ResolvedRun) -> None:
+    """Give another run the predicted step of the first one, if its workers' step is the same."""
+    if of.step is not None and _step_scenario(of) == _step_scenario(other):
+        vars(other)["step"] = of.step
+
+
+def _step_scenario(resolved: ResolvedRun) -> object:
+    return resolved.scenario.train_step(resolved.worker_nodes)
+
+
+def state(resolved: ResolvedRun, table: Mapping[str, Any], changes: Changes) -> Changes:
+    """The values of keys that changes multiply and that the scenario's table leaves out, as far as they have one."""
+    silent = [key for key, value in changes.items() if multiplies(value) and value_at(table, key) is None]
+    if not silent:
+        return {}
+    defaults = resolved.scenario.model_dump(mode="json", by_alias=True)
+    values = {key: value_at(defaults, key) for key in silent}
+    derived = {key: _DERIVED[key](resolved) for key in silent if key in _DERIVED and values[key] is None}
+    return {key: value for key, value in (values | derived).items() if value not in (None, inf)}
+
+
+_DERIVED: Mapping[str, Callable[[ResolvedRun], float | int | None]] = {
+    "checkpoint.interval": lambda resolved: resolved.work_s,
+    "sync.bandwidth": lambda resolved: resolved.link_bytes_per_s if resolved.has_steps else None,
+    "sync.server.bandwidth": lambda resolved: resolved.node_bytes_per_s,
+    "sync.server.servers": lambda _: 1,
+}
+"""What a run takes for keys without a value."""

@@ -1,0 +1,248 @@
+"""A run explained: where its time goes, and what to change first.
+
+Each lever (`levers`) is simulated with the random numbers of the run as it is, so that a difference is of the change
+and not of chance. What runs differ by chance is said beside it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, inf, log
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from ...base.errors import UserError, fault
+from ...base.memo import Memo
+from ...profile import Z90
+from ...scenario import Changes, WhatIf, change, check_question, resolve
+from ...systems.run.history import History
+from ...systems.run.modes import simulate
+from ...systems.run.report import RunReport, make_run_report
+from ...systems.run.resolve import ResolvedRun
+from .case import Refused
+from .levers import is_of_use, levers, share_step, state
+from .sensitivity import Progress
+
+_SEEDS_OF_LEVERS = 2  # failures come at the same times, so one would do; the second shows whether both agree
+_LEAST_SEEDS = 4  # of the run as it is: to know what chance does
+
+_LEAST = 5e-5  # of a gain that texts show
+
+Seconds = Callable[[History], float]
+
+
+class Aim(NamedTuple):
+    """What levers are compared by: seconds of a History, in words; less is better."""
+
+    name: str
+    of: Seconds
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A lever that was simulated.
+
+    `gain` is the share of the aim's seconds that it saves, `gains` the same for each seed. `wall_s`, `samples_per_s`
+    and `queue_s` (the mean wait of jobs, None if there are none) are means over seeds.
+    """
+
+    name: str
+    about: str
+    changes: Changes
+    gain: float
+    gains: tuple[float, ...]
+    wall_s: float
+    samples_per_s: float
+    queue_s: float | None
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether anything is different that shows."""
+        return abs(self.gain) >= _LEAST or any(abs(gain) >= _LEAST for gain in self.gains)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return vars(self) | {"changes": dict(self.changes), "gains": list(self.gains)}
+
+
+@dataclass(frozen=True)
+class RunExplanation:
+    """Where the time of a run goes, and what to change first.
+
+    `aim` says what levers are compared by. `chance` is by what share of it runs with other random numbers differ from
+    each other (half the width of the 90 % interval, from `seeds` of them; None if that is unknown). `tried` is ordered
+    by gain. `quick` left the levers out.
+    """
+
+    report: RunReport
+    aim: str
+    chance: float | None
+    seeds: int
+    tried: tuple[Lever, ...]
+    refused: tuple[Refused, ...]
+    quick: bool
+
+    @property
+    def best(self) -> list[Lever]:
+        """The levers that help, the best first."""
+        return [one for one in self.tried if one.gain > 0 and one.has_effect]
+
+    @property
+    def costly(self) -> list[Lever]:
+        """The levers that make it worse, the worst first."""
+        return [one for one in reversed(self.tried) if one.gain < 0 and one.has_effect]
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The levers that change nothing."""
+        return [one.name for one in self.tried if not one.has_effect]
+
+    @property
+    def largest_loss(self) -> str | None:
+        """The cause that holds most of the time, computing left out; None if there is no other."""
+        rest = {cause: seconds for cause, seconds in self.report.history.breakdown_s.items() if cause != "compute"}
+        return max(rest, key=lambda cause: rest[cause], default=None)
+
+    def is_beyond_chance(self, one: Lever) -> bool | None:
+        """Whether a lever changes more than chance does; None if that is unknown."""
+        most = None if self.chance is None else 1 + self.chance
+        return None if most is None else not 1 / most <= 1 - one.gain <= most
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as plain values: durations in seconds, shares as `gain`."""
+        report = self.report
+        low_s, high_s = report.wall_interval_s
+        own = ("name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s", "mode")
+        return {
+            "kind": "explanation",
+            "of": report.kind,
+            **{name: getattr(report, name) for name in own},
+            "total_s": report.wall_s,
+            "interval_low_s": low_s,
+            "interval_high_s": high_s,
+            "breakdown_s": dict(report.history.breakdown_s),
+            "largest_loss": self.largest_loss,
+            "aim": self.aim,
+            "chance": self.chance,
+            "seeds": self.seeds,
+            "best": [one.name for one in self.best],
+            "what_ifs": [one.to_json() | {"beyond_chance": self.is_beyond_chance(one)} for one in self.tried],
+            "refused": [vars(one) for one in self.refused],
+            "quick": self.quick,
+        }
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run as its table says it."""
+
+    table: Mapping[str, Any]
+    where: str
+    memo: Memo
+    resolved: ResolvedRun
+
+    def pull(self, lever: WhatIf) -> ResolvedRun:
+        """The run with a lever's changes; a UserError if they do not go with it, or change nothing."""
+        if not is_of_use(lever, self.table):
+            raise UserError(f"goes with {' or '.join(lever.needs)}")
+        changes = state(self.resolved, self.table, lever.changes), lever.changes
+        other = _resolve(change(self.table, changes, self.where), self.where, self.memo)
+        if self.resolved.has_steps:
+            share_step(self.resolved, other)
+        if other.hash == self.resolved.hash:
+            raise UserError("it changes nothing here")
+        return other
+
+
+def _resolve(table: Mapping[str, Any], where: str, memo: Memo) -> ResolvedRun:
+    resolved = resolve(check_question(table, where), where, memo)
+    if not isinstance(resolved, ResolvedRun):
+        raise UserError(fault(where, "kind", resolved.scenario.kind, "expected 'run'"))
+    return resolved
+
+
+def explain_run(table: Mapping[str, Any], where: str, quick: bool, progress: Progress) -> RunExplanation:
+    """Explain a run, given as a table that is from `where`; a UserError if it says something that is not allowed."""
+    memo = Memo()
+    run = _Run(table, where, memo, _resolve(table, where, memo))
+    resolved = run.resolved
+    progress("simulations", 0, 1, "")
+    histories = _simulate(resolved, resolved.repeats if quick else _seeds(resolved))
+    aim = _aim(resolved)
+    tried, refused = ([], []) if quick else _try_levers(run, histories, aim.of, progress)
+    return RunExplanation(
+        report=make_run_report(resolved, histories[: resolved.repeats]),
+        aim=aim.name,
+        chance=_chance([aim.of(one) for one in histories]),
+        seeds=len(histories),
+        tried=tuple(sorted(tried, key=lambda one: -one.gain)),
+        refused=tuple(refused),
+        quick=quick,
+    )
+
+
+def _seeds(resolved: ResolvedRun) -> int:
+    return resolved.scenario.run.repeats or max(resolved.repeats, _LEAST_SEEDS)
+
+
+def _simulate(resolved: ResolvedRun, seeds: int) -> list[History]:
+    return [simulate(resolved, resolved.scenario.seed + i) for i in range(seeds)]
+
+
+def _aim(resolved: ResolvedRun) -> Aim:
+    """Time per sample, so that a step of fewer samples is no gain; but jobs wait, and a target is to be reached."""
+    said = resolved.scenario
+    if said.jobs is not None:
+        return Aim("the mean wait in the queue", _queue_s)
+    if said.target is not None and said.run.wall is None:
+        return Aim("the time to the target", lambda history: history.wall_s)
+    return Aim(f"the time for as many {said.step.unit}", _sample_s)
+
+
+def _queue_s(history: History) -> float:
+    return history.counts.get("queue_mean_s", 0.0)
+
+
+def _sample_s(history: History) -> float:
+    return history.wall_s / history.samples if history.samples else inf
+
+
+def _chance(seconds: Sequence[float]) -> float | None:
+    """Half the width of the 90 % interval that other random numbers give, as a share."""
+    if len(seconds) < 2 or not all(0 < one < inf for one in seconds):
+        return None
+    return exp(Z90 * stdev(map(log, seconds))) - 1
+
+
+def _try_levers(
+    run: _Run, histories: Sequence[History], of: Seconds, progress: Progress
+) -> tuple[list[Lever], list[Refused]]:
+    """The levers that were simulated, and those that do not go with the run."""
+    tried, refused, every = list[Lever](), list[Refused](), list(levers(run.resolved))
+    now = histories[:_SEEDS_OF_LEVERS]
+    for i, one in enumerate(every):
+        progress("what-ifs", i, len(every), f": {one.name}")
+        try:
+            tried.append(_compare(one, now, _simulate(run.pull(one), len(now)), of))
+        except UserError as error:
+            refused.append(Refused(one.name, one.subject, error.faults[0]))
+    return tried, refused
+
+
+def _compare(one: WhatIf, now: Sequence[History], then: Sequence[History], of: Seconds) -> Lever:
+    """What a lever is worth, from runs before and after with the same seeds."""
+    before, after = [of(run) for run in now], [of(run) for run in then]
+    wall_s = fmean(run.wall_s for run in then)
+    return Lever(
+        one.name,
+        one.about,
+        one.changes,
+        gain=_gain(sum(before), sum(after)),
+        gains=tuple(map(_gain, before, after)),
+        wall_s=wall_s,
+        samples_per_s=fmean(run.samples for run in then) / wall_s if wall_s else 0.0,
+        queue_s=fmean(map(_queue_s, then)) if "queue_mean_s" in then[0].counts else None,
+    )
+
+
+def _gain(before: float, after: float) -> float:
+    return 1 - after / before if 0 < before < inf else 0.0
