@@ -38,6 +38,11 @@ _INDEX = """<!doctype html>
 <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""
+_RENDERER = """var renderer = new DashRenderer({
+    request_pre: window.dash_clientside.overtaken.asked,
+    request_post: window.dash_clientside.overtaken.answered,
+});"""
+"""Dash's own, which drops answers that were overtaken (assets/overtaken.js)."""
 _THEME = {
     "primaryColor": "blue",
     "primaryShade": {"light": 8, "dark": 8},
@@ -70,6 +75,7 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         _register(page, here)
         page.connect(app, here)
     app.layout = _frame(PAGES)
+    app.renderer = _RENDERER
     app.clientside_callback(  # the menu of narrow screens
         "(opened, navbar) => ({...navbar, collapsed: {mobile: !opened}})",
         Output("shell", "navbar"),

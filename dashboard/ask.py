@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update, set_props
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from ..simulator.base.errors import UserError
 from ..simulator.predict import AnyPrediction
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Draw = Callable[[AnyPrediction], list[Component]]
 
 Values = Mapping[str, Any]
+Writes = list[tuple[str | dict[str, str], dict[str, Any]]]
+"""Ids of elements and the properties that are written there (assets/writes.js)."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Form:
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
                 dcc.Store(id=f"{self.name}-followed", data=self._followed(here, question, shown)),
+                dcc.Store(id=f"{self.name}-writes"),
             ],
             className="asking",
         )
@@ -96,6 +99,8 @@ class Form:
         keep_in_address(app, f"{self.name}-query")
         fields.connect_sizes(app, self.name)
         self._hide(app)
+        writes = f"{self.name}-writes"
+        app.clientside_callback(ClientsideFunction("writes", "write"), Output(writes, "id"), Input(writes, "data"))
         open_with(app, f"{self.name}-base")
         zoom.connect(app, here, self.base, self.graph, f"{self.name}-query")
 
@@ -104,7 +109,7 @@ class Form:
             Output(f"{self.name}-query", "data"),
             Output(f"{self.name}-figures", "className"),
             fields.faults_of(self.name),
-            Output(f"{self.name}-followed", "data"),
+            Output(f"{self.name}-writes", "data"),
             State(f"{self.name}-base", "value"),
             *fields.inputs(self.name),
             State(f"{self.name}-asked", "data"),
@@ -119,9 +124,9 @@ class Form:
             except UserError as error:
                 faults = {key: rest.lstrip(" =:") for key, rest in fields.faults_by_key(error, keys)}
                 return self._refusal(error), no_update, "stale", [faults.get(key) for key in keys], no_update
-            followed = self._follow(here, question, given, _moved(given, followed))
+            writes = self._follow(here, question, given, _moved(given, followed))
             drawn = [*drawn, downloads.links(question), parts.link_row("Go on", self._onward(question))]
-            return drawn, question.query(), "", [None] * len(keys), followed
+            return drawn, question.query(), "", [None] * len(keys), writes
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
         def draw(query: str | None) -> Any:
@@ -171,16 +176,21 @@ class Form:
         """What the fields show of a scenario."""
         return {key: one.show(value_at(values, key)) for key, one in self.fields.items()}
 
-    def _follow(self, here: Here, question: Question, given: Values, moved: Collection[str]) -> dict[str, Any]:
-        """Fields that nobody changed show what is asked; those that thereby show something else than the base."""
+    def _follow(self, here: Here, question: Question, given: Values, moved: Collection[str]) -> Writes:
+        """Fields that nobody changed show what is asked; those that thereby show something else than the base are kept.
+
+        Fields are no outputs, as they are inputs too. Dash's `set_props` would write them even where a later question
+        has overtaken this one.
+        """
         shown = self._shown(here.answers.values(question))
+        writes: Writes = [(f"{self.name}-followed", {"data": self._followed(here, question, shown)})]
         for key, field in self.fields.items():
             drawn = key in given and not field.pasted and self._applies(key, given)
             free = drawn and key not in question.changes and key not in moved
             if free and given[key] not in (shown[key], _in_field(shown[key])):
                 prop = "checked" if field.switch else "value"
-                set_props({"form": self.name, "key": key}, {prop: _in_field(shown[key])})
-        return self._followed(here, question, shown)
+                writes.append(({"form": self.name, "key": key}, {prop: _in_field(shown[key])}))
+        return writes
 
     def _followed(self, here: Here, question: Question, shown: Values) -> dict[str, Any]:
         """What fields show beside the base's own without a change of theirs: it follows from others."""

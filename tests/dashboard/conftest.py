@@ -3,13 +3,15 @@
 A test fails when its page writes an error to the console, throws one, or asks another host for anything.
 """
 
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -100,6 +102,36 @@ def page(browser, served):
     yield opened
     context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def held_back(page) -> Callable[[str], Any]:
+    """`with held_back(output) as release:` holds back the next question for this output until `release()`; that waits
+    for its answer.
+    """
+
+    @contextmanager
+    def hold(output: str) -> Iterator[Callable[[], None]]:
+        held: list[Any] = []
+
+        def asks(request: Any) -> bool:
+            return "_dash-update-component" in request.url and output in request.post_data_json["output"]
+
+        def keep(route: Any) -> None:
+            if held or not asks(route.request):
+                route.fallback()
+            else:
+                held.append(route)
+
+        def release() -> None:
+            with page.expect_response(lambda answer: answer.request == held[0].request):
+                held[0].continue_()
+
+        page.route(re.compile("_dash-update-component"), keep)
+        with page.expect_request(asks):
+            yield release
+
+    return hold
 
 
 @pytest.fixture

@@ -242,6 +242,21 @@ def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again
 
 
 @pytest.mark.slow
+def test_a_field_does_not_follow_an_answer_that_was_overtaken(page, held_back):
+    page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")
+    chunks = page.get_by_label("Chunks per rank")
+    expect(chunks).to_have_value("5")
+    with held_back("training-numbers") as release:
+        choose(page, "Schedule", "zb-v")
+    with page.expect_request(re.compile("_dash-update-component")):
+        choose(page, "Schedule", "interleaved")
+    release()
+    page.wait_for_timeout(DEBOUNCED_MS)
+
+    expect(chunks).to_have_value("5")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "full"])
 def test_recomputation_is_chosen_without_a_fault(page, mode):
     page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")
