@@ -4,7 +4,8 @@ The time axis of a course is one of dates, as only those have ticks that fit wee
 on day 1 of year 1, at 00:00:00.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def course(timeline: Timeline, title: str = "Course", window_s: Seconds | None =
 
     spans = timeline.spans().rename(columns={"kind": "label"}).assign(lane=lambda table: table.place)
     ran, events = spans[spans.lane != EVENTS], spans[spans.lane == EVENTS]
-    lanes = list(dict.fromkeys(ran.lane))
+    lanes = _by_number(dict.fromkeys(ran.lane))
     drawn, shared_s = thin_bars(ran[ran.lane.isin(lanes[:MOST_LANES])], MOST_BARS, window_s, where=("lane",))
     names = [*([EVENTS] if len(events) else []), *lanes[:MOST_LANES]]
     rows = {name: float(row) for row, name in enumerate(names)}
@@ -56,6 +57,13 @@ def course(timeline: Timeline, title: str = "Course", window_s: Seconds | None =
     figure.update_xaxes(type="date", ticksuffix="", range=dates(seen), tickformatstops=_ticks(head))
     _name_rows(figure, rows)
     return figure
+
+
+def _by_number(lanes: Iterable[str]) -> list[str]:
+    """Lanes as they come, but those that differ by numbers by these: `worker 9` before `worker 10`."""
+    words = {lane: re.sub(r"\d+", "", lane) for lane in lanes}
+    first = {word: i for i, word in enumerate(dict.fromkeys(words.values()))}
+    return sorted(words, key=lambda lane: (first[words[lane]], [*map(int, re.findall(r"\d+", lane))]))
 
 
 def _add_buttons(figure: "go.Figure", parts: Mapping[str, Seconds]) -> None:

@@ -46,6 +46,13 @@ def test_lanes_are_rows_below_the_events() -> None:
     assert list(figure.layout.yaxis.ticktext) == ["events", "run", "step"]
 
 
+def test_lanes_that_differ_by_numbers_are_in_their_order() -> None:
+    names = ("run", "worker 10", "link 1", "worker 9", "link 0")
+    run = History(1.0, 1, 1.0, {}, {}, (), tuple(Span(name, "compute", 0.0, 1.0) for name in names))
+
+    assert list(course(timeline(run)).layout.yaxis.ticktext) == ["run", "worker 9", "worker 10", "link 0", "link 1"]
+
+
 def test_thousands_of_steps_are_drawn_together_and_told_apart_where_one_looks() -> None:
     run = timeline(a_run(fine=9000))
     whole, near = course(run), course(run, window_s=(0.0, 300.0))
