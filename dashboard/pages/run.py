@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from dash import Dash
 
 from ...simulator.answers.outputs import figures_of, timeline_caption
+from ...simulator.base.units import format_long
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction
 from ...simulator.systems.run.report import RunReport
 from ...simulator.systems.run.system import RunPrediction
-from ...simulator.systems.run.text import format_long, words
+from ...simulator.systems.run.text import words
 from .. import parts, tables
 from ..ask import Form
 from ..fields import Field, link_text, rate_text, time_text

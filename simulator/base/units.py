@@ -137,6 +137,14 @@ def format_seconds(value: float, digits: int = 3) -> str:
     return f"{value / 1e-9:.{digits}g} ns" if value else "0 s"
 
 
+def format_long(value: float) -> str:
+    """A duration that may be weeks: hours from two of them on, and days likewise."""
+    for unit, seconds in (("days", _SECONDS["d"]), ("h", _SECONDS["h"])):
+        if abs(value) >= 2 * seconds:
+            return f"{value / seconds:,.3g} {unit}"
+    return format_seconds(value)
+
+
 def digits_apart(value: float, others: Iterable[float], least: float = 5e-4) -> int:
     """The number of digits that show every difference to other durations above `least` of this one."""
     different = [other for other in others if abs(other - value) > least * abs(value)]

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base.units import format_seconds
-from ..systems.run.text import format_long
+from ..base.units import format_long, format_seconds
 from .theme import BLUE, CAUSE, GREY, GRID, PHASE, RED, ROWS, UPDATE, bars, colours, ink, style
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from ..base.units import format_long
 from ..systems.run.history import CAUSES
-from ..systems.run.text import format_long
 from ..timeline import Timeline
 from .spans import Seconds, thin_bars
 from .theme import BLUE, CAUSE, GREY, GRID, LEGEND_PX, RED, ROWS, band, bars, buttons, plain, style

@@ -64,13 +64,16 @@ LOCAL = run(
     step={"time": 1, "samples": 10, "gpus": 8, "gradient": "10 GB"},
     sync={"mode": "local", "inner": 10, "bandwidth": "3 GB/s", "latency": 0},
 )
+NO_STEPS = {"step": {}, "run": {}}
 PHONES = run(
+    **NO_STEPS,
     federated={
         "rounds": 20, "clients": 1000, "sampled": 20, "epoch_time": 60, "up": "1 MB/s", "down": "1 MB/s",
         "bytes": "6 MB", "dropout": 0.1, "deadline": 100, "compute": {"kind": "lognormal", "spread": 0.5},
     }
 )  # fmt: skip
 QUEUE = run(
+    **NO_STEPS,
     nodes=1,
     jobs={
         "policy": "fifo",
@@ -82,7 +85,9 @@ QUEUE = run(
     },
 )
 ARRIVALS = run(
-    nodes=1, jobs={"arrivals": {"rate": 10, "count": 50, "time": "1 h", "gpus": [1, 8], "overestimate": 3.0}}
+    **NO_STEPS,
+    nodes=1,
+    jobs={"arrivals": {"rate": 10, "count": 50, "time": "1 h", "gpus": [1, 8], "overestimate": 3.0}},
 )
 RICH = run(
     run={"steps": 4000, "repeats": 4},

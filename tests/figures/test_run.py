@@ -66,7 +66,7 @@ def test_events_close_to_each_other_share_a_mark() -> None:
     (marks,) = (trace for trace in course(timeline(a_run(events=50))).data if trace.type == "scatter")
 
     assert 10 * DAY_S / MARKS > 50
-    assert list(marks.hovertext) == ["<b>failures: GPU 0</b><br>at 82,800 s<br>and 49 close to it"]
+    assert list(marks.hovertext) == ["<b>failures: GPU 0</b><br>at 23 h<br>and 49 close to it"]
 
 
 def test_buttons_show_the_beginning_closer_and_closer() -> None:

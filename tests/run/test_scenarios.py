@@ -41,8 +41,8 @@ CHANGES = {
     (CAUSE, "checkpoint.interval=1 h"): "checkpoint: give store, the rate of the shared store, or stall",
     (CAUSE, "checkpoint.store=lustre"): "checkpoint.store = 'lustre': expected a quantity such as",
     (CAUSE, "checkpoint.store=2 GB/s"): "checkpoint.bytes = None: say what is saved",
-    ("sync.mode=local",): "sync: mode = 'local' and inner go together",
-    ("sync.inner=5",): "sync: mode = 'local' and inner go together",
+    ("sync.mode=local",): "sync: mode = 'local' needs inner, the steps between",
+    ("sync.inner=5",): "sync.inner = 5: goes with sync.mode = 'local'",
     ("sync.workers=64", "step.gpus=1"): "sync.workers = 64: 4 nodes have 32 GPUs, and each worker has 1",
     ("sync.backup=4",): "sync.backup = 4: fewer than the 4 workers",
     ("sync.inside.workers=3",): "sync.inside.workers = 3: expected a divisor of 4 workers",
@@ -55,6 +55,8 @@ CHANGES = {
     ("jobs.policy=fifo",): "jobs: give at least one of job, arrivals and trace",
     ("federated.rounds=3",): "federated: give clients, sampled, epoch_time, up, down, or silos",
     ("slow=[{node=9, factor=2.0}]",): "slow.0.node = 9: there are 4 nodes, numbered from 0",
+    ("sync.mode=gossip", CAUSE): "failures = {'cause': [{'name': 'any', 'part': 'job', 'mtbf': '3 h'}]}: is not for",
+    ("sync.mode=gossip", "checkpoint.stall=1"): "checkpoint = {'stall': 1}: goes with sync.mode = 'all_reduce' or",
     ("sync.mode=parameter_server", "run={wall='1 h'}"): "updates are simulated one by one",
 }
 

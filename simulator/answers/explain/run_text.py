@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ...base.tables import align
-from ...base.units import format_seconds
+from ...base.units import format_long, format_seconds
 from ...figures import Section, waterfall, write_html
 from ...report.report import Table
 from ...systems.run.history import CAUSES
-from ...systems.run.text import format_long, words
+from ...systems.run.text import words
 from .run import Lever, RunExplanation
 
 _SHOWN = 10

@@ -21,13 +21,13 @@ from ...base.errors import UserError, hint
 from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
 from ...base.tables import Columns, markdown_table, terminal_table
+from ...base.units import format_long
 from ...profile import Z90
 from ...runner import Runner
 from ...scenario import change, check_question, parse_changes, resolve
 from ...systems.run.modes import simulate
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
-from ...systems.run.text import format_long
 from .ledger import (
     Case,
     CellError,

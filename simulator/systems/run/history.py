@@ -89,14 +89,9 @@ class Recorder:
         assert cause in CAUSES, cause
         self.breakdown_s[cause] = self.breakdown_s.get(cause, 0.0) + seconds
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more spans are kept."""
-        return len(self.spans) >= self._most_spans
-
     def span(self, lane: str, kind: str, start_s: float, end_s: float, name: str = "") -> None:
         """Note a span for charts; it counts no seconds."""
-        if start_s < end_s and not self.is_full:
+        if start_s < end_s and len(self.spans) < self._most_spans:
             self.spans.append(Span(lane, kind, start_s, end_s, name))
 
     def happen(self, at_s: float, what: str, detail: str = "") -> None:

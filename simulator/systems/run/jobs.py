@@ -182,6 +182,11 @@ class Jobs(Table):
                 notes=trace.notes,
             )
 
+    def trace_text(self, where: str) -> str | None:
+        """What the file of the trace says, for hashes; None without one, or if it cannot be read."""
+        path = None if self.trace is None else path_beside(self.trace, where)
+        return path.read_text(errors="replace") if path is not None and path.is_file() else None
+
     def _trace(self, gpus_per_node: int, where: str) -> JobTrace:
         if self.trace is None:
             return JobTrace((), ())

@@ -1,4 +1,7 @@
-"""How keys of a run depend on each other; those of its step are in `train_step.keys`."""
+"""How keys of a run depend on each other; those of its step are in `train_step.keys`.
+
+What a way of training does not simulate is refused, so that nobody believes it was.
+"""
 
 from ..keys import Need, Values, goes_with
 from ..train_step import keys as of_step
@@ -8,14 +11,41 @@ def _is_predicted(values: Values) -> bool:
     return not values.gives("step.time")
 
 
+def _trains(values: Values) -> bool:
+    """Whether workers of the cluster train."""
+    return not (values.gives("jobs") or values.gives("federated"))
+
+
+def _keeps_in_step(values: Values) -> bool:
+    """Whether all workers wait for all, after each step or after several."""
+    return _trains(values) and values["sync.mode"] in ("all_reduce", "local")
+
+
+def _fails(values: Values) -> bool:
+    return not values.gives("federated") and (values.gives("jobs") or values["sync.mode"] != "gossip")
+
+
+_OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora")
+_OF_WORKERS = ("sync", "compress", "speed", "target", "run.steps", "run.samples", "run.wall", "step.time")
+_OF_ROUNDS = (
+    "checkpoint", "input", "pause", "elastic", "speed.turn", "speed.throttle", "speed.balance", "speed.rebalance",
+    "speed.detect",
+)  # fmt: skip
+
 NEEDS: tuple[Need, ...] = (
     *of_step.NEEDS,
     *(
         Need(key, _is_predicted, lambda _: "is for a step that is predicted, not given as step.time")
-        for key in ("model", "parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora")
+        for key in ("model", *_OF_STEP)
     ),
+    *(Need(key, _trains, lambda _: "is not for jobs, or clients of [federated]") for key in (*_OF_WORKERS, *_OF_STEP)),
+    *(
+        Need(key, _keeps_in_step, lambda _: "goes with sync.mode = 'all_reduce' or 'local': nothing else simulates it")
+        for key in _OF_ROUNDS
+    ),
+    Need("failures", _fails, lambda _: "is not for sync.mode = 'gossip', or [federated]: they do not simulate it"),
     Need("step.gpus", lambda values: values.gives("step.time"), lambda _: "goes with step.time"),
-    *(goes_with(f"sync.{key}", "sync.mode", "local") for key in ("fragments", "delay")),
+    *(goes_with(f"sync.{key}", "sync.mode", "local") for key in ("inner", "fragments", "delay")),
     *(goes_with(f"sync.{key}", "sync.mode", "all_reduce") for key in ("backup", "overlap")),
     goes_with("sync.server", "sync.mode", "parameter_server"),
     goes_with("sync.gossip", "sync.mode", "gossip"),

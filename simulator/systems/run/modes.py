@@ -49,7 +49,10 @@ def _gossip(resolved: ResolvedRun, seed: int) -> History:
 def _federate(resolved: ResolvedRun, seed: int) -> History:
     keys = resolved.scenario.federated
     assert keys is not None
-    return run_federated(FederatedPlan(keys, keys.bytes or resolved.parameter_bytes, seed))
+    size_bytes = keys.bytes or resolved.parameter_bytes
+    if not size_bytes:
+        raise UserError(fault(resolved.where, "federated.bytes", None, "say how large the model is, or name a [model]"))
+    return run_federated(FederatedPlan(keys, size_bytes, seed))
 
 
 def _queue(resolved: ResolvedRun, seed: int) -> History:

@@ -162,7 +162,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         mode=resolved.mode,
         workers=resolved.workers if resolved.has_steps else 0,
         gpus=resolved.gpus if resolved.has_steps else resolved.cluster.n_gpus,
-        unit=resolved.scenario.step.unit,
+        unit=resolved.scenario.step.unit or _UNITS.get(resolved.mode, "tokens"),
         step_s=resolved.step_s,
         checkpoint_interval_s=resolved.work_s,
         mtbf_s=resolved.mtbf_s if resolved.mtbf_s < float("inf") else None,
@@ -177,6 +177,8 @@ def _provenance(step: TrainReport | None, share: float) -> dict[str, float]:
         return {"given": 1.0}
     return {"given": 1 - share} | {name: share * part for name, part in step.provenance.items()}
 
+
+_UNITS = {"federated": "updates", "jobs": "GPU-seconds"}
 
 TOTAL_NEEDS = ("wall_s", "exposed")
 

@@ -243,6 +243,7 @@ class ResolvedRun(ResolvedWorkers):
             "step": None if self.step is None else self.step.resolved.hash,
             "profile": self.profile.to_json() if self.step is None else None,
             "cluster": cluster_inputs(said.cluster, said.nodes, self.where),
+            "trace": None if said.jobs is None else said.jobs.trace_text(self.where),
             "version": release(),
         }
         return content_hash(content)[:16]

@@ -1,7 +1,6 @@
 """What of a run is safe: rounds with checkpoints between them, and what a failure at any time leaves of them."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -92,19 +91,11 @@ class Stretch:
         seconds = {cause: float(part[first:after].sum()) for cause, part in self.parts.items()}
         return Work(after - first, (after - first) * self.samples, seconds)
 
-    def spans(self, lasted_s: float) -> Iterator[tuple[str, float, float, int]]:
-        """(cause, begin, end, rounds) of its work and checkpoints, as far as it lasted."""
-        at_s, first = 0.0, 0
-        marks = zip(self.after.tolist(), self.marks_s.tolist(), strict=True)
-        for after, mark_s in marks:
-            end_s = float(self.ends_s[after - 1])
-            if end_s > lasted_s:
-                break
-            yield "compute", at_s, end_s, after - first
-            yield "checkpoint", end_s, min(mark_s, lasted_s), 0
-            at_s, first = mark_s, after
-        if at_s < lasted_s:
-            yield "compute", at_s, lasted_s, self.ended(lasted_s) - first
+    def checkpoints(self, lasted_s: float) -> list[tuple[float, float]]:
+        """When training stands for checkpoints, as far as it lasted."""
+        begin_s = self.ends_s[self.after - 1]
+        begun = begin_s < lasted_s
+        return list(zip(begin_s[begun].tolist(), np.minimum(self.marks_s[begun], lasted_s).tolist(), strict=True))
 
 
 class Saved:

@@ -27,7 +27,9 @@ class Step(Table):
 
     time: Time | None = Field(None, description="how long it takes when nothing disturbs it (default: our prediction)")
     samples: PositiveFloat | None = Field(None, description="what a worker trains on in a step (default: its tokens)")
-    unit: str = Field("tokens", description="what samples are, for people: tokens, images, sequences")
+    unit: str | None = Field(
+        None, description="what samples are, for people, such as images (default: tokens; updates; GPU-seconds of jobs)"
+    )
     gpus: PositiveInt | None = Field(None, description="with time: GPUs of a worker (default: all divided by workers)")
     gradient: Size | None = Field(
         None, description="bytes of a worker's gradients (default: the model's; with time: none travel)"
@@ -86,8 +88,8 @@ class Sync(Table):
 
     @model_validator(mode="after")
     def _goes_together(self) -> "Sync":
-        if (self.mode == "local") != (self.inner is not None):
-            raise ValueError("mode = 'local' and inner go together")
+        if self.mode == "local" and self.inner is None:
+            raise ValueError("mode = 'local' needs inner, the steps between two exchanges")
         return self
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-from ...base.units import format_seconds
+from ...base.units import format_long, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .history import CAUSES
 from .report import RunReport
 
-_DAY_S = 86_400.0
 _SHOWN_EVENTS = 200
 
 
@@ -21,11 +20,6 @@ def words(report: RunReport) -> Words:
         below=[],
         tables=list(_tables(report)),
     )
-
-
-def format_long(seconds: float) -> str:
-    """A duration that may be weeks."""
-    return f"{seconds / _DAY_S:,.3g} days" if seconds >= 2 * _DAY_S else format_seconds(seconds)
 
 
 def _rows(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 Steps = Generator[Event, object, None]
 _MOST_ROUNDS = 65_536  # drawn at once
 _FIRST_ROUNDS = 16  # while nothing is known of how long they take
+_SHOWN_CHECKPOINTS = 5000  # the first ones, in charts
 _SHOWN_STEPS = 100  # at the start of a run, one by one in charts
 
 
@@ -104,7 +105,7 @@ class _Training:
         self.saved = Saved(plan.saving, plan.work_s)
         self.ranks = Ranks(plan.crew, plan.workers, plan.nodes, plan.spares, plan.speed, plan.elastic)
         self.queue = Queue(plan.input.prefetch) if plan.input is not None else None
-        self.shown = _SHOWN_STEPS if plan.drawn else 0
+        self.shown, self.checkpoints = _SHOWN_STEPS if plan.drawn else 0, 0
         self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
         self.trainer = self.env.process(self._train())
 
@@ -221,9 +222,10 @@ class _Training:
         self.record.spend("lost", done.unfinished_s)
         self.record.count("checkpoints", done.checkpoints)
         each = self.plan.rounds_of(self.ranks.workers).steps
-        for cause, begin_s, end_s, rounds in () if self.record.is_full else stretch.spans(lasted_s):
-            name = f"{rounds * each:,} steps" if rounds else cause
-            self.record.span("run", cause, start_s + begin_s, start_s + end_s, name)
+        self.record.span("run", "compute", start_s, self.env.now, f"{done.rounds * each:,} steps")
+        for begin_s, end_s in stretch.checkpoints(lasted_s)[: max(_SHOWN_CHECKPOINTS - self.checkpoints, 0)]:
+            self.record.span("checkpoints", "checkpoint", start_s + begin_s, start_s + end_s)
+            self.checkpoints += 1
         self._show(stretch.parts, done.rounds, start_s)
 
     def _show(self, parts: Parts, rounds: int, start_s: float) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...collectives.machines import effective_capacity
 from ...hardware import Cluster, cluster
-from ...models import ModelSpec
-from ..machines import ResolvedScenario
+from ...models import ModelSpec, total_params
+from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
 from ..train_step.system import TrainPrediction
 from ..train_step.system import predict as predict_step
@@ -90,7 +90,7 @@ class ResolvedWorkers(ResolvedScenario):
     @cached_property
     def step(self) -> TrainPrediction | None:
         """Our prediction of a worker's step; None where its time is given."""
-        if self.scenario.step.time is not None or self.scenario.model is None:
+        if self.scenario.step.time is not None or self.scenario.batch is None:
             return None
         if self.nodes % self.workers:
             allowed = f"expected a divisor of the {self.nodes} nodes that train, each worker on nodes of its own"
@@ -98,10 +98,11 @@ class ResolvedWorkers(ResolvedScenario):
         scenario = self.scenario.train_step(self.worker_nodes)
         return predict_step(ResolvedTrain(scenario, self.where, self.memo))
 
-    @property
+    @cached_property
     def spec(self) -> ModelSpec | None:
-        """The shape of the model, if a step is predicted."""
-        return None if self.step is None else self.step.resolved.spec
+        """The shape of the model, if one is named."""
+        model = self.scenario.model
+        return None if model is None or self.scenario.step.time is not None else shape_of(model, self.where)
 
     @cached_property
     def step_s(self) -> float:
@@ -124,7 +125,7 @@ class ResolvedWorkers(ResolvedScenario):
     @property
     def parameters(self) -> int:
         """Parameters of the model, 0 if only the step's time is known."""
-        return 0 if self.step is None else self.step.report.parameters
+        return 0 if self.spec is None else total_params(self.spec)
 
     @cached_property
     def parameter_bytes(self) -> float:
