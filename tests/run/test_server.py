@@ -216,7 +216,8 @@ def test_every_gradient_has_an_age(keys):
 
 @given(plans())
 def test_spans_say_what_the_breakdown_says(keys):
-    history, by_cause = run(**keys), defaultdict(float)
+    history = run(**keys)
+    by_cause = dict.fromkeys(history.breakdown_s, 0.0)
     for span in history.spans:
         by_cause[span.kind] += (span.end_s - span.start_s) / keys["workers"]
 

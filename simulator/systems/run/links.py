@@ -34,20 +34,16 @@ class _Transfer(Event):
 
 
 class _Alarm(Event):
-    """An event that can happen again and again, and calls back each time."""
+    """An event that can happen again and again. SimPy takes its callbacks away each time; they must be given back."""
 
     _ok, _value = True, None
 
     def __init__(self, env: Environment, call: Callable[[Event], None]):
-        self.env, self._calls = env, [call]
-        self.set_ready()
-
-    def set_ready(self) -> None:
-        """SimPy takes the callbacks of an event away when it happens."""
-        self.callbacks = self._calls
+        self.env, self.calls = env, [call]
+        self.callbacks = self.calls
 
 
-class Class:
+class _Class:
     """Transfers of one limit: the bytes that each has moved since the class began, and at how many each ends."""
 
     __slots__ = ("clock_bytes", "ends", "limit", "rate")
@@ -57,110 +53,17 @@ class Class:
         self.clock_bytes = self.rate = 0.0
         self.ends: deque[tuple[float, _Transfer]] = deque()  # the next first
 
-    def add(self, size_bytes: float, transfer: _Transfer) -> None:
-        """One transfer more. As a rule sizes are alike, and it ends last."""
-        end = self.clock_bytes + size_bytes
-        if self.ends and end < self.ends[-1][0]:
-            insort(self.ends, (end, transfer), key=_end_bytes)
-        else:
-            self.ends.append((end, transfer))
 
-
-class Transfers:
-    """Transfers in classes of one rate each. A subclass says how fast those of each class move."""
-
-    def __init__(self, env: Environment) -> None:
-        self.active = 0
-        self._env = env
-        self._classes: list[Class] = []  # lowest limit first
-        self._of: dict[float, Class] = {}
-        self._since_s, self._begun_bytes = 0.0, 0.0
-        self._alarm, self._alarm_s = _Alarm(env, self._look), inf
-
-    @property
-    def moved_bytes(self) -> float:
-        """Bytes that have crossed the link."""
-        self._advance()
-        return self._begun_bytes - sum(end[0] - one.clock_bytes for one in self._classes for end in one.ends)
-
-    def stop(self, transfer: Event) -> None:
-        """End a transfer before its bytes have moved; its event does not happen. One that has ended stays so."""
-        moved_bytes = self.moved_bytes
-        for one in self._classes:
-            one.ends = deque(end for end in one.ends if end[1] is not transfer)
-        self._begun_bytes += moved_bytes - self.moved_bytes
-        self.active = sum(len(one.ends) for one in self._classes)
-        self._share()
-
-    def _start(self, size_bytes: float, limit: float) -> Event:
-        """Begin a transfer of a class."""
-        self._advance()
-        one = self._of.get(limit) or self._new(limit)
-        transfer = _Transfer(self._env)
-        self._begun_bytes += size_bytes
-        self.active += 1
-        one.add(size_bytes, transfer)
-        self._share()
-        return transfer
-
-    def _new(self, limit: float) -> Class:
-        """A class more; those that are empty go."""
-        some = [one for one in self._classes if one.ends]
-        self._classes = sorted([*some, Class(limit)], key=lambda one: one.limit)
-        self._of = {one.limit: one for one in self._classes}
-        return self._of[limit]
-
-    def _set_rates(self) -> None:
-        """Say how fast the transfers of each class move that is not empty."""
-        raise NotImplementedError
-
-    def _advance(self) -> None:
-        """Move the clocks to now."""
-        now_s = self._env.now
-        seconds = now_s - self._since_s
-        self._since_s = now_s
-        for one in self._classes:
-            one.clock_bytes += one.rate * seconds
-
-    def _share(self) -> None:
-        """Set the rates anew, and look again when the next transfer ends, if not sooner."""
-        self._set_rates()
-        for one in self._classes:
-            if one.ends:
-                seconds = (one.ends[0][0] - one.clock_bytes) / one.rate
-                if self._since_s + seconds < self._alarm_s:
-                    self._alarm_s = self._since_s + seconds
-                    self._env.schedule(self._alarm, NORMAL, seconds if seconds > 0 else 0)
-
-    def _look(self, _: Event) -> None:
-        """End the transfers that have moved all their bytes."""
-        self._alarm.set_ready()
-        self._advance()
-        now_s = self._since_s
-        if now_s < self._alarm_s:
-            return  # we have looked sooner than this alarm
-        self._alarm_s = inf
-        ended: list[_Transfer] = []
-        for one in self._classes:
-            ends, clock = one.ends, one.clock_bytes
-            until = clock + _ROUNDING * (clock + one.rate * now_s)
-            while ends and ends[0][0] <= until:
-                ended.append(ends.popleft()[1])
-                self.active -= 1
-            if not ends:
-                one.clock_bytes = one.rate = 0.0
-        if self.active:
-            self._share()
-        for transfer in ended:
-            transfer.happen()
-
-
-class SharedLink(Transfers):
+class SharedLink:
     """A link of `bytes_per_s` in one direction."""
 
     def __init__(self, env: Environment, bytes_per_s: float):
-        super().__init__(env)
-        self._capacity = bytes_per_s
+        self.active = 0
+        self._env, self._capacity = env, bytes_per_s
+        self._classes: list[_Class] = []  # lowest limit first
+        self._by_limit: dict[float, _Class] = {}
+        self._since_s, self._begun_bytes = 0.0, 0.0
+        self._alarm, self._alarm_s = _Alarm(env, self._look), inf
 
     def transfer(self, size_bytes: float, limit_bytes_per_s: float = inf) -> Event:
         """An event that happens when these bytes have crossed the link.
@@ -169,21 +72,86 @@ class SharedLink(Transfers):
         """
         if limit_bytes_per_s == self._capacity == inf:
             return self._env.timeout(0)
-        return self._start(size_bytes, limit_bytes_per_s)
+        return self._begin(self._by_limit.get(limit_bytes_per_s) or self._new(limit_bytes_per_s), size_bytes)
 
-    def _set_rates(self) -> None:
-        """Share the link, lowest limit first."""
-        left, waiting = self._capacity, self.active
+    def stop(self, transfer: Event) -> None:
+        """End a transfer before its bytes have moved; its event does not happen. One that has ended stays so."""
+        moved_bytes = self.moved_bytes
         for one in self._classes:
-            number = len(one.ends)
-            if number:
+            one.ends = deque(end for end in one.ends if end[1] is not transfer)
+        self._begun_bytes += moved_bytes - self.moved_bytes
+        self.active = sum(len(one.ends) for one in self._classes)
+        self._share(self._env.now)
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes that have crossed the link."""
+        self._share(self._env.now)
+        return self._begun_bytes - sum(end[0] - one.clock_bytes for one in self._classes for end in one.ends)
+
+    def _new(self, limit: float) -> _Class:
+        """A class more; those that are empty go."""
+        some = [one for one in self._classes if one.ends]
+        self._classes = sorted([*some, _Class(limit)], key=lambda one: one.limit)
+        self._by_limit = {one.limit: one for one in self._classes}
+        return self._by_limit[limit]
+
+    def _begin(self, one: _Class, size_bytes: float) -> Event:
+        """Begin a transfer of a class. As a rule sizes are alike, and the transfer ends last."""
+        now_s, ends, transfer = self._env.now, one.ends, _Transfer(self._env)
+        end = one.clock_bytes + one.rate * (now_s - self._since_s) + size_bytes
+        if ends and end < ends[-1][0]:
+            insort(ends, (end, transfer), key=_end_bytes)
+        else:
+            ends.append((end, transfer))
+        self._begun_bytes += size_bytes
+        self.active += 1
+        self._share(now_s)
+        return transfer
+
+    def _share(self, now_s: float) -> None:
+        """Move the clocks to now, share the link anew, lowest limit first, and set the alarm for the next end."""
+        seconds, self._since_s = now_s - self._since_s, now_s
+        left, waiting, next_s = self._capacity, self.active, inf
+        for one in self._classes:
+            clock = one.clock_bytes = one.clock_bytes + one.rate * seconds
+            if number := len(one.ends):
                 rate = left / waiting
-                one.rate = rate = rate if rate < one.limit else one.limit
+                if rate > one.limit:
+                    rate = one.limit
                 left -= rate * number
                 waiting -= number
+                one.rate = rate
+                end_s = (one.ends[0][0] - clock) / rate
+                if end_s < next_s:
+                    next_s = end_s
+            else:
+                one.clock_bytes = one.rate = 0.0
+        if now_s + next_s < self._alarm_s:  # else we look sooner in any case
+            self._alarm_s = now_s + next_s
+            self._env.schedule(self._alarm, NORMAL, next_s if next_s > 0 else 0)
+
+    def _look(self, _: Event) -> None:
+        """End the transfers that have moved all their bytes."""
+        self._alarm.callbacks = self._alarm.calls
+        now_s = self._env.now
+        if now_s < self._alarm_s:
+            return  # we have looked sooner than this alarm
+        self._alarm_s = inf
+        ended: list[_Transfer] = []
+        for one in self._classes:
+            ends, rate = one.ends, one.rate
+            clock = one.clock_bytes + rate * (now_s - self._since_s)
+            until = clock + _ROUNDING * (clock + rate * now_s)
+            while ends and ends[0][0] <= until:
+                ended.append(ends.popleft()[1])
+                self.active -= 1
+        self._share(now_s)
+        for transfer in ended:
+            transfer.happen()
 
 
-class HostLinks(Transfers):
+class HostLinks(SharedLink):
     """The links of `hosts` that hold a shard each of what all of them read and write (Jiang et al., OSDI 2020).
 
     A host's own shard does not travel. Its link carries, beside its own push, one part in `hosts` - 1 of what each
@@ -193,26 +161,26 @@ class HostLinks(Transfers):
     """
 
     def __init__(self, env: Environment, hosts: int, bytes_per_s: float):
-        super().__init__(env)
+        super().__init__(env, inf)
         self._hosts, self._each = hosts, bytes_per_s
+        self._classes = [_Class(bytes_per_s), _Class(bytes_per_s)]
 
     def push(self, size_bytes: float) -> Event:
         """An event that happens when a host has sent the others their shards of these bytes."""
-        return self._move(size_bytes, 0)
+        return self._move(0, size_bytes)
 
     def pull(self, size_bytes: float) -> Event:
         """An event that happens when a host has the shards of the others of these bytes."""
-        return self._move(size_bytes, 1)
+        return self._move(1, size_bytes)
 
-    def _move(self, size_bytes: float, direction: int) -> Event:
+    def _move(self, direction: int, size_bytes: float) -> Event:
         if self._each == inf:
             return self._env.timeout(0)
-        return self._start(size_bytes * (self._hosts - 1) / self._hosts, direction)
+        return self._begin(self._classes[direction], size_bytes * (self._hosts - 1) / self._hosts)
 
-    def _set_rates(self) -> None:
-        others, rate = self._hosts - 1, self._each
-        some = [len(one.ends) for one in self._classes if one.ends]
-        if len(some) == 2 and others:
-            rate *= others / (others + min(max(some), others))
-        for one in self._classes:
-            one.rate = rate
+    def _share(self, now_s: float) -> None:
+        pushes, pulls = self._classes
+        others, crowd = self._hosts - 1, max(len(pushes.ends), len(pulls.ends))
+        meet = pushes.ends and pulls.ends and others
+        pushes.limit = pulls.limit = self._each * others / (others + min(crowd, others)) if meet else self._each
+        super()._share(now_s)

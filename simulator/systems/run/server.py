@@ -20,7 +20,7 @@ from typing import Any
 from simpy import Environment, Event, Interrupt, Process
 
 from .history import History, Recorder, mean_breakdown
-from .links import HostLinks, SharedLink, Transfers
+from .links import HostLinks, SharedLink
 from .server_plan import ServerPlan
 from .team import Team
 
@@ -55,7 +55,7 @@ class _Links:
     def __init__(self, env: Environment, plan: ServerPlan):
         team, (push_bytes, pull_bytes) = plan.team, plan.wire_bytes
         each, together = team.link_bytes_per_s, plan.together_bytes_per_s
-        self._links: tuple[Transfers, ...] = ()
+        self._links: tuple[SharedLink, ...] = ()
         self.push: Callable[[], Event]
         self.pull: Callable[[], Event]
         if plan.server.on == "workers":
@@ -95,20 +95,20 @@ class _Clocks:
         self._env, self._allowed = env, allowed
         self.done = [0] * workers
         self.most_ahead = 0
-        self._slowest, self._workers_at = 0, defaultdict(int, {0: workers})
+        self._slowest, self._number = 0, workers  # the least steps, and how many workers have done no more
         self._waiting: dict[float, Event] = {}
 
     def tick(self, worker: int) -> None:
         """Count a step; those who waited for it go on."""
         done = self.done[worker]
         self.done[worker] = done + 1
-        self._workers_at[done] -= 1
-        self._workers_at[done + 1] += 1
-        while not self._workers_at[self._slowest]:
-            del self._workers_at[self._slowest]
-            self._slowest += 1
-            if self._slowest in self._waiting:
-                self._waiting.pop(self._slowest).succeed()
+        if done == self._slowest:
+            self._number -= 1
+            if not self._number:
+                self._slowest = min(self.done)
+                self._number = self.done.count(self._slowest)
+                for needed in [needed for needed in self._waiting if needed <= self._slowest]:
+                    self._waiting.pop(needed).succeed()
 
     def wait(self, worker: int) -> Event | None:
         """What a worker waits for before its next step; None if it may begin."""
