@@ -119,6 +119,7 @@ def reasons(found):
 
 
 @pytest.mark.parametrize(("interval_s", "better", "factor"), [(1800, "/2", 0.5), (60, "x2", 2)])
+@pytest.mark.slow
 def test_checkpoints_closer_to_the_optimum_save_what_daly_says(interval_s, better, factor):
     found = gains(explained_failing(interval_s))
 
@@ -136,6 +137,7 @@ def test_dalys_interval_is_better_than_twice_and_half_of_one_far_from_it(interva
     assert found[ranked[0]] == pytest.approx(1 - daly_s(BEST_S) / daly_s(interval_s), abs=0.02)
 
 
+@pytest.mark.slow
 def test_an_interval_that_is_not_given_is_multiplied_as_it_is_derived():
     table = failing(1800)
     del table["checkpoint"]["interval"]
@@ -255,6 +257,7 @@ def test_a_target_is_to_be_reached_in_less_time():
     assert found.aim == "the time to the target"
 
 
+@pytest.mark.slow
 def test_runs_of_a_given_time_are_compared_by_their_speed():
     found = explain(failing(1800) | {"run": {"wall": "20 d", "repeats": 1}})
     half = next(one for one in found.tried if one.name == "checkpoint interval /2")

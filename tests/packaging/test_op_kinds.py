@@ -19,8 +19,6 @@ OF_OTHER_THINGS = {
     "collectives/networks.py",  # collectives that are rings in NCCL's models
     "systems/run/history.py",  # where the time of a run goes
     "figures/theme.py",  # its colours
-    "systems/run/history.py",  # causes of what runs spend their time on
-    "figures/theme.py",  # their colours
 }
 
 

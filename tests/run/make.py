@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from runcast.simulator.systems.run.failures import Failure
 from runcast.simulator.systems.run.history import History
-from runcast.simulator.systems.run.rounds import EachStep, Rounds
 from runcast.simulator.systems.run.speed import Crew
 from runcast.simulator.systems.run.spread import Spread
-from runcast.simulator.systems.run.training import TrainingPlan, run_training
+from runcast.simulator.systems.run.sync.rounds import EachStep, Rounds
+from runcast.simulator.systems.run.training.failures import Failure
+from runcast.simulator.systems.run.training.process import TrainingPlan, run_training
 
 _STEP, _STEADY = EachStep(1.0), Spread()
 

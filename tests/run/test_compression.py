@@ -8,7 +8,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from runcast.simulator.systems.run.compression import Compress, compress, dense, exchange_s
+from runcast.simulator.systems.run.sync.compression import Compress, compress, dense, exchange_s
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 ROWS, COLUMNS = 48, 80

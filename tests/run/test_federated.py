@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.systems.run.federated import Federated, FederatedPlan, Rounds, Silo, run_federated
-from runcast.simulator.systems.run.fluid import fair_rate, shared_ends_s, together_s
-from runcast.simulator.systems.run.links import SharedLink
-from runcast.simulator.systems.run.secure import Secure
+from runcast.simulator.systems.run.federated.fluid import fair_rate, shared_ends_s, together_s
+from runcast.simulator.systems.run.federated.rounds import Federated, FederatedPlan, Rounds, Silo, run_federated
+from runcast.simulator.systems.run.federated.secure import Secure
 from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.links import SharedLink
 
 from ..examples import examples
 

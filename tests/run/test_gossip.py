@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from runcast.simulator.systems.run.gossip import Gossip, Moments, advance, neighbours, run_gossip
 from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.gossip import Gossip, Moments, advance, neighbours, run_gossip
 from runcast.simulator.systems.run.team import Team
 
 from ..examples import examples
@@ -66,6 +66,7 @@ def test_random_graphs_are_regular_and_connected(workers, degree, seed):
     assert len(hops(near, 0)) == workers
 
 
+@pytest.mark.slow
 def test_all_pairs_are_equally_likely_in_random_graphs():
     """Of 10 workers with 4 neighbours, each of the 9 others is one with 4/9; 5 standard deviations of 2,000 graphs."""
     seen = np.zeros(10)
@@ -208,6 +209,7 @@ def test_equal_seeds_give_equal_runs():
     assert run(3).wall_s != run(4).wall_s
 
 
+@pytest.mark.slow
 def test_weeks_of_64_workers_take_seconds():
     team, start_s = slow_worker(64, jitter=Spread(kind="lognormal", spread=0.2)), perf_counter()
     run_gossip(team, TORUS, steps=100_000)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.systems.run.jobs import Arrivals
-from runcast.simulator.systems.run.placement import Nodes
-from runcast.simulator.systems.run.pool import JobRecord, PoolPlan, run_pool
-from runcast.simulator.systems.run.scheduler import Job
-from runcast.simulator.systems.run.shares import fair_share
+from runcast.simulator.systems.run.jobs.placement import Nodes
+from runcast.simulator.systems.run.jobs.pool import JobRecord, PoolPlan, run_pool
+from runcast.simulator.systems.run.jobs.scheduler import Job
+from runcast.simulator.systems.run.jobs.shares import fair_share
+from runcast.simulator.systems.run.jobs.tables import Arrivals
 from scipy.stats import t as student
 
 POLICIES = ("fifo", "backfill", "priority", "fair")
@@ -48,6 +48,7 @@ def starts(jobs: list[Job], gpus: tuple[int, ...] = (4,), **keys: object) -> dic
     ("keys", "variation"),
     [({}, 1.0), ({"distribution": "fixed"}, 0.0), ({"distribution": "lognormal", "spread": 0.7}, 0.7)],
 )
+@pytest.mark.slow
 def test_one_gpu_waits_as_pollaczek_and_khinchine_say(keys, variation):
     load = 0.5
     _, records = run_pool(PoolPlan((1,), poisson(load, 8_000, seed=5, **keys)))
@@ -55,6 +56,7 @@ def test_one_gpu_waits_as_pollaczek_and_khinchine_say(keys, variation):
     assert_mean([record.waited_s for record in records], load * (1 + variation**2) / (2 * (1 - load)))
 
 
+@pytest.mark.slow
 def test_gpus_with_one_queue_wait_as_erlang_says():
     servers, load = 3, 0.6
     busy = servers * load
@@ -65,6 +67,7 @@ def test_gpus_with_one_queue_wait_as_erlang_says():
     assert_mean([record.waited_s for record in records], waits / (servers * (1 - load)))
 
 
+@pytest.mark.slow
 def test_priorities_wait_as_cobham_says():
     # Cobham, Operations Research 2 (1954): W0 / ((1 - load above) (1 - load above and of the class)).
     load, drawn = 0.5, np.random.default_rng(1).integers(0, 2, 10_000).tolist()
@@ -75,6 +78,7 @@ def test_priorities_wait_as_cobham_says():
     assert_mean([r.waited_s for r, p in zip(records, drawn, strict=True) if not p], load / (1 - load / 2) / (1 - load))
 
 
+@pytest.mark.slow
 def test_a_job_that_preempts_does_not_see_lower_ones():
     load, drawn = 0.7, np.random.default_rng(2).integers(0, 2, 8_000).tolist()
     jobs = [
@@ -87,6 +91,7 @@ def test_a_job_that_preempts_does_not_see_lower_ones():
 
 
 @pytest.mark.parametrize("keys", [{}, {"distribution": "fixed"}])
+@pytest.mark.slow
 def test_jobs_that_each_could_fill_the_fabric_are_a_queue_with_processor_sharing(keys):
     # Kleinrock, Queueing Systems 2 (1976), section 4.4: the mean is that of M/M/1, whatever the distribution.
     load = 0.5

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.schema import validate
-from runcast.simulator.systems.run.jobs import Jobs
-from runcast.simulator.systems.run.sacct import read_sacct
-from runcast.simulator.systems.run.scheduler import Job
+from runcast.simulator.systems.run.jobs.sacct import read_sacct
+from runcast.simulator.systems.run.jobs.scheduler import Job
+from runcast.simulator.systems.run.jobs.tables import Jobs
 
 # --- Keys
 

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.links import HostLinks, SharedLink
+from runcast.simulator.systems.run.sync.links import HostLinks, SharedLink
 from simpy import Environment
 
 

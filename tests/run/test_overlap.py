@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from runcast.simulator.systems.run.overlap import GradientOverlap, exposed_s
+from runcast.simulator.systems.run.sync.overlap import GradientOverlap, exposed_s
 
 SECONDS = st.floats(0.001, 1000)
 LAYERS = st.integers(1, 40)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from runcast.simulator.systems.run.server import run_servers
-from runcast.simulator.systems.run.server_plan import Outage, Server, ServerPlan
 from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.server import run_servers
+from runcast.simulator.systems.run.sync.server_plan import Outage, Server, ServerPlan
 from runcast.simulator.systems.run.team import Team
 
 from ..examples import examples

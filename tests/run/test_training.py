@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.elastic import Elastic
-from runcast.simulator.systems.run.failures import Failure
-from runcast.simulator.systems.run.input import Input
-from runcast.simulator.systems.run.rounds import EachStep, Local
 from runcast.simulator.systems.run.speed import Speed, Throttle, Turn
 from runcast.simulator.systems.run.spread import Spread
-from runcast.simulator.systems.run.storage import Saving
-from runcast.simulator.systems.run.training import Restart
+from runcast.simulator.systems.run.sync.rounds import EachStep, Local
+from runcast.simulator.systems.run.training.elastic import Elastic
+from runcast.simulator.systems.run.training.failures import Failure
+from runcast.simulator.systems.run.training.input import Input
+from runcast.simulator.systems.run.training.process import Restart
+from runcast.simulator.systems.run.training.storage import Saving
 from runcast.simulator.systems.train_step.run import best_interval_s, expected_s
 
 from .make import failure, train
@@ -244,6 +244,7 @@ def test_failures_at_a_constant_rate_cost_what_daly_expects(work_s):
     assert np.mean([_goodput(work_s, mtbf_s, seed) for seed in range(8)]) == pytest.approx(expected, abs=0.01)
 
 
+@pytest.mark.slow
 def test_dalys_interval_is_the_simulated_optimum_within_three_percent():
     mtbf_s = 3 * 3600.0
     best_s = best_interval_s(60.0, mtbf_s)

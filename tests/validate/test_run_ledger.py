@@ -59,6 +59,7 @@ def test_every_row_says_where_it_is_from():
     assert [row["id"] for row in cells if not (row.has("source") and row.has("where") and row.has("subject"))] == []
 
 
+@pytest.mark.slow
 def test_every_row_is_predicted_or_has_a_gap(ledger):
     gaps = {case.line: case.cells.text("gap") for case in ledger.cases if case.cells.has("gap")}
     assert (ledger.reasons, len(ledger.table) + len(gaps)) == (gaps, len(ledger.cases))
@@ -69,34 +70,41 @@ def test_every_scenario_file_has_rows():
     assert used - {""} == {file.stem for file in (shipped_table().parent / "runs").glob("*.toml")}
 
 
+@pytest.mark.slow
 def test_the_ledger_is_predicted_in_half_a_minute(timed):
     assert timed[1] < 30
 
 
+@pytest.mark.slow
 def test_the_page_is_what_is_predicted(ledger):
     assert (ROOT / "docs/run-ledger.md").read_text() == page(ledger)
 
 
+@pytest.mark.slow
 def test_misses_are_told_in_words(ledger):
     rows = ledger.scored
     far = rows[rows["error"].abs() > MISS]
     assert [row["id"] for row in far.to_dict("records") if not row["miss"]] == []
 
 
+@pytest.mark.slow
 def test_bounds_that_are_not_held_are_told_in_words(ledger):
     rows = ledger.bounded
     assert [row["id"] for row in rows.to_dict("records") if not row["holds"] and not row["miss"]] == []
 
 
+@pytest.mark.slow
 def test_identities_are_met(ledger):
     rows = ledger.apart[ledger.apart["evidence"] == "identity"]
     assert (len(rows) > 5, rows["error"].abs().max() < 0.03) == (True, True)
 
 
+@pytest.mark.slow
 def test_only_what_was_measured_is_scored(ledger):
     assert (set(ledger.scored["evidence"]), set(ledger.scored["bound"])) == ({"measured"}, {""})
 
 
+@pytest.mark.slow
 def test_scaling_of_synchronous_servers_is_met(ledger):
     errors = ledger.scored.query("subject == 'synchronous servers'")["error"].abs()
     assert (len(errors), errors.median() < 0.06, errors.max() < 0.15) == (14, True, True)

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 
 from ...base.errors import UserError, fault
-from .federated import FederatedPlan, run_federated
-from .gossip import run_gossip
+from .federated.rounds import FederatedPlan, run_federated
 from .history import History
-from .pool import run_pool
+from .jobs.pool import run_pool
 from .resolve import ResolvedRun
-from .server import run_servers
-from .server_plan import Outage, ServerPlan
-from .training import run_training
+from .sync.gossip import run_gossip
+from .sync.server import run_servers
+from .sync.server_plan import Outage, ServerPlan
+from .training.process import run_training
 
 _MOST_UPDATES = 50_000_000
 

@@ -15,11 +15,11 @@ from ...models.states import Count, state_bytes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
-from .failures import Failure, Parts, failures, mtbf_s
 from .speed import Crew
-from .storage import Machine, Saving, saving
 from .target import Stage, stages, steps_factor
-from .training import Restart, TrainingPlan
+from .training.failures import Failure, Parts, failures, mtbf_s
+from .training.process import Restart, TrainingPlan
+from .training.storage import Machine, Saving, saving
 from .workers import ResolvedWorkers
 
 _REPEATS = 8

@@ -6,18 +6,18 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from ..tables import Rate, Seconds, Size, Table
 from ..train_step.scenario import Trained, TrainScenario
-from .compression import Compress
-from .elastic import Elastic
-from .failures import Failures
-from .federated import Federated
-from .gossip import Gossip
-from .input import Input
-from .jobs import Jobs
-from .overlap import GradientOverlap
-from .server_plan import Server
+from .federated.rounds import Federated
+from .jobs.tables import Jobs
 from .speed import Speed
-from .storage import Checkpoint
+from .sync.compression import Compress
+from .sync.gossip import Gossip
+from .sync.overlap import GradientOverlap
+from .sync.server_plan import Server
 from .target import Target
+from .training.elastic import Elastic
+from .training.failures import Failures
+from .training.input import Input
+from .training.storage import Checkpoint
 
 Time = Annotated[Seconds, Field(gt=0)]
 

@@ -14,11 +14,11 @@ from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
 from ..train_step.system import TrainPrediction
 from ..train_step.system import predict as predict_step
-from .compression import Message, compress, dense, exchange_s
-from .overlap import exposed_s
-from .rounds import EachStep, Local, Rounds
 from .scenario import RunScenario
 from .speed import Crew
+from .sync.compression import Message, compress, dense, exchange_s
+from .sync.overlap import exposed_s
+from .sync.rounds import EachStep, Local, Rounds
 from .team import Team
 
 _RANKS = 1  # the stream of random numbers that says how ranks differ

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from runcast.simulator.systems.run.server_plan import ServerPlan
 from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.server_plan import ServerPlan
 
 from .processes import run_ranks
 from .steps import sleep_until, step_times_s

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from runcast.simulator.systems.run.compression import Compress, Message, compress
-from runcast.simulator.systems.run.rounds import EachStep, Local, Rounds
-from runcast.simulator.systems.run.server import run_servers
-from runcast.simulator.systems.run.server_plan import Server, ServerPlan
 from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.compression import Compress, Message, compress
+from runcast.simulator.systems.run.sync.rounds import EachStep, Local, Rounds
+from runcast.simulator.systems.run.sync.server import run_servers
+from runcast.simulator.systems.run.sync.server_plan import Server, ServerPlan
 from runcast.simulator.systems.run.team import Team
 
 from ..make import train

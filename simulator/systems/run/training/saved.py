@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from .rounds import Parts
+from ..sync.rounds import Parts
 from .storage import Saving
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ..tables import Size, Table
+from ...tables import Size, Table
 
 _BACKWARD = 2 / 3  # two GEMMs of each of the forward pass: gradients of its input and of its weights
 _TINY = 1e-9  # relative: what ends as something else begins does so in spite of rounding

@@ -19,10 +19,10 @@ from typing import Any
 
 from simpy import Environment, Event, Interrupt, Process
 
-from .history import History, Recorder, mean_breakdown
+from ..history import History, Recorder, mean_breakdown
+from ..team import Team
 from .links import HostLinks, SharedLink
 from .server_plan import ServerPlan
-from .team import Team
 
 _STEP_TIMES = 1  # which stream of random numbers
 _BLOCK = 256  # random numbers that a worker draws at once

@@ -7,8 +7,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from ..speed import Crew, Floats, Speed
 from .elastic import Elastic
-from .speed import Crew, Floats, Speed
 
 
 class Ranks:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 
-from .history import MOST_SPANS, Recorder
+from ..history import MOST_SPANS, Recorder
 from .placement import Places
 
 MOST_LANES = 200

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from ..tables import Table
-from .history import MOST_SPANS, History, Recorder
-from .spread import Floats
-from .team import Team
+from ...tables import Table
+from ..history import MOST_SPANS, History, Recorder
+from ..spread import Floats
+from ..team import Team
 
 _GRAPH, _STEPS = 1, 2  # streams of random numbers
 _BLOCK = 2**16  # times of steps of workers that are in memory at once

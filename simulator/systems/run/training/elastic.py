@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ..tables import Seconds, Table
+from ...tables import Seconds, Table
 
 
 class Elastic(Table):

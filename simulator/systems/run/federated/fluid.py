@@ -1,7 +1,7 @@
 """Transfers of one round that share a link max-min fairly, each with a limit of its own.
 
-All starts are known, so that no processes are needed as for `SharedLink` (links.py), and each transfer may have another
-limit. Fair rates: water filling (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2).
+All starts are known, so that no processes are needed as for `SharedLink` (sync/links.py), and each transfer may have
+another limit. Fair rates: water filling (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2).
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 
-from .spread import Floats
+from ..spread import Floats
 
 _TINY = 1e-12  # relative: rounding of rates
 

@@ -12,10 +12,10 @@ import numpy as np
 from simpy import Environment, Event, Interrupt, Process
 from simpy.events import ProcessGenerator
 
-from ...base.errors import UserError, fault
-from .history import History, Recorder
+from ....base.errors import UserError, fault
+from ..history import History, Recorder
+from .chart import PoolChart
 from .placement import Nodes, Pack, Places
-from .pool_chart import PoolChart
 from .scheduler import Job, Policy, Scheduler
 from .shares import SharedLinks, Work
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ..tables import Rate, Seconds, Size, Table
-from .spread import Spread
+from ...tables import Rate, Seconds, Size, Table
+from ..spread import Spread
 
 Floats = NDArray[np.float64]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy import Environment, Event, Interrupt
 
+from ..history import MOST_SPANS, History, Recorder
+from ..speed import Crew, Speed
+from ..sync.rounds import Parts, Rounds
 from .elastic import Elastic
 from .failures import Failure
-from .history import MOST_SPANS, History, Recorder
 from .input import Input, Queue
 from .ranks import Ranks
-from .rounds import Parts, Rounds
 from .saved import Saved, Stretch
-from .speed import Crew, Speed
 from .storage import Saving
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..tables import Rate, Size, Table
+from ...tables import Rate, Size, Table
 
 
 class Secure(Table):

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .speed import Crew
-from .spread import Spread
+from ..speed import Crew
+from ..spread import Spread
 
 Floats = NDArray[np.float64]
 Parts = Mapping[str, Floats]

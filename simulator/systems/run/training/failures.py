@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, model_validator
 
-from ...base.units import parse
-from ..tables import Seconds, Table
-from .speed import Factor
+from ....base.units import parse
+from ...tables import Seconds, Table
+from ..speed import Factor
 
 _LONGEST_S = 1e15
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
-from ...base.errors import UserError, unknown
-from ...base.files import path_beside
-from ..tables import Rate, Seconds, Table, as_tuple
+from ....base.errors import UserError, unknown
+from ....base.files import path_beside
+from ...tables import Rate, Seconds, Table, as_tuple
+from ..spread import Spread
 from .placement import Pack
 from .pool import Outage, PoolPlan
 from .sacct import JobTrace, read_sacct
 from .scheduler import Job, Policy
-from .spread import Spread
 
 MOST_JOBS = 1_000_000
 _Time = Annotated[Seconds, Field(gt=0)]

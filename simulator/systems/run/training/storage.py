@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from ..tables import Rate, Seconds, Size, Table
+from ...tables import Rate, Seconds, Size, Table
 
 Time = Annotated[Seconds, Field(gt=0)]
 

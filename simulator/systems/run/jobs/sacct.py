@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
-from ...base.errors import UserError, fault
-from ...base.files import read_text
+from ....base.errors import UserError, fault
+from ....base.files import read_text
 from .scheduler import Job
 
 _NEEDED = ("jobid", "submit", "start", "end")

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from ..tables import Rate, Table
+from ...tables import Rate, Table
 
 _INDEX = 4  # bytes of a position: a 32-bit integer
 _SCALE = 4  # bytes of a float32

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, model_validator
 
-from ..tables import Rate, Seconds, Table
-from .team import Team
+from ...tables import Rate, Seconds, Table
+from ..team import Team
 
 
 class Server(Table):

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
-from ...base.errors import UserError, fault
-from ..tables import Rate, Seconds, Size, Table
+from ....base.errors import UserError, fault
+from ...tables import Rate, Seconds, Size, Table
+from ..history import History, Recorder
+from ..spread import Floats, Spread
 from .fluid import shared_ends_s, together_s
-from .history import History, Recorder
 from .secure import Secure
-from .spread import Floats, Spread
 
 _MOST_LOST = 1000
 

@@ -1,0 +1,1 @@
+"""Rounds of clients, and what secure aggregation adds to them."""

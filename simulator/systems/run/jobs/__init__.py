@@ -1,0 +1,1 @@
+"""A queue of jobs on a pool of GPUs."""
