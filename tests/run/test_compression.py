@@ -333,10 +333,10 @@ def test_two_bytes_per_value_take_positions_of_four():
     [
         (
             {"method": "top_k"},
-            "density goes with method = 'top_k' or 'threshold' or 'random' or 'block' .given: 'top_k'.",
+            "method = 'top_k' needs density",
         ),
         ({"method": "int8", "density": 0.1}, "density goes with .* .given: 'int8'."),
-        ({"method": "low_rank"}, "rank goes with method = 'low_rank'"),
+        ({"method": "low_rank"}, "method = 'low_rank' needs rank"),
         ({"method": "fp16", "rank": 2}, "rank goes with method = 'low_rank' .given: 'fp16'."),
         ({"method": "low_rank", "rank": 2, "rows": 8}, "rows and columns go together"),
         ({"method": "fp16", "rows": 8, "columns": 8}, "rows and columns go together, with method = 'low_rank'"),

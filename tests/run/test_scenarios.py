@@ -34,7 +34,7 @@ CHANGES = {
     ("run.steps=0",): "run.steps = 0: expected more than 0",
     ("run={}",): "give run.steps, run.samples, run.wall or [target]",
     ("failures={}",): "failures: give [[failures.cause]] or [[failures.trace]]: nothing fails",
-    (CAUSE, "failures.spares=4"): "failures.spares = 4: fewer than the 4 nodes of the cluster",
+    (CAUSE, "failures.spares=4"): "failures.spares = 4: expected fewer than the 4 nodes",
     ("failures.cause=[{name='x', mtbf='0 h'}]",): "failures.cause.0.mtbf = '0 h': expected a time above zero",
     (CAUSE, "failures.init=4 h"): "no work is ever done: a failure every 10,800 s on 4 nodes, and it takes 14,400 s",
     (CAUSE, "run.steps=1_000_000"): "checkpoint = '2,000,000 s': nothing is ever saved",
@@ -44,7 +44,7 @@ CHANGES = {
     ("sync.mode=local",): "sync: mode = 'local' needs inner, the steps between",
     ("sync.inner=5",): "sync.inner = 5: goes with sync.mode = 'local'",
     ("sync.workers=64", "step.gpus=1"): "sync.workers = 64: 4 nodes have 32 GPUs, and each worker has 1",
-    ("sync.backup=4",): "sync.backup = 4: fewer than the 4 workers",
+    ("sync.backup=4",): "sync.backup = 4: expected fewer than the 4 workers",
     ("sync.inside.workers=3",): "sync.inside.workers = 3: expected a divisor of 4 workers",
     ("sync.server.update=stale",): "sync.server: update = 'stale' and bound go together",
     ("sync.gossip.topology=torus",): "sync.gossip = {'topology': 'torus'}: goes with sync.mode = 'gossip'",
@@ -57,7 +57,11 @@ CHANGES = {
     ("slow=[{node=9, factor=2.0}]",): "slow.0.node = 9: there are 4 nodes, numbered from 0",
     ("sync.mode=gossip", CAUSE): "failures = {'cause': [{'name': 'any', 'part': 'job', 'mtbf': '3 h'}]}: is not for",
     ("sync.mode=gossip", "checkpoint.stall=1"): "checkpoint = {'stall': 1}: goes with sync.mode = 'all_reduce' or",
-    ("sync.mode=parameter_server", "run={wall='1 h'}"): "updates are simulated one by one",
+    ("sync.mode=parameter_server", "run={wall='1 h'}"): "run.wall = '1 h': goes with sync.mode = 'all_reduce' or",
+    ("sync.mode=parameter_server", "run.steps=1e9"): "at most 50,000,000 updates are simulated one by one",
+    ("speed.turn=[{at=0, rank=99, factor=4.0}]",): "speed.turn.0.rank = 99: there are 4 ranks, numbered from 0",
+    ("failures.trace=[{at=5, node=4}]",): "failures.trace.0.node = 4: there are 4 nodes, numbered from 0",
+    ("sync.mode=local", "sync.inner=5", "sync.delay=6"): "sync: fragments and delay are at most inner = 5",
 }
 
 
@@ -113,6 +117,20 @@ def test_failures_cost_what_daly_expects(given):
     report = simulate(given, [*changes, "sync.workers=1", "step.gpus=32", "run.repeats=4"]).report
 
     assert report.wall_s == pytest.approx(expected_s(1e6, 1200.0, 60.0, 300.0, 3 * 3600.0), rel=0.03)
+
+
+def test_a_trace_alone_says_how_often_to_save(given):
+    changes = "failures.trace=[{at=500}, {at=1500}]", "checkpoint.stall=10", "sync.workers=1", "step.gpus=32"
+
+    assert breakdown(given, *changes)["lost"] < 2 * 300
+
+
+def test_a_step_that_does_not_fit_is_no_secret(tmp_path):
+    text = (SCENARIOS / "train-llama3-70b-64xh100.toml").read_text().replace('"train_step"', '"run"')
+    path = tmp_path / "large.toml"
+    path.write_text(text.replace("[run]", "[ignored]") + '\n[run]\nwall = "1 d"\n')
+
+    assert "DOES NOT FIT" in simulate(path, ["batch.micro=4"]).report.notes[0]
 
 
 def test_a_target_gives_steps_by_the_noise_scale(given):

@@ -295,7 +295,7 @@ def test_all_synchronous_workers_wait_for_one_that_failed():
 
     assert history.wall_s == 12 + 0.25 + 5
     assert history.breakdown_s == {"compute": 12, "wait": 5.25 * 3 / 4, "lost": 0.25 / 4, "repair": 5 / 4}
-    assert [(event.at_s, event.what, event.detail) for event in history.events] == [(2.25, "failure", "worker 0")]
+    assert [(event.at_s, event.what, event.detail) for event in history.events] == [(2.25, "failures", "worker 0")]
 
 
 def test_asynchronous_workers_go_on_without_one_that_failed():
@@ -343,7 +343,7 @@ def test_a_worker_with_prefetched_parameters_reads_them_again_after_a_failure():
 def test_failures_may_be_endless():
     history = run(steps=1000, failures=(Outage(10.0 * n + 0.5, n % 4, 2.0) for n in count()))
 
-    assert history.counts["failure"] == len(history.events) == pytest.approx(history.wall_s / 10, abs=1)
+    assert history.counts["failures"] == len(history.events) == pytest.approx(history.wall_s / 10, abs=1)
 
 
 # What users write

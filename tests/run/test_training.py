@@ -27,7 +27,7 @@ def test_steps_alone_take_their_sum():
 def test_a_run_of_a_given_time_keeps_whole_steps():
     history = train(EachStep(2.0), wall_s=9.0)
 
-    assert (history.steps, history.breakdown_s) == (4, {"compute": 8.0, "lost": 1.0})
+    assert (history.steps, history.breakdown_s) == (4, {"compute": 8.0, "unfinished": 1.0})
 
 
 def test_a_blocking_checkpoint_stands_between_intervals_and_not_after_the_last_step():
@@ -108,6 +108,14 @@ def test_dropping_a_worker_leaves_its_samples_to_the_others():
     history = train(ranks=4, workers=4, steps=30, elastic=Elastic(), failures=[failure(0.0, 1, repair_s=1000.0)])
 
     assert (history.wall_s, history.samples) == (pytest.approx(40.0), 120.0)
+
+
+def test_a_repaired_node_returns_whenever_the_next_failure_is():
+    failures = [failure(0.0, 1, repair_s=100.0), failure(5000.0, 1, repair_s=1.0)]
+    history = train(ranks=4, workers=4, steps=4000, elastic=Elastic(), failures=failures)
+    back_s = next(event.at_s for event in history.events if event.what == "resize" and "4 workers" in event.detail)
+
+    assert back_s == pytest.approx(100.0, abs=20.0)
 
 
 def test_a_shrunken_batch_trains_on_fewer_samples_at_the_same_pace():

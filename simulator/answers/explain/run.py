@@ -167,10 +167,11 @@ def explain_run(table: Mapping[str, Any], where: str, quick: bool, progress: Pro
     resolved = run.resolved
     progress("simulations", 0, 1, "")
     histories = _simulate(resolved, resolved.repeats if quick else _seeds(resolved))
-    aim = _aim(resolved)
+    report = make_run_report(resolved, histories[: resolved.repeats])
+    aim = _aim(resolved, report.unit)
     tried, refused = ([], []) if quick else _try_levers(run, histories, aim.of, progress)
     return RunExplanation(
-        report=make_run_report(resolved, histories[: resolved.repeats]),
+        report=report,
         aim=aim.name,
         chance=_chance([aim.of(one) for one in histories]),
         seeds=len(histories),
@@ -188,14 +189,14 @@ def _simulate(resolved: ResolvedRun, seeds: int) -> list[History]:
     return [simulate(resolved, resolved.scenario.seed + i) for i in range(seeds)]
 
 
-def _aim(resolved: ResolvedRun) -> Aim:
+def _aim(resolved: ResolvedRun, unit: str) -> Aim:
     """Time per sample, so that a step of fewer samples is no gain; but jobs wait, and a target is to be reached."""
     said = resolved.scenario
     if said.jobs is not None:
         return Aim("the mean wait in the queue", _queue_s)
     if said.target is not None and said.run.wall is None:
         return Aim("the time to the target", lambda history: history.wall_s)
-    return Aim(f"the time for as many {said.step.unit}", _sample_s)
+    return Aim(f"the time for as many {unit}", _sample_s)
 
 
 def _queue_s(history: History) -> float:

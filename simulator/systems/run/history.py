@@ -15,6 +15,7 @@ CAUSES: Mapping[str, str] = {
     "pause": "training stands for something planned, such as an evaluation",
     "checkpoint": "training stands for a checkpoint",
     "lost": "steps whose work a failure undid",
+    "unfinished": "a step that the end of the run cuts off",
     "detect": "a failure has happened, and nobody has noticed",
     "restart": "the job is placed, starts, reads its checkpoint and warms up",
     "resize": "the job takes another number of workers",
@@ -23,6 +24,9 @@ CAUSES: Mapping[str, str] = {
     "idle": "no job runs on the GPUs",
 }
 """Where the time of a run goes; the seconds of a History by these names add up to its time."""
+
+_TINY = 1e-11
+"""Of a run's time: less is rounding, and no cause."""
 
 MOST_SPANS = 20_000
 """Spans that a History keeps for charts; the first ones. Sums count all of them."""
@@ -109,7 +113,9 @@ class Recorder:
             wall_s=wall_s,
             steps=steps,
             samples=samples,
-            breakdown_s={cause: self.breakdown_s[cause] for cause in CAUSES if self.breakdown_s.get(cause)},
+            breakdown_s={
+                cause: self.breakdown_s[cause] for cause in CAUSES if self.breakdown_s.get(cause, 0.0) > _TINY * wall_s
+            },
             staleness=dict(staleness),
             events=tuple(self.events),
             spans=tuple(self.spans),

@@ -29,7 +29,7 @@ _OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", 
 _OF_WORKERS = ("sync", "compress", "speed", "target", "run.steps", "run.samples", "run.wall", "step.time")
 _OF_ROUNDS = (
     "checkpoint", "input", "pause", "elastic", "speed.turn", "speed.throttle", "speed.balance", "speed.rebalance",
-    "speed.detect",
+    "speed.detect", "run.wall",
 )  # fmt: skip
 
 NEEDS: tuple[Need, ...] = (

@@ -79,7 +79,7 @@ def _updates(resolved: ResolvedRun) -> int:
     steps = resolved.steps
     if steps > _MOST_UPDATES:
         allowed = f"at most {_MOST_UPDATES:,} updates are simulated one by one: give fewer run.steps or run.samples"
-        raise UserError(fault(resolved.where, "run.steps", None if steps == float("inf") else round(steps), allowed))
+        raise UserError(fault(resolved.where, "run.steps", round(steps), allowed))
     return int(steps)
 
 

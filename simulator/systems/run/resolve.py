@@ -89,8 +89,13 @@ class ResolvedRun(ResolvedWorkers):
 
     @cached_property
     def mtbf_s(self) -> float:
-        """The mean time between failures that stop the run without warning."""
-        return inf if self.scenario.failures is None else mtbf_s(self.scenario.failures, self.parts)
+        """The mean time between failures that stop the run without warning, those of a trace among them."""
+        said = self.scenario.failures
+        if said is None:
+            return inf
+        traced = sum(one.effect == "stop" for one in said.trace)
+        rate = 1 / mtbf_s(said, self.parts) + (traced / self.length_s if self.has_steps else 0.0)
+        return 1 / rate if rate else inf
 
     def failures(self, seed: int) -> Iterator[Failure]:
         """All failures in the order of time."""
@@ -197,6 +202,7 @@ class ResolvedRun(ResolvedWorkers):
     def training(self, seed: int) -> TrainingPlan:
         """The plan of workers that all wait for each other."""
         said = self.scenario
+        self.check_places()
         self._check_progress()
         apart = said.sync.mode == "local" or said.sync.backup  # each worker by itself, however many ranks it has
         team = self.team(seed) if apart else None
@@ -228,10 +234,17 @@ class ResolvedRun(ResolvedWorkers):
     def notes(self) -> tuple[str, ...]:
         """Assumptions, for the report."""
         notes = list(self.scenario.notes)
+        waits = self.mode in ("all_reduce", "local")
         if self.scenario.failures is None:
             notes.append("nothing fails; see [failures]")
-        elif self.scenario.checkpoint is None:
+        elif self.scenario.checkpoint is None and waits:
             notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
+        if self.scenario.checkpoint is not None and self.work_s is None and waits:
+            notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
+        if self.step is not None:
+            notes += [f"the step: {note}" for note in self.step.report.notes]
+        if self.step is not None and not self.step.report.fits:
+            notes.insert(0, "THE STEP DOES NOT FIT into the memory of its devices: see runcast simulate of the step")
         return tuple(notes)
 
     @cached_property

@@ -90,6 +90,8 @@ class Sync(Table):
     def _goes_together(self) -> "Sync":
         if self.mode == "local" and self.inner is None:
             raise ValueError("mode = 'local' needs inner, the steps between two exchanges")
+        if self.inner is not None and max(self.delay, self.fragments) > self.inner:
+            raise ValueError(f"fragments and delay are at most inner = {self.inner}, the steps of a round")
         return self
 
 
@@ -134,6 +136,10 @@ class RunScenario(Trained):
         return "federated" if self.federated is not None else "jobs" if self.jobs is not None else self.sync.mode
 
     def train_step(self, nodes: int) -> TrainScenario:
-        """The step of a worker on so many nodes as a scenario of kind train_step."""
-        same = {key: getattr(self, key) for key in Trained.model_fields if key not in ("notes", "kind", "nodes")}
+        """The step of a worker on so many nodes as a scenario of kind train_step.
+
+        Slow nodes are part of it where there is one worker; else others wait for them.
+        """
+        own = {"notes", "kind", "nodes"} | ({"slow"} if (self.sync.workers or 1) > 1 else set())
+        same = {key: getattr(self, key) for key in Trained.model_fields if key not in own}
         return TrainScenario(kind="train_step", nodes=nodes, **same)

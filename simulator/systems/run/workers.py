@@ -48,7 +48,7 @@ class ResolvedWorkers(ResolvedScenario):
         """Nodes that train: those of the cluster without spare ones."""
         spares = self.spares
         if spares >= self.scenario.nodes:
-            raise self._fault("failures.spares", spares, f"fewer than the {self.scenario.nodes} nodes of the cluster")
+            raise self._fault("failures.spares", spares, f"expected fewer than the {self.scenario.nodes} nodes")
         return self.scenario.nodes - spares
 
     @property
@@ -77,7 +77,7 @@ class ResolvedWorkers(ResolvedScenario):
         """How many workers there are."""
         workers, sync = self.scenario.sync.workers or self.gpus // self.worker_gpus, self.scenario.sync
         if sync.backup >= workers:
-            raise self._fault("sync.backup", sync.backup, f"fewer than the {workers} workers, which a step waits for")
+            raise self._fault("sync.backup", sync.backup, f"expected fewer than the {workers} workers")
         if sync.inside is not None and workers % sync.inside.workers:
             raise self._fault("sync.inside.workers", sync.inside.workers, f"expected a divisor of {workers} workers")
         return workers
@@ -118,9 +118,13 @@ class ResolvedWorkers(ResolvedScenario):
     @cached_property
     def gradient_bytes(self) -> float:
         """Bytes of a worker's gradients, in the type in which they travel."""
-        said, precision = self.scenario.step, self.scenario.precision
-        each = 2 if (precision.reduce or precision.gradients) == "bf16" else 4
-        return float(said.gradient or each * self.parameters)
+        return float(self.scenario.step.gradient or self._value_bytes * self.parameters)
+
+    @property
+    def _value_bytes(self) -> int:
+        """Bytes of each value of the model's gradients."""
+        precision = self.scenario.precision
+        return 2 if (precision.reduce or precision.gradients) == "bf16" else 4
 
     @property
     def parameters(self) -> int:
@@ -178,7 +182,11 @@ class ResolvedWorkers(ResolvedScenario):
             return dense(self.gradient_bytes)
         device = self.devices[0]
         flop_per_s = max(device.peak_flop_per_s.values())
-        return compress(said, self.gradient_bytes, 4, workers, device.memory_bytes_per_s, flop_per_s, self._shapes)
+        size, value = self.gradient_bytes, 4 if self.scenario.step.gradient else self._value_bytes
+        try:
+            return compress(said, size, value, workers, device.memory_bytes_per_s, flop_per_s, self._shapes)
+        except ValueError as error:
+            raise self._fault("compress.method", said.method, str(error)) from None
 
     @property
     def _shapes(self) -> tuple[tuple[int, int, float], ...]:
@@ -200,12 +208,23 @@ class ResolvedWorkers(ResolvedScenario):
         """All ranks in the order of workers."""
         said = self.scenario.speed
         drawn = said.ranks.draw(np.random.default_rng((seed, _RANKS)), self.ranks)
-        for i, one in enumerate(self.scenario.slow):
+        in_step = self.step is not None and self.workers == 1
+        for i, one in enumerate(() if in_step else self.scenario.slow):
             if one.node >= self.nodes:
                 raise self._fault(f"slow.{i}.node", one.node, f"there are {self.nodes} nodes, numbered from 0")
             first, after = (node * self.ranks // self.nodes for node in (one.node, one.node + 1))
             drawn[first : max(after, first + 1)] *= one.factor
         return Crew(drawn, said.jitter, None, said.throttle)
+
+    def check_places(self) -> None:
+        """Refuse ranks and nodes that the run does not have."""
+        said = self.scenario
+        trace = () if said.failures is None else said.failures.trace
+        places = [(f"speed.turn.{i}.rank", one.rank, self.ranks, "ranks") for i, one in enumerate(said.speed.turn)]
+        places += [(f"failures.trace.{i}.node", one.node, self.nodes, "nodes") for i, one in enumerate(trace)]
+        for key, number, many, what in places:
+            if number >= many:
+                raise self._fault(key, number, f"there are {many:,} {what}, numbered from 0")
 
     def team(self, seed: int) -> Team:
         """The workers as those who do not all wait for each other; groups of them, if they wait inside."""
@@ -256,7 +275,8 @@ class ResolvedWorkers(ResolvedScenario):
         sync, inside = self.scenario.sync, self.scenario.sync.inside
         sites = max(workers // (inside.workers if inside else 1), 1)
         message = self._message(sites)
-        alone_s = exchange_s(message, sites, self.link_bytes_per_s, self.latency_s) if sites > 1 else 0.0
+        latency_s = self.latency_s * sync.fragments  # each fragment is a message of its own
+        alone_s = exchange_s(message, sites, self.link_bytes_per_s, latency_s) if sites > 1 else 0.0
         encode_s = (message.encode_s + message.decode_s) if sites > 1 else 0.0
         if sync.mode == "local":
             assert sync.inner is not None

@@ -59,7 +59,9 @@ class Compress(Table):
     @model_validator(mode="after")
     def _goes_together(self) -> "Compress":
         for key, methods in (("density", _SPARSE), ("rank", ("low_rank",))):
-            if (getattr(self, key) is not None) != (self.method in methods):
+            if getattr(self, key) is None and self.method in methods:
+                raise ValueError(f"method = '{self.method}' needs {key}")
+            if getattr(self, key) is not None and self.method not in methods:
                 raise ValueError(f"{key} goes with method = {' or '.join(map(repr, methods))} (given: '{self.method}')")
         if self.bucket is not None and self.method not in _BITS:
             raise ValueError(f"bucket is for method = {' or '.join(map(repr, _BITS))} (given: '{self.method}')")

@@ -339,7 +339,7 @@ class _Run:
     def _fail(self) -> Generator[Event, Any, None]:
         for at_s, worker, away_s in self.plan.failures:
             yield self.env.timeout(max(at_s - self.env.now, 0.0))
-            self.recorder.happen(self.env.now, "failure", f"worker {worker}")
+            self.recorder.happen(self.env.now, "failures", f"worker {worker}")
             self._workers[worker].fail(away_s)
 
     def history(self) -> History:

@@ -106,6 +106,7 @@ class _Training:
         self.ranks = Ranks(plan.crew, plan.workers, plan.nodes, plan.spares, plan.speed, plan.elastic)
         self.queue = Queue(plan.input.prefetch) if plan.input is not None else None
         self.shown, self.checkpoints = _SHOWN_STEPS if plan.drawn else 0, 0
+        self.over = False
         self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
         self.trainer = self.env.process(self._train())
 
@@ -160,7 +161,10 @@ class _Training:
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
         rounds = self.plan.rounds_of(self.ranks.workers)
-        count = ceil(min(self._left(), self._before_failure(), self._before_epoch(rounds.steps), _MOST_ROUNDS))
+        soon = min(
+            self._before(self.next_failure_s), self._before(self.ranks.next_return_s if self.ranks.gaps else inf)
+        )
+        count = ceil(min(self._left(), soon, self._before_epoch(rounds.steps), _MOST_ROUNDS))
         until, batch = self._batch()
         count = ceil(min(count, until))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
@@ -184,11 +188,11 @@ class _Training:
         left = [(until - self.saved.all.rounds, factor) for until, factor in self.plan.batches]
         return next((stage for stage in left if stage[0] > 1e-9), (inf, 1.0))
 
-    def _before_failure(self) -> float:
-        """About how many rounds there are until the next failure: drawing more is of no use."""
+    def _before(self, at_s: float) -> float:
+        """About how many rounds there are until then: drawing more is of no use."""
         if not self.mean_s:
             return _FIRST_ROUNDS
-        return 1.1 * max(self.next_failure_s - self.env.now, 0.0) / self.mean_s + _FIRST_ROUNDS
+        return max(at_s - self.env.now, 0.0) / self.mean_s + 1
 
     def _read(self, steps: int) -> float:
         """Samples that all workers have read so far."""
@@ -219,7 +223,7 @@ class _Training:
         lasted_s = self.env.now - start_s
         done = self.saved.keep(stretch, lasted_s, self.env.now)
         self.record.spend("checkpoint", done.stalled_s)
-        self.record.spend("lost", done.unfinished_s)
+        self.record.spend("unfinished" if self.over else "lost", done.unfinished_s)
         self.record.count("checkpoints", done.checkpoints)
         each = self.plan.rounds_of(self.ranks.workers).steps
         self.record.span("run", "compute", start_s, self.env.now, f"{done.rounds * each:,} steps")
@@ -279,6 +283,7 @@ class _Training:
     def _heed(self, news: object) -> None:
         """Raise what stops the trainer; everything else waits until the round has ended."""
         if isinstance(news, _Over):
+            self.over = True
             raise news
         if isinstance(news, Failure):
             raise _Stopped(news)
@@ -342,6 +347,7 @@ class _Training:
 
     def _resize(self) -> Steps:
         if self.plan.elastic is not None and self.ranks.is_resized():
+            self.mean_s = 0.0
             self.record.happen(self.env.now, "resize", f"{self.ranks.workers} workers, {len(self.ranks.gaps)} gaps")
             yield from self._spend("resize", self.plan.elastic.resize)
 
