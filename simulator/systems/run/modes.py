@@ -42,8 +42,13 @@ def _serve(resolved: ResolvedRun, seed: int) -> History:
 
 
 def _gossip(resolved: ResolvedRun, seed: int) -> History:
-    sent = None if resolved.scenario.compress is None else resolved.message.wire_bytes
-    return run_gossip(resolved.team(seed), resolved.scenario.sync.gossip, _updates(resolved), sent)
+    keys, sent = resolved.scenario.sync.gossip, None
+    if resolved.scenario.compress is not None:
+        sent = resolved.message.wire_bytes
+    try:
+        return run_gossip(resolved.team(seed), keys, _updates(resolved), sent)
+    except ValueError as error:
+        raise UserError(fault(resolved.where, "sync.gossip.topology", keys.topology, str(error))) from None
 
 
 def _federate(resolved: ResolvedRun, seed: int) -> History:

@@ -11,6 +11,7 @@ import numpy as np
 from ...base.units import format_seconds
 from ...collectives.machines import effective_capacity
 from ...hardware import cluster_inputs
+from ...models.model import identity
 from ...models.states import Count, state_bytes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
@@ -153,8 +154,13 @@ class ResolvedRun(ResolvedWorkers):
         """What an update of the model trains on."""
         sync = self.scenario.sync
         alone = sync.mode == "parameter_server" and sync.server.update != "synchronous"
-        sites = self.workers // (sync.inside.workers if sync.inside is not None else 1)
-        return self.samples * (self.workers // sites if alone else self.workers - sync.backup)
+        return self.samples * (self.workers // self._sites if alone else self.workers - sync.backup)
+
+    @property
+    def _sites(self) -> int:
+        """Groups of workers that wait for each other inside; workers where there are no groups."""
+        inside = self.scenario.sync.inside
+        return self.workers // (inside.workers if inside is not None else 1)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -163,15 +169,14 @@ class ResolvedRun(ResolvedWorkers):
         if target is None:
             return ()
         alone = sync.mode == "parameter_server" and sync.server.update != "synchronous"
-        stale = self.workers - 1 if alone else 0  # each worker's gradient misses one of every other (Dean et al. 2012)
+        stale = self._sites - 1 if alone else 0  # each worker's gradient misses one of every other (Dean et al. 2012)
         ratio = self.gradient_bytes / self.message.wire_bytes if self.scenario.compress is not None else 1.0
         return stages(target, self._update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 
     @property
     def _pauses(self) -> tuple[tuple[int, float], ...]:
-        """After how many rounds training stands, and how long."""
-        inner = self.scenario.sync.inner or 1
-        return tuple((max(one.every // inner, 1), one.time) for one in self.scenario.pause)
+        """After how many steps training stands, and how long."""
+        return tuple((one.every, one.time) for one in self.scenario.pause)
 
     @property
     def _batches(self) -> tuple[tuple[float, float], ...]:
@@ -235,7 +240,7 @@ class ResolvedRun(ResolvedWorkers):
         """Assumptions, for the report."""
         notes = list(self.scenario.notes)
         waits = self.mode in ("all_reduce", "local")
-        if self.scenario.failures is None:
+        if self.scenario.failures is None and self.mode not in ("gossip", "federated"):
             notes.append("nothing fails; see [failures]")
         elif self.scenario.checkpoint is None and waits:
             notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
@@ -254,6 +259,7 @@ class ResolvedRun(ResolvedWorkers):
         content = {
             "scenario": said.model_dump(mode="json", exclude={*FOR_PEOPLE, "cluster", "model", "profile", "stack"}),
             "step": None if self.step is None else self.step.resolved.hash,
+            "model": None if self.spec is None else identity(self.spec),
             "profile": self.profile.to_json() if self.step is None else None,
             "cluster": cluster_inputs(said.cluster, said.nodes, self.where),
             "trace": None if said.jobs is None else said.jobs.trace_text(self.where),

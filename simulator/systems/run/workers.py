@@ -78,6 +78,10 @@ class ResolvedWorkers(ResolvedScenario):
         workers, sync = self.scenario.sync.workers or self.gpus // self.worker_gpus, self.scenario.sync
         if sync.backup >= workers:
             raise self._fault("sync.backup", sync.backup, f"expected fewer than the {workers} workers")
+        if sync.backup and sync.inside is not None:
+            raise self._fault("sync.backup", sync.backup, "is not for groups of workers: leave out [sync.inside]")
+        if workers == 1 and self.scenario.compress is not None and sync.mode in ("all_reduce", "local"):
+            raise self._fault("sync.workers", sync.workers, "one worker exchanges nothing: leave out [compress]")
         if sync.inside is not None and workers % sync.inside.workers:
             raise self._fault("sync.inside.workers", sync.inside.workers, f"expected a divisor of {workers} workers")
         return workers
@@ -182,9 +186,9 @@ class ResolvedWorkers(ResolvedScenario):
             return dense(self.gradient_bytes)
         device = self.devices[0]
         flop_per_s = max(device.peak_flop_per_s.values())
-        size, value = self.gradient_bytes, 4 if self.scenario.step.gradient else self._value_bytes
+        size, each = self.gradient_bytes, self._value_bytes
         try:
-            return compress(said, size, value, workers, device.memory_bytes_per_s, flop_per_s, self._shapes)
+            return compress(said, size, each, workers, device.memory_bytes_per_s, flop_per_s, self._shapes)
         except ValueError as error:
             raise self._fault("compress.method", said.method, str(error)) from None
 

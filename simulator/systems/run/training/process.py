@@ -52,8 +52,8 @@ class TrainingPlan:
 
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
-    checkpoints (None: none are made). `pauses` are (rounds, seconds): after so many rounds, and again after as many,
-    training stands so long. `batches` are (round, factor): until this round a step has so many times the
+    checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
+    training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many times the
     samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
     `drawn`: spans are kept for charts.
     """
@@ -173,15 +173,15 @@ class _Training:
         if self.queue is not None:
             parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps)
         if self.plan.pauses:
-            parts["pause"] = self._pauses(count)
+            parts["pause"] = self._pauses(count, rounds.steps)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
         samples = rounds.steps * self.plan.samples * self.ranks.fed * batch
         return self.saved.plan(parts, samples, self.env.now, last=count >= self._left())
 
-    def _pauses(self, count: int) -> Floats:
-        """How long training stands after each of the next rounds."""
-        number = self.saved.all.rounds + 1 + np.arange(count)
-        return sum(((number % every == 0) * seconds for every, seconds in self.plan.pauses), np.zeros(count))
+    def _pauses(self, count: int, steps: int) -> Floats:
+        """How long training stands after each of the next rounds of so many steps."""
+        done = steps * (self.saved.all.rounds + np.arange(count + 1))
+        return sum((np.diff(done // every) * seconds for every, seconds in self.plan.pauses), np.zeros(count))
 
     def _batch(self) -> tuple[float, float]:
         """Rounds that have this batch size, and the size over the usual one."""
