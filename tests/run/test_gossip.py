@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.compression import Message
 from runcast.simulator.systems.run.sync.gossip import Gossip, Moments, advance, neighbours, run_gossip
 from runcast.simulator.systems.run.team import Team
 
@@ -183,7 +184,11 @@ def test_everyone_s_neighbour_is_a_barrier():
 
 
 def test_compressed_messages_travel_faster():
-    assert run_gossip(slow_worker(4), RING, 10, message_bytes=1e8).wall_s == pytest.approx(10 * 1.02)
+    message = Message(1e8, "all_reduce", encode_s=0.1, decode_one_s=0.05)
+    history = run_gossip(slow_worker(4), RING, 10, message)
+
+    assert history.wall_s == pytest.approx(10 * (1.02 + 0.1 + 2 * 0.05))
+    assert history.breakdown_s["encode"] == pytest.approx(10 * 0.2)
 
 
 def test_samples_and_steps_are_counted():

@@ -11,6 +11,7 @@ from .resolve import ResolvedRun
 from .sync.gossip import run_gossip
 from .sync.server import run_servers
 from .sync.server_plan import Outage, ServerPlan
+from .training.failures import Failure
 from .training.process import run_training
 
 _MOST_UPDATES = 50_000_000
@@ -27,8 +28,9 @@ def _train(resolved: ResolvedRun, seed: int) -> History:
 
 def _serve(resolved: ResolvedRun, seed: int) -> History:
     said, message = resolved.scenario.sync.server, resolved.message
+    team = resolved.team(seed)
     plan = ServerPlan(
-        team=resolved.team(seed),
+        team=team,
         steps=_updates(resolved),
         server=said,
         server_bytes_per_s=said.bandwidth or resolved.node_bytes_per_s or float("inf"),
@@ -36,17 +38,16 @@ def _serve(resolved: ResolvedRun, seed: int) -> History:
         pull_bytes=None if resolved.scenario.compress is None else message.pull_bytes,
         encode_s=message.encode_s + message.decode_one_s,
         decode_s=message.decode_one_s,
-        failures=_outages(resolved, seed),
+        failures=_outages(resolved, team.workers, _of_nodes(resolved, seed)),
     )
     return run_servers(plan)
 
 
 def _gossip(resolved: ResolvedRun, seed: int) -> History:
-    keys, sent = resolved.scenario.sync.gossip, None
-    if resolved.scenario.compress is not None:
-        sent = resolved.message.wire_bytes
+    keys, team, steps = resolved.scenario.sync.gossip, resolved.team(seed), _updates(resolved)
+    message = None if resolved.scenario.compress is None else resolved.message
     try:
-        return run_gossip(resolved.team(seed), keys, _updates(resolved), sent)
+        return run_gossip(team, keys, steps, message)
     except ValueError as error:
         raise UserError(fault(resolved.where, "sync.gossip.topology", keys.topology, str(error))) from None
 
@@ -69,7 +70,7 @@ def _queue(resolved: ResolvedRun, seed: int) -> History:
         return run_pool(calm)[0]
     work_s = sum(job.time_s * job.gpus for job in calm.jobs) / sum(gpus)
     until_s = 3 * (max(job.at_s for job in calm.jobs) + work_s + max(job.time_s for job in calm.jobs))
-    early = takewhile(lambda failure: failure.at_s < until_s, resolved.failures(seed))
+    early = takewhile(lambda failure: failure.at_s < until_s, _of_nodes(resolved, seed))
     failures = [(one.at_s, one.node, one.detect_s + one.repair_s) for one in early]
     return run_pool(keys.plan(gpus, seed, resolved.where, failures))[0]
 
@@ -88,10 +89,30 @@ def _updates(resolved: ResolvedRun) -> int:
     return int(steps)
 
 
-def _outages(resolved: ResolvedRun, seed: int) -> Iterator[Outage]:
-    """Failures as workers see them: the time until they are noticed, repaired and started again."""
+def _outages(resolved: ResolvedRun, workers: int, failures: Iterator[Failure]) -> Iterator[Outage]:
+    """Failures as all workers of a node see them: the time until they are noticed, repaired and started again."""
     back_s = resolved.restart.seconds
-    for one in resolved.failures(seed):
-        if one.effect == "stop":
-            worker = one.node * resolved.workers // resolved.nodes
+    for one in failures:
+        first, after = (node * workers // resolved.nodes for node in (one.node, one.node + 1))
+        for worker in range(first, max(after, first + 1)):
             yield Outage(one.at_s, worker, one.detect_s + one.repair_s + back_s)
+
+
+def _of_nodes(resolved: ResolvedRun, seed: int) -> Iterator[Failure]:
+    """Failures where each takes a node away, as nothing else is simulated."""
+    resolved.check_places()
+    said = resolved.scenario.failures
+    for i, cause in enumerate(said.cause if said is not None else ()):
+        for key, value, allowed in (
+            ("part", cause.part, ("gpu", "nic", "node")),
+            ("effect", cause.effect, ("stop",)),
+            ("notice", cause.notice, (0.0,)),
+        ):
+            if value not in allowed:
+                words = f"expected {' or '.join(map(str, allowed))}: nothing else is simulated here"
+                raise UserError(fault(resolved.where, f"failures.cause.{i}.{key}", value, words))
+    for i, one in enumerate(said.trace if said is not None else ()):
+        if one.effect != "stop":
+            words = "expected stop: nothing else is simulated here"
+            raise UserError(fault(resolved.where, f"failures.trace.{i}.effect", one.effect, words))
+    return resolved.failures(seed)

@@ -17,6 +17,7 @@ from ...tables import Table
 from ..history import MOST_SPANS, History, Recorder
 from ..spread import Floats
 from ..team import Team
+from .compression import Message
 
 _GRAPH, _STEPS = 1, 2  # streams of random numbers
 _BLOCK = 2**16  # times of steps of workers that are in memory at once
@@ -169,8 +170,8 @@ def _lag(overlap: bool) -> int:
     return 2 if overlap else 1
 
 
-def run_gossip(team: Team, keys: Gossip, steps: int, message_bytes: float | None = None) -> History:
-    """`steps` steps of each worker, which sends its parameters, or `message_bytes` where they are compressed.
+def run_gossip(team: Team, keys: Gossip, steps: int, message: Message | None = None) -> History:
+    """`steps` steps of each worker, which sends its parameters, or `message` where they are compressed.
 
     Staleness is that of what a step averages with: one step where messages travel beside compute. Seconds in which a
     worker stands for its own messages are exchange; those until its neighbours' have come, and the end, are wait.
@@ -179,14 +180,18 @@ def run_gossip(team: Team, keys: Gossip, steps: int, message_bytes: float | None
         ValueError: the team's workers have no graph of this topology.
     """
     graph = neighbours(keys, team.workers, team.rng(_GRAPH))
-    size = team.parameter_bytes if message_bytes is None else message_bytes
+    size, encode_s = team.parameter_bytes, 0.0
+    if message is not None:
+        size, encode_s = message.wire_bytes, message.encode_s + graph.degree * message.decode_one_s
     exchange_s = graph.degree * size / team.link_bytes_per_s + team.latency_s
     recorder, moments = Recorder(), Moments.start(team.workers)
     for compute_s in _draws(team, steps):
-        moments = advance(graph, moments, compute_s, exchange_s, keys.overlap)
+        moments = advance(graph, moments, compute_s + encode_s, exchange_s, keys.overlap)
         _spend(recorder, moments, _lag(keys.overlap))
         if not recorder.spans:
             _draw_spans(recorder, moments, _lag(keys.overlap))
+    recorder.spend("compute", -steps * encode_s)
+    recorder.spend("encode", steps * encode_s)
     wall_s = float(moments.arrive[-1].max())
     recorder.spend("exchange", float(np.mean(moments.arrive[-1] - moments.end[-1])))
     recorder.spend("wait", float(np.mean(wall_s - moments.arrive[-1])))
