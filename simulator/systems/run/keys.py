@@ -25,11 +25,27 @@ def _fails(values: Values) -> bool:
     return not values.gives("federated") and (values.gives("jobs") or values["sync.mode"] != "gossip")
 
 
+_USUAL = {"checkpoint.mode": "blocking", "elastic.mode": "drop"}  # in tables that may be left out
+
+
+def _in_mode(key: str, *modes: str) -> Need:
+    """A key of a table that goes with some values of the table's mode."""
+    other = f"{key.partition('.')[0]}.mode"
+    return Need(
+        key,
+        lambda values: (values[other] or _USUAL[other]) in modes,
+        lambda values: f"goes with {other} = {' or '.join(map(repr, modes))}, not {values[other] or _USUAL[other]!r}",
+    )
+
+
 _OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora")
-_OF_WORKERS = ("sync", "compress", "speed", "target", "run.steps", "run.samples", "run.wall", "step.time")
+_OF_WORKERS = (
+    "sync", "compress", "speed", "target", "slow", "run.steps", "run.samples", "run.wall", "step.time",
+    "step.samples",
+)  # fmt: skip
 _OF_ROUNDS = (
     "checkpoint", "input", "pause", "elastic", "speed.turn", "speed.throttle", "speed.balance", "speed.rebalance",
-    "speed.detect", "run.wall",
+    "speed.detect", "run.wall", "run.start", "failures.spares",
 )  # fmt: skip
 
 NEEDS: tuple[Need, ...] = (
@@ -44,6 +60,18 @@ NEEDS: tuple[Need, ...] = (
         for key in _OF_ROUNDS
     ),
     Need("failures", _fails, lambda _: "is not for sync.mode = 'gossip', or [federated]: they do not simulate it"),
+    *(
+        Need(key, lambda values: not values.gives("jobs"), lambda _: "is not for jobs: they do not simulate it")
+        for key in (
+            "model", "step.gradient", "step.parameters", "failures.place", "failures.init", "failures.init_per_node",
+            "failures.read", "failures.warmup",
+        )
+    ),
+    *(_in_mode(f"checkpoint.{key}", "memory") for key in ("copies", "hidden")),
+    *(_in_mode(f"checkpoint.{key}", "background", "memory") for key in ("snapshot", "write")),
+    *(_in_mode(f"checkpoint.{key}", "blocking", "background") for key in ("store", "read", "node_rate")),
+    *(_in_mode(f"elastic.{key}", "drop") for key in ("batch", "least")),
+    _in_mode("elastic.loss", "shrink"),
     Need("step.gpus", lambda values: values.gives("step.time"), lambda _: "goes with step.time"),
     *(goes_with(f"sync.{key}", "sync.mode", "local") for key in ("inner", "fragments", "delay")),
     *(goes_with(f"sync.{key}", "sync.mode", "all_reduce") for key in ("backup", "overlap")),

@@ -42,7 +42,8 @@ class ResolvedRun(ResolvedWorkers):
         if said is None or said.bytes is not None:
             return float(said.bytes or 0) if said is not None else 0.0
         if self.step is None or self.scenario.lora is not None:
-            if None in (said.stall, said.write) and not (said.mode == "blocking" and said.stall is not None):
+            stated = said.stall is not None and (said.mode == "blocking" or said.write is not None)
+            if not stated or said.read is not None:
                 raise self._fault("checkpoint.bytes", None, "say what is saved: no whole model is trained here")
             return 0.0
         held = state_bytes(
@@ -140,6 +141,16 @@ class ResolvedRun(ResolvedWorkers):
             allowed = f"nothing is ever saved: {away}"
             raise self._fault(key, format_seconds(until_s), allowed)
 
+    def _check_elastic(self) -> None:
+        """Workers that leave are neither of a group nor the last that a step waits for."""
+        said, sync = self.scenario.elastic, self.scenario.sync
+        if said is None or said.mode != "drop":
+            return
+        if sync.inside is not None:
+            raise self._fault("elastic.mode", said.mode, "is not for groups of workers: leave out [sync.inside]")
+        if said.least <= sync.backup:
+            raise self._fault("elastic.least", said.least, f"expected more than the {sync.backup} backup workers")
+
     # The run
 
     @cached_property
@@ -209,9 +220,11 @@ class ResolvedRun(ResolvedWorkers):
         said = self.scenario
         self.check_places()
         self._check_progress()
+        self._check_elastic()
         apart = said.sync.mode == "local" or said.sync.backup  # each worker by itself, however many ranks it has
         team = self.team(seed) if apart else None
         crew = self.crew(seed) if team is None else Crew(np.array(team.speeds), team.jitter, None, said.speed.throttle)
+        turns = (one.model_copy(update={"rank": one.rank * crew.ranks // self.ranks}) for one in said.speed.turn)
         return TrainingPlan(
             rounds_of=lru_cache(maxsize=None)(self.rounds),
             crew=crew,
@@ -225,7 +238,7 @@ class ResolvedRun(ResolvedWorkers):
             failures=lambda: self.failures(seed),
             restart=self.restart,
             spares=self.spares,
-            speed=said.speed,
+            speed=said.speed.model_copy(update={"turn": tuple(turns)}),
             input=said.input,
             elastic=said.elastic,
             pauses=self._pauses,
@@ -239,6 +252,8 @@ class ResolvedRun(ResolvedWorkers):
     def notes(self) -> tuple[str, ...]:
         """Assumptions, for the report."""
         notes = list(self.scenario.notes)
+        if self.scenario.jobs is not None:
+            notes += self.scenario.jobs.notes(max(self.cluster.gpus_per_node), self.where)
         waits = self.mode in ("all_reduce", "local")
         if self.scenario.failures is None and self.mode not in ("gossip", "federated"):
             notes.append("nothing fails; see [failures]")

@@ -182,6 +182,10 @@ class Jobs(Table):
                 notes=trace.notes,
             )
 
+    def notes(self, gpus_per_node: int, where: str) -> tuple[str, ...]:
+        """What was left out of the trace."""
+        return self._trace(gpus_per_node, where).notes
+
     def trace_text(self, where: str) -> str | None:
         """What the file of the trace says, for hashes; None without one, or if it cannot be read."""
         path = None if self.trace is None else path_beside(self.trace, where)

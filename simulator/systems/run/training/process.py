@@ -53,8 +53,8 @@ class TrainingPlan:
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
     checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
-    training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many times the
-    samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
+    training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many
+    times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
     `drawn`: spans are kept for charts.
     """
 

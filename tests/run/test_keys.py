@@ -1,0 +1,172 @@
+"""Keys of a run that went unheard, or counted twice: each has its effect, or is refused in one line."""
+
+from pathlib import Path
+
+import pytest
+from runcast.simulator import UserError, simulate
+
+SERVED = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 4
+[step]
+time = "2 s"
+samples = 100
+gradient = "1 GB"
+gpus = 8
+[run]
+steps = 1000
+[sync]
+bandwidth = "10 GB/s"
+latency = 0
+"""
+PREDICTED = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 4
+[model]
+preset = "llama3-8b"
+[parallel]
+tp = 2
+zero = 1
+[batch]
+global = 64
+seq_len = 4096
+[run]
+steps = 10
+"""
+PHONES = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 1
+[federated]
+rounds = 2
+clients = 100
+sampled = 10
+epoch_time = "60 s"
+up = "5 Mb/s"
+down = "20 Mb/s"
+"""
+QUEUE = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 4
+[jobs]
+job = [{ name = "a", gpus = 8, time = "10 h", count = 4 }]
+"""
+SERVERS, LOCAL, GOSSIP = "sync.mode=parameter_server", ("sync.mode=local", "sync.inner=100"), "sync.mode=gossip"
+
+
+def cause(**keys: str) -> str:
+    given = {"name": "x", "part": "node", "mtbf": "1000 s"} | keys
+    return "failures.cause=[{" + ", ".join(f"{key}='{value}'" for key, value in given.items()) + "}]"
+
+
+@pytest.fixture
+def run(tmp_path):
+    def simulated(text: str, *changes: str):
+        path = Path(tmp_path / "run.toml")
+        path.write_text(text)
+        return simulate(path, changes)
+
+    return simulated
+
+
+REFUSED = {
+    (SERVED, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
+    (SERVED, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
+    (SERVED, SERVERS, cause(), "failures.spares=1"): "failures.spares = 1: goes with sync.mode",
+    (SERVED, SERVERS, "run.start=true"): "run.start = True: goes with sync.mode",
+    (SERVED, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
+    (SERVED, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
+    (SERVED, "sync.workers=1", "compress.method=int8"): "sync.workers = 1: one worker exchanges nothing",
+    (SERVED, "sync.backup=1", "sync.inside.workers=2"): "sync.backup = 1: is not for groups of workers",
+    (SERVED, "sync.backup=1", "elastic.mode=drop"): "elastic.least = 1: expected more than the 1 backup workers",
+    (SERVED, "sync.inside.workers=2", "elastic.mode=drop"): "elastic.mode = 'drop': is not for groups",
+    (SERVED, "elastic={mode='shrink', least=2}"): "elastic.least = 2: goes with elastic.mode = 'drop'",
+    (SERVED, "checkpoint={mode='memory', stall=1, store='1 GB/s'}"): "checkpoint.store = '1 GB/s': goes with",
+    (SERVED, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
+    (SERVED, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
+    (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for jobs",
+    (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
+    (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for jobs",
+    (PHONES, "federated.bytes=1 MB", "slow=[{node=0, factor=2.0}]"): "slow = [{'node': 0",
+}
+
+
+@pytest.mark.parametrize(("given", "words"), REFUSED.items(), ids=map(str, range(len(REFUSED))))
+def test_what_is_not_simulated_is_refused(run, given, words):
+    with pytest.raises(UserError) as found:
+        run(*given)
+
+    assert words in found.value.faults[0]
+
+
+def test_a_slow_node_counts_once(run):
+    slow = "slow=[{node=3, factor=2.0}]"
+    alone, step = (run(PREDICTED, *changes).report for changes in ([slow], []))
+    several, calm = (run(PREDICTED, "sync.workers=4", *changes).report for changes in ([slow], []))
+
+    assert alone.wall_s == pytest.approx(10 * alone.step_s)
+    assert alone.step_s < 2 * step.step_s
+    assert several.history.breakdown_s["compute"] + several.history.breakdown_s["wait"] == pytest.approx(
+        2 * calm.history.breakdown_s["compute"]
+    )
+
+
+def test_values_of_16_bits_are_as_many(run):
+    exchange = [
+        run(PREDICTED, "sync.workers=4", "sync.latency=0", "sync.overlap.order=none", "compress.method=int8", change)
+        .report.history.breakdown_s["exchange"]
+        for change in ("precision.reduce=fp32", "precision.reduce=bf16")
+    ]  # fmt: skip
+
+    assert exchange[1] == pytest.approx(exchange[0])
+
+
+def test_the_model_of_clients_is_in_the_hash(run):
+    hashes = {run(PHONES, f"model.preset={name}").report.scenario_hash for name in ("llama3-8b", "llama3-70b")}
+
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize(("every", "pauses"), [(10, 100), (100, 10), (150, 6), (1000, 1)])
+def test_training_stands_as_often_as_is_said_whatever_a_round_has(run, every, pauses):
+    history = run(SERVED, *LOCAL, f"pause=[{{every={every}, time=1}}]").report.history
+
+    assert history.breakdown_s["pause"] == pytest.approx(pauses)
+
+
+def test_each_fragment_has_the_latency_of_its_own_exchange(run):
+    whole, parts = (
+        run(SERVED, *LOCAL, "sync.latency=1", f"sync.fragments={n}").report.history.breakdown_s["exchange"]
+        for n in (1, 10)
+    )
+
+    assert parts - whole == pytest.approx(10 * 2 * 3 * 9)  # rounds, a ring of 4, fragments more
+
+
+def test_ranks_that_turn_slow_are_those_of_speed_per_where_workers_step_alone(run):
+    turn = "speed.turn=[{at=0, rank=31, factor=2.0}]"
+
+    assert run(SERVED, *LOCAL, "speed.per=gpu", turn).report.wall_s > 3800
+
+
+def test_a_node_that_fails_takes_all_workers_on_it_along(run):
+    trace = "failures={trace=[{at=10.5, node=3}], detect=100}"
+    changes = (SERVERS, "step.gpus=4", "run.steps=400", "sync.bandwidth=1 TB/s", trace)
+
+    assert run(SERVED, *changes).report.history.breakdown_s["repair"] == pytest.approx(2 * 100 / 8)
+
+
+def test_groups_on_a_node_that_fails(run):
+    changes = (SERVERS, "sync.inside.workers=2", "run.steps=100", "failures={trace=[{at=5, node=3}], detect=10}")
+
+    assert run(SERVED, *changes).report.history.counts["failures"] == 1
+
+
+def test_jobs_that_a_trace_leaves_out_are_told(run, tmp_path):
+    (tmp_path / "log.csv").write_text("JobID,Submit,Start,End,GPUs\n1,0,0,60,8\n2,0,0,60,0\n")
+    report = run(QUEUE, "jobs={trace='log.csv'}").report
+
+    assert "log.csv: 1 jobs are left out: have no GPUs" in report.notes
