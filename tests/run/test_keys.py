@@ -87,6 +87,7 @@ REFUSED = {
     (SERVED, "checkpoint={mode='memory', stall=1, store='1 GB/s'}"): "checkpoint.store = '1 GB/s': goes with",
     (SERVED, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
     (SERVED, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
+    (SERVED, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "a planned stop takes 100 s",
     (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for jobs",
     (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
     (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for jobs",

@@ -168,6 +168,13 @@ def test_dynamic_balance_pays_once_for_each_change():
     assert history.wall_s == pytest.approx(10 + 3 + 10 * 2 / 1.5)
 
 
+def test_a_larger_batch_reads_as_many_samples_more():
+    input_ = Input(sample=1000, samples=10, cpu=0.5, prefetch=1)  # 5 s to prepare a usual batch
+    history = train(steps=100, input=input_, batches=[(100.0, 3.0)])
+
+    assert history.wall_s == pytest.approx(100 * 15.0, rel=0.02)
+
+
 def test_input_that_is_slower_than_a_step_sets_the_pace():
     input_ = Input(sample=1000, samples=10, store=5000, cpu=0.1, cpus=2, prefetch=1)  # 2 s to read, 0.5 s to prepare
     history = train(steps=100, input=input_)

@@ -135,11 +135,21 @@ class ResolvedRun(ResolvedWorkers):
         if back_s > self.mtbf_s:
             allowed = f"no work is ever done: {away}, and it takes {format_seconds(back_s)} to come back from one"
             raise self._fault("failures", format_seconds(self.mtbf_s), allowed)
+        self._check_planned()
         until_s = self.work_s or self.length_s
         if until_s > _MOST_FAILURES * self.mtbf_s and self.scenario.run.wall is None:
             key = "checkpoint" if self.work_s is None else "checkpoint.interval"
             allowed = f"nothing is ever saved: {away}"
             raise self._fault(key, format_seconds(until_s), allowed)
+
+    def _check_planned(self) -> None:
+        """Nor does one whose planned stops take longer than the time between them."""
+        said, saving = self.scenario.failures, self.saving or Saving(0.0)
+        between_s = inf if said is None else mtbf_s(said, self.parts, ("planned",))
+        stop_s = self.restart.seconds + saving.stall_s + saving.write_s
+        if stop_s > between_s:
+            allowed = f"no work is ever done: a planned stop takes {format_seconds(stop_s)}"
+            raise self._fault("failures", format_seconds(between_s), allowed)
 
     def _check_elastic(self) -> None:
         """Workers that leave are neither of a group nor the last that a step waits for."""

@@ -1,6 +1,6 @@
 """What fails, when, and how training comes back: causes, spares, repair, and what a restart takes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace, merge
 from math import gamma
@@ -97,9 +97,9 @@ class Failure:
 Parts = Mapping[str, int]
 
 
-def mtbf_s(said: Failures, parts: Parts) -> float:
+def mtbf_s(said: Failures, parts: Parts, effects: Sequence[str] = ("stop",)) -> float:
     """The mean time between failures that stop the run without warning: that of a part over their number."""
-    rate = sum(parts[one.part] / one.mtbf for one in said.cause if one.effect == "stop")
+    rate = sum(parts[one.part] / one.mtbf for one in said.cause if one.effect in effects)
     return 1 / rate if rate else float("inf")
 
 

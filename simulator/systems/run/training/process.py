@@ -54,8 +54,8 @@ class TrainingPlan:
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
     checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
     training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many
-    times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
-    `drawn`: spans are kept for charts.
+    times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of
+    the job. `drawn`: spans are kept for charts.
     """
 
     rounds_of: Callable[[int], Rounds]
@@ -171,7 +171,7 @@ class _Training:
         for cause in ("compute", "wait"):
             parts[cause] = batch * parts[cause]
         if self.queue is not None:
-            parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps)
+            parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps, batch)
         if self.plan.pauses:
             parts["pause"] = self._pauses(count, rounds.steps)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
@@ -208,14 +208,17 @@ class _Training:
         left = (self.plan.input.dataset - self._read(steps)) / self._each(steps)
         return left if left > 1e-9 else inf
 
-    def _feed(self, step_s: Floats, steps: int) -> Floats:
-        """How long rounds wait for input; a checkpoint that is being written takes its share of the store."""
+    def _feed(self, step_s: Floats, steps: int, batch: float) -> Floats:
+        """How long rounds wait for input; a checkpoint that is being written takes its share of the store.
+
+        A worker reads `batch` times its usual samples, and those of workers that have left.
+        """
         said, queue, workers = self.plan.input, self.queue, self.ranks.workers
         assert said is not None
         assert queue is not None
         epoch = int(self._read(steps) / (said.dataset or inf))
         calm_s, busy_s = (said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.store_share / 2))
-        batch_s = calm_s + (busy_s - calm_s) * self.saved.writing
+        batch_s = batch * self.ranks.fed / workers * (calm_s + (busy_s - calm_s) * self.saved.writing)
         return queue.feed(step_s, steps * batch_s * said.jitter.draw(self.rng, len(step_s)))
 
     def _keep(self, stretch: Stretch, start_s: float) -> None:
