@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.speed import Speed, Throttle, Turn
+from runcast.simulator.systems.run.speed import Crew, Speed, Throttle, Turn
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
 from runcast.simulator.systems.run.training.elastic import Elastic
@@ -203,6 +203,14 @@ def test_local_steps_share_one_exchange():
     assert train(Local(1.0, steps=50, exchange_s=7.0), steps=200).wall_s == pytest.approx(4 * (50 * 1.0 + 7.0))
 
 
+def test_steps_of_a_round_are_hot_one_by_one():
+    hot = Crew(np.ones(1), Spread(), None, Throttle(factor=2.0, share=0.1))
+    drawn = Local(1.0, steps=500).draw(np.random.default_rng(0), 2000, hot)
+    seconds = sum(drawn.values())
+
+    assert (seconds.mean(), seconds.std()) == (pytest.approx(550.0, rel=0.01), pytest.approx(sqrt(500 * 0.09), rel=0.1))
+
+
 def test_an_exchange_that_may_be_late_hides_behind_its_steps():
     assert train(Local(1.0, steps=50, exchange_s=7.0, delay=5), steps=200).wall_s == pytest.approx(4 * (50 + 2.0))
 
@@ -227,9 +235,6 @@ def test_backup_workers_are_not_waited_for():
 
 
 def test_a_hot_rank_makes_all_wait_as_often_as_any_is_hot():
-    # Crew draws throttling with its own ranks; here through the plan's crew.
-    from runcast.simulator.systems.run.speed import Crew
-
     crew = Crew(np.ones(10), Spread(), None, Throttle(factor=1.5, share=0.1))
     drawn = crew.draw(np.random.default_rng(0), 20_000)
 

@@ -271,6 +271,11 @@ class ResolvedRun(ResolvedWorkers):
             notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
         if self.scenario.checkpoint is not None and self.work_s is None and waits:
             notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
+        if waits and self.scenario.failures is not None and self.saving is not None and not self.restart.read_s:
+            notes.append("reading a checkpoint again takes no time; see checkpoint.store, failures.read")
+        alone = [key for key in ("bandwidth", "latency", "inside") if getattr(self.scenario.sync, key) is not None]
+        if waits and self.workers == 1 and alone:
+            notes.append(f"one worker exchanges nothing, so sync.{', sync.'.join(alone)} has no effect")
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
         if self.step is not None and not self.step.report.fits:

@@ -21,7 +21,7 @@ from .sync.overlap import exposed_s
 from .sync.rounds import EachStep, Local, Rounds
 from .team import Team
 
-_RANKS = 1  # the stream of random numbers that says how ranks differ
+_RANKS = 11  # the stream of random numbers that says how ranks differ; no other module has this number
 _LAYERS = 32  # of a model of which only the step's time is known: gradients travel in so many parts
 
 

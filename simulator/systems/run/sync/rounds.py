@@ -79,9 +79,20 @@ class Local:
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
-        calm = Crew(crew.speeds, mean_of(crew.jitter, self.steps), crew.shares, crew.throttle)
+        calm = _over_rounds(crew, self.steps)
         own_s = self.steps * self.step_s
         return _parts(own_s * calm.draw(rng, rounds), own_s, calm, self.exposed_s, self.encode_s)
+
+
+def _over_rounds(crew: Crew, steps: int) -> Crew:
+    """The ranks as those whose step is the mean of so many, some of which were hot."""
+    jitter, hot = crew.jitter, crew.throttle
+    if hot is None:
+        return Crew(crew.speeds, mean_of(jitter, steps), crew.shares)
+    mean, more = 1 + hot.share * (hot.factor - 1), hot.share * (1 - hot.share) * (hot.factor - 1) ** 2
+    varied = (1 + (jitter.deviation / jitter.mean) ** 2) * (1 + more / mean**2) - 1
+    one = Spread(kind="lognormal", spread=min(sqrt(varied), 10.0))
+    return Crew(crew.speeds * mean * jitter.mean, mean_of(one, steps), crew.shares)
 
 
 def mean_of(jitter: Spread, steps: int) -> Spread:
