@@ -12,13 +12,16 @@ if "." not in __name__:
 from .old_names import keep_old_names
 
 _PUBLIC = {
-    "CyclePrediction": ".predict",
+    "CyclePrediction": ".systems.rl_cycle.system",
     "CycleReport": ".systems.rl_cycle.report",
     "CycleScenario": ".systems.rl_cycle.scenario",
-    "Prediction": ".predict",
+    "Prediction": ".systems.weight_update.system",
     "Report": ".systems.weight_update.report",
+    "RunPrediction": ".systems.run.system",
+    "RunReport": ".systems.run.report",
+    "RunScenario": ".systems.run.scenario",
     "Scenario": ".systems.weight_update.scenario",
-    "TrainPrediction": ".predict",
+    "TrainPrediction": ".systems.train_step.system",
     "TrainReport": ".systems.train_step.report",
     "TrainScenario": ".systems.train_step.scenario",
     "UserError": ".base.errors",

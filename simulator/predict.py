@@ -1,34 +1,52 @@
 """The Python API of `runcast simulate`: a scenario in, a prediction out."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .base.memo import Memo
 from .scenario import load_question, resolve
 from .systems.registry import SYSTEMS, AnyPrediction, AnyResolved, AnyScenario
-from .systems.rl_cycle.scenario import CycleScenario
-from .systems.rl_cycle.system import CyclePrediction
-from .systems.train_step.scenario import TrainScenario
-from .systems.train_step.system import TrainPrediction
-from .systems.weight_update.scenario import Scenario
-from .systems.weight_update.system import Prediction
 
-__all__ = ["AnyPrediction", "CyclePrediction", "Prediction", "TrainPrediction", "predict", "simulate"]
+if TYPE_CHECKING:  # a system is imported when it is asked for
+    from .systems.rl_cycle.scenario import CycleScenario
+    from .systems.rl_cycle.system import CyclePrediction
+    from .systems.run.scenario import RunScenario
+    from .systems.run.system import RunPrediction
+    from .systems.train_step.scenario import TrainScenario
+    from .systems.train_step.system import TrainPrediction
+    from .systems.weight_update.scenario import Scenario
+    from .systems.weight_update.system import Prediction
+
+__all__ = [
+    "AnyPrediction", "CyclePrediction", "Prediction", "RunPrediction", "TrainPrediction", "predict", "simulate",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The prediction of a system, such as `TrainPrediction`: a public name of the package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(__package__), name)
 
 
 @overload
 def simulate(
-    scenario: Scenario, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
-) -> Prediction: ...
+    scenario: "Scenario", changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> "Prediction": ...
 @overload
 def simulate(
-    scenario: CycleScenario, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
-) -> CyclePrediction: ...
+    scenario: "CycleScenario", changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> "CyclePrediction": ...
 @overload
 def simulate(
-    scenario: TrainScenario, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
-) -> TrainPrediction: ...
+    scenario: "TrainScenario", changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> "TrainPrediction": ...
+@overload
+def simulate(
+    scenario: "RunScenario", changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+) -> "RunPrediction": ...
 @overload
 def simulate(
     scenario: AnyScenario | str | Path, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...

@@ -8,16 +8,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UserError
 from ..base.files import write_atomic, write_by_suffix
-from ..predict import AnyPrediction, TrainPrediction
 from ..report.report import page_tables
-from ..systems.registry import SYSTEMS
-from ..systems.run.system import RunPrediction
-from ..systems.train_step.memory import memory_table
+from ..systems.registry import SYSTEMS, AnyPrediction
 from ..timeline import write_csv, write_trace
+
+if TYPE_CHECKING:
+    from ..systems.run.system import RunPrediction
+    from ..systems.train_step.system import TrainPrediction
 
 _SUFFIXES = {"csv": (".csv", ".csv.gz"), "trace": (".json", ".json.gz"), "html": (".html",), "png": (".png",)}
 
@@ -154,9 +155,10 @@ def _first_figure(prediction: AnyPrediction) -> Any:
     return next(iter(_MORE[prediction.report.kind](prediction).values()))
 
 
-def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
+def _of_ranks(prediction: "TrainPrediction") -> dict[str, Any]:
     """Time and memory of pipeline ranks; kernels are those of one in the middle."""
     from ..figures import breakdown, layer_view, memory_by_owner, memory_by_rank
+    from ..systems.train_step.memory import memory_table
 
     timeline, report, resolved = prediction.timeline, prediction.report, prediction.resolved
     grid, end_s, fullest = prediction.grid, report.step_time_s, report.peak.pipeline_rank
@@ -173,7 +175,7 @@ def _of_ranks(prediction: TrainPrediction) -> dict[str, Any]:
     return figures
 
 
-def _of_run(prediction: RunPrediction) -> dict[str, Any]:
+def _of_run(prediction: "RunPrediction") -> dict[str, Any]:
     """Where the time went, and how stale gradients were."""
     from ..figures import staleness, waterfall
 

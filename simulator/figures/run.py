@@ -163,7 +163,7 @@ def _marks(events: "pd.DataFrame", rows: Mapping[str, float], seen: Seconds) -> 
     return [
         go.Scatter(
             x=_START_MS + 1000 * own.at_s.to_numpy(), y=[rows[EVENTS]] * len(own), mode="markers", name=plain(kind),
-            hovertext=_told(own), hoverinfo="text", marker=_mark(i),
+            hovertext=_hover_texts(own), hoverinfo="text", marker=_mark(i),
         )
         for i, kind in enumerate(kinds)
         if len(own := _together(events[events.label == kind], bin_s))
@@ -182,7 +182,7 @@ def _together(events: "pd.DataFrame", bin_s: float) -> "pd.DataFrame":
     return bins.agg({"at_s": "first", "name": "first", "count": "sum"})
 
 
-def _told(events: "pd.DataFrame") -> Sequence[str]:
+def _hover_texts(events: "pd.DataFrame") -> Sequence[str]:
     return [
         f"<b>{plain(name)}</b><br>at {format_long(at_s)}" + (f"<br>and {count - 1:,} close to it" if count > 1 else "")
         for at_s, name, count in events[["at_s", "name", "count"]].itertuples(index=False)

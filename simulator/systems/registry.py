@@ -1,18 +1,41 @@
-"""All systems, by the `kind` of their scenario files. A new system adds an import here and its name to SYSTEMS."""
+"""All systems, by the `kind` of their scenario files. A new system adds its folder to `_FOLDERS`.
 
-from collections.abc import Mapping
+A system is imported when it is asked for: whoever predicts an update need not wait for those that simulate runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 from ..base.memo import Memo
 from .machines import ResolvedScenario
-from .rl_cycle.system import SYSTEM as RL_CYCLE
-from .run.system import SYSTEM as RUN
 from .system import System, SystemPrediction
 from .tables import OnCluster
-from .train_step.system import SYSTEM as TRAIN_STEP
-from .weight_update.system import SYSTEM as WEIGHT_UPDATE
 
-SYSTEMS: Mapping[str, System] = {system.kind: system for system in (WEIGHT_UPDATE, TRAIN_STEP, RL_CYCLE, RUN)}
+_FOLDERS = ("weight_update", "train_step", "rl_cycle", "run")
+"""Each is named as the kind of its scenarios."""
+
+
+class _Systems(Mapping[str, System]):
+    """The `SYSTEM` of each folder; Python imports a module once."""
+
+    def __getitem__(self, kind: str) -> System:
+        if kind not in _FOLDERS:
+            raise KeyError(kind)
+        found: System = import_module(f".{kind}.system", __package__).SYSTEM
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FOLDERS)
+
+    def __len__(self) -> int:
+        return len(_FOLDERS)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in _FOLDERS
+
+
+SYSTEMS: Mapping[str, System] = _Systems()
 
 # A scenario of any kind: checked, resolved, predicted.
 AnyScenario = OnCluster
@@ -29,4 +52,4 @@ def resolve(scenario: AnyScenario, where: str = "scenario", memo: Memo | None = 
 def system_of(table: Mapping[str, Any]) -> System:
     """The system of a scenario table; weight updates if the table has no known `kind`."""
     kind = table.get("kind")
-    return SYSTEMS.get(kind, WEIGHT_UPDATE) if isinstance(kind, str) else WEIGHT_UPDATE
+    return SYSTEMS[kind if isinstance(kind, str) and kind in SYSTEMS else "weight_update"]

@@ -105,8 +105,8 @@ def page(browser, served):
 
 
 @pytest.fixture
-def held_back(page) -> Callable[[str], Any]:
-    """`with held_back(output) as release:` holds back the next question for this output until `release()`; that waits
+def hold_back(page) -> Callable[[str], Any]:
+    """`with hold_back(output) as release:` holds back the next question for this output until `release()`; that waits
     for its answer.
     """
 

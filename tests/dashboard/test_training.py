@@ -242,11 +242,11 @@ def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again
 
 
 @pytest.mark.slow
-def test_a_field_does_not_follow_an_answer_that_was_overtaken(page, held_back):
+def test_a_field_does_not_follow_an_answer_that_was_overtaken(page, hold_back):
     page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")
     chunks = page.get_by_label("Chunks per rank")
     expect(chunks).to_have_value("5")
-    with held_back("training-numbers") as release:
+    with hold_back("training-numbers") as release:
         choose(page, "Schedule", "zb-v")
     with page.expect_request(re.compile("_dash-update-component")):
         choose(page, "Schedule", "interleaved")

@@ -226,11 +226,11 @@ def test_a_step_of_the_slider_is_the_number_that_the_api_gives(page):
     assert now not in before
 
 
-def test_an_answer_that_comes_after_the_one_of_a_later_question_is_dropped(page, held_back):
+def test_an_answer_that_comes_after_the_one_of_a_later_question_is_dropped(page, hold_back):
     page.goto("/update?base=tiny-2ranks")
     number, bucket = page.locator(UPDATE), page.locator(BUCKET).first
     number.wait_for()
-    with held_back("update-numbers") as release:
+    with hold_back("update-numbers") as release:
         bucket.fill("2 MiB")
     bucket.fill("3 MiB")
     said = simulate("data/scenarios/tiny-2ranks.toml", ["update.bucket=3 MiB"]).report

@@ -30,8 +30,8 @@ and a row assumes, so it is too narrow.
 def page(ledger: RunLedger) -> str:
     """The page as text."""
     parts = (
-        [HEAD], _scores(ledger), _measured(ledger), _bounds(ledger), _misses(ledger), _apart(ledger), _rows(ledger),
-        _gaps(ledger),
+        [HEAD], _scores(ledger), _measured(ledger), _bounds(ledger), _misses(ledger), _unmeasured(ledger),
+        _rows(ledger), _gaps(ledger),
     )  # fmt: skip
     return "\n".join(line for part in parts for line in part)
 
@@ -66,10 +66,10 @@ def _how_far(row: dict[str, object]) -> str:
     return f"{100 * error:+.0f} %" if isinstance(error, float) else "bound not held"
 
 
-def _apart(ledger: RunLedger) -> Iterator[str]:
+def _unmeasured(ledger: RunLedger) -> Iterator[str]:
     yield "## Identities and projections\n"
     yield "They say whether we count as the source does, not how good a model is.\n"
-    yield from (*runs.markdown(ledger.apart, runs.ROWS), "")
+    yield from (*runs.markdown(ledger.unmeasured, runs.ROWS), "")
 
 
 def _rows(ledger: RunLedger) -> Iterator[str]:

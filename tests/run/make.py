@@ -11,6 +11,26 @@ from runcast.simulator.systems.run.sync.rounds import EachStep, Rounds
 from runcast.simulator.systems.run.training.failures import Failure
 from runcast.simulator.systems.run.training.process import TrainingPlan, run_training
 
+FOUR_WORKERS = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 4
+
+[step]
+time = "2 s"
+samples = 100
+gradient = "1 GB"
+gpus = 8
+
+[run]
+steps = 1000
+
+[sync]
+bandwidth = "10 GB/s"
+latency = 0
+"""
+"""The file of a run of four workers, a node each."""
+
 _STEP, _STEADY = EachStep(1.0), Spread()
 
 

@@ -5,21 +5,8 @@ from pathlib import Path
 import pytest
 from runcast.simulator import UserError, simulate
 
-SERVED = """
-kind = "run"
-cluster = "dgx-h100"
-nodes = 4
-[step]
-time = "2 s"
-samples = 100
-gradient = "1 GB"
-gpus = 8
-[run]
-steps = 1000
-[sync]
-bandwidth = "10 GB/s"
-latency = 0
-"""
+from .make import FOUR_WORKERS as FOUR
+
 PREDICTED = """
 kind = "run"
 cluster = "dgx-h100"
@@ -73,21 +60,21 @@ def run(tmp_path):
 
 
 REFUSED = {
-    (SERVED, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
-    (SERVED, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
-    (SERVED, SERVERS, cause(), "failures.spares=1"): "failures.spares = 1: goes with sync.mode",
-    (SERVED, SERVERS, "run.start=true"): "run.start = True: goes with sync.mode",
-    (SERVED, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
-    (SERVED, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
-    (SERVED, "sync.workers=1", "compress.method=int8"): "sync.workers = 1: one worker exchanges nothing",
-    (SERVED, "sync.backup=1", "sync.inside.workers=2"): "sync.backup = 1: is not for groups of workers",
-    (SERVED, "sync.backup=1", "elastic.mode=drop"): "elastic.least = 1: expected more than the 1 backup workers",
-    (SERVED, "sync.inside.workers=2", "elastic.mode=drop"): "elastic.mode = 'drop': is not for groups",
-    (SERVED, "elastic={mode='shrink', least=2}"): "elastic.least = 2: goes with elastic.mode = 'drop'",
-    (SERVED, "checkpoint={mode='memory', stall=1, store='1 GB/s'}"): "checkpoint.store = '1 GB/s': goes with",
-    (SERVED, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
-    (SERVED, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
-    (SERVED, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "a planned stop takes 100 s",
+    (FOUR, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
+    (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
+    (FOUR, SERVERS, cause(), "failures.spares=1"): "failures.spares = 1: goes with sync.mode",
+    (FOUR, SERVERS, "run.start=true"): "run.start = True: goes with sync.mode",
+    (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
+    (FOUR, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
+    (FOUR, "sync.workers=1", "compress.method=int8"): "sync.workers = 1: one worker exchanges nothing",
+    (FOUR, "sync.backup=1", "sync.inside.workers=2"): "sync.backup = 1: is not for groups of workers",
+    (FOUR, "sync.backup=1", "elastic.mode=drop"): "elastic.least = 1: expected more than the 1 backup workers",
+    (FOUR, "sync.inside.workers=2", "elastic.mode=drop"): "elastic.mode = 'drop': is not for groups",
+    (FOUR, "elastic={mode='shrink', least=2}"): "elastic.least = 2: goes with elastic.mode = 'drop'",
+    (FOUR, "checkpoint={mode='memory', stall=1, store='1 GB/s'}"): "checkpoint.store = '1 GB/s': goes with",
+    (FOUR, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
+    (FOUR, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
+    (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "a planned stop takes 100 s",
     (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for jobs",
     (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
     (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for jobs",
@@ -133,14 +120,14 @@ def test_the_model_of_clients_is_in_the_hash(run):
 
 @pytest.mark.parametrize(("every", "pauses"), [(10, 100), (100, 10), (150, 6), (1000, 1)])
 def test_training_stands_as_often_as_is_said_whatever_a_round_has(run, every, pauses):
-    history = run(SERVED, *LOCAL, f"pause=[{{every={every}, time=1}}]").report.history
+    history = run(FOUR, *LOCAL, f"pause=[{{every={every}, time=1}}]").report.history
 
     assert history.breakdown_s["pause"] == pytest.approx(pauses)
 
 
 def test_each_fragment_has_the_latency_of_its_own_exchange(run):
     whole, parts = (
-        run(SERVED, *LOCAL, "sync.latency=1", f"sync.fragments={n}").report.history.breakdown_s["exchange"]
+        run(FOUR, *LOCAL, "sync.latency=1", f"sync.fragments={n}").report.history.breakdown_s["exchange"]
         for n in (1, 10)
     )
 
@@ -150,20 +137,20 @@ def test_each_fragment_has_the_latency_of_its_own_exchange(run):
 def test_ranks_that_turn_slow_are_those_of_speed_per_where_workers_step_alone(run):
     turn = "speed.turn=[{at=0, rank=31, factor=2.0}]"
 
-    assert run(SERVED, *LOCAL, "speed.per=gpu", turn).report.wall_s > 3800
+    assert run(FOUR, *LOCAL, "speed.per=gpu", turn).report.wall_s > 3800
 
 
 def test_a_node_that_fails_takes_all_workers_on_it_along(run):
     trace = "failures={trace=[{at=10.5, node=3}], detect=100}"
     changes = (SERVERS, "step.gpus=4", "run.steps=400", "sync.bandwidth=1 TB/s", trace)
 
-    assert run(SERVED, *changes).report.history.breakdown_s["repair"] == pytest.approx(2 * 100 / 8)
+    assert run(FOUR, *changes).report.history.breakdown_s["repair"] == pytest.approx(2 * 100 / 8)
 
 
 def test_groups_on_a_node_that_fails(run):
     changes = (SERVERS, "sync.inside.workers=2", "run.steps=100", "failures={trace=[{at=5, node=3}], detect=10}")
 
-    assert run(SERVED, *changes).report.history.counts["failures"] == 1
+    assert run(FOUR, *changes).report.history.counts["failures"] == 1
 
 
 def test_jobs_that_a_trace_leaves_out_are_told(run, tmp_path):

@@ -8,26 +8,10 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
 from runcast.simulator.systems.train_step.run import expected_s
 
+from .make import FOUR_WORKERS
+
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 SHIPPED = sorted(path.stem for path in SCENARIOS.glob("run-*.toml"))
-GIVEN = """
-kind = "run"
-cluster = "dgx-h100"
-nodes = 4
-
-[step]
-time = "2 s"
-samples = 100
-gradient = "1 GB"
-gpus = 8
-
-[run]
-steps = 1000
-
-[sync]
-bandwidth = "10 GB/s"
-latency = 0
-"""
 CAUSE = "failures.cause=[{name='any', part='job', mtbf='3 h'}]"
 
 CHANGES = {
@@ -68,7 +52,7 @@ CHANGES = {
 @pytest.fixture
 def given(tmp_path) -> Path:
     path = tmp_path / "given.toml"
-    path.write_text(GIVEN)
+    path.write_text(FOUR_WORKERS)
     return path
 
 
@@ -149,6 +133,12 @@ def test_compressed_gradients_are_gathered(given):
     changes = "compress={method='top_k', density=0.01, encode='1e8 GB/s', decode='1e8 GB/s'}"
 
     assert breakdown(given, "sync.overlap.order=none", changes)["exchange"] == pytest.approx(1000 * 3 * 0.02 * 0.1)
+
+
+def test_error_feedback_keeps_a_gradient_on_the_gpus_of_a_worker(given):
+    changes = "compress={method='top_k', density=0.01, error_feedback=true}"
+
+    assert simulate(given, [changes]).report.residual_bytes == 1e9 / 8
 
 
 @pytest.mark.parametrize("name", SHIPPED)

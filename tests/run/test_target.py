@@ -1,19 +1,13 @@
-from math import sqrt
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.target import (
     Batch,
     Stage,
     Target,
-    best_batch,
-    critical_batch,
     stages,
     steps_factor,
-    steps_to_target,
 )
 
 from ..examples import examples
@@ -27,28 +21,28 @@ def target(*schedule, **others):
     return Target(steps_min=S_MIN, noise_scale=NOISE, batch=tuple(Batch(**one) for one in schedule), **others)
 
 
+def all_steps(keys, batch):
+    return sum(stage.steps for stage in stages(keys, batch))
+
+
 @examples(50)
 @given(BATCHES)
 def test_steps_and_samples_lie_on_the_hyperbola_of_the_paper(batch):
-    steps = steps_to_target(TARGET, batch)
+    steps = all_steps(TARGET, batch)
     assert (steps / S_MIN - 1) * (steps * batch / (S_MIN * NOISE) - 1) == pytest.approx(1, rel=1e-6)
 
 
 def test_a_very_large_batch_needs_the_fewest_steps():
-    assert steps_to_target(TARGET, 1e15) == pytest.approx(S_MIN)
+    assert all_steps(TARGET, 1e15) == pytest.approx(S_MIN)
 
 
 def test_a_very_small_batch_needs_the_fewest_samples():
-    assert steps_to_target(TARGET, 1e-9) * 1e-9 == pytest.approx(S_MIN * NOISE)
+    assert all_steps(TARGET, 1e-9) * 1e-9 == pytest.approx(S_MIN * NOISE)
 
 
-def test_the_critical_batch_is_the_noise_scale():
-    assert critical_batch(TARGET) == NOISE
-
-
-def test_the_critical_batch_needs_twice_the_fewest_steps_and_twice_the_fewest_samples():
-    assert stages(TARGET, critical_batch(TARGET)) == (Stage(NOISE, 2 * S_MIN),)
-    assert stages(TARGET, critical_batch(TARGET))[0].samples == 2 * S_MIN * NOISE
+def test_a_batch_of_the_noise_scale_needs_twice_the_fewest_steps_and_twice_the_fewest_samples():
+    assert stages(TARGET, NOISE) == (Stage(NOISE, 2 * S_MIN),)
+    assert stages(TARGET, NOISE)[0].samples == 2 * S_MIN * NOISE
 
 
 @examples(50)
@@ -98,7 +92,7 @@ def test_a_schedule_lies_between_its_batch_sizes(schedule):
     starts = [0, *sorted(share for _, share in schedule[1:])]
     many = target(*({"batch": b, "from_share": start} for (b, _), start in zip(schedule, starts, strict=True)))
     alone = [TARGET.steps_at(batch) for batch, _ in schedule]
-    assert min(alone) * (1 - 1e-9) <= steps_to_target(many, 1) <= max(alone) * (1 + 1e-9)
+    assert min(alone) * (1 - 1e-9) <= all_steps(many, 1) <= max(alone) * (1 + 1e-9)
 
 
 def test_llama_3_ramps_up_its_batch_at_the_tokens_of_its_report():
@@ -132,67 +126,13 @@ def test_between_points_a_curve_is_a_line_and_curves_multiply(run, factor):
 
 
 def test_a_target_without_curves_knows_no_effect():
-    assert steps_to_target(TARGET, 64, staleness=99, compression=1000, local_steps=500) == TARGET.steps_at(64)
+    assert steps_factor(TARGET, staleness=99, compression=1000, local_steps=500) == 1.0
 
 
 def test_a_factor_of_compression_multiplies_the_steps():
-    assert steps_to_target(target(compression_factor=1.5), 64) == 1.5 * TARGET.steps_at(64)
+    assert steps_factor(target(compression_factor=1.5)) == 1.5
 
 
 def test_nothing_is_said_beyond_the_last_point_of_a_curve():
     with pytest.raises(UserError, match=r"stale_curve = 8.0: is its last point, but the run has 9: add a point there"):
         steps_factor(target(**CURVES), staleness=9)
-
-
-@examples(30)
-@given(st.floats(0.01, 100), st.floats(1e-5, 1))
-def test_the_fastest_batch_has_a_closed_form_where_steps_take_a_time_linear_in_it(fixed_s, per_sample_s):
-    """t = a + b B: S_min (1 + N / B) (a + b B) is lowest at B = sqrt(a N / b)."""
-    found = best_batch(TARGET, lambda batch: fixed_s + per_sample_s * batch, 1e-2, 1e7)
-    assert found.batch == pytest.approx(sqrt(fixed_s * NOISE / per_sample_s), rel=1e-3)
-
-
-def test_with_one_gpu_per_sample_the_fastest_batch_is_the_largest():
-    assert best_batch(TARGET, lambda _: 1.0, 10, 1e5).batch == pytest.approx(1e5)
-
-
-def test_with_one_gpu_per_sample_the_cheapest_batch_is_the_smallest():
-    found = best_batch(TARGET, lambda _: 1.0, 10, 1e5, price_per_s=lambda batch: batch)
-    assert (found.batch, found.cost) == pytest.approx((10, S_MIN * (10 + NOISE)))
-
-
-def test_what_is_chosen_says_its_steps_time_and_cost():
-    found = best_batch(TARGET, lambda _: 2.0, 500, 500, price_per_s=lambda _: 3.0, factor=1.5)
-    assert (found.steps, found.time_s, found.cost) == pytest.approx((3000, 6000, 18_000))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
-        ([{"batch": 1, "from_samples": 5}], "the first entry starts at 0"),
-        ([{"batch": 1}, {"batch": 2}], "the others later"),
-        ([{"batch": 1}, {"batch": 2, "from_share": 0.5}, {"batch": 3, "from_share": 0.5}], "in order"),
-        ([{"batch": 1, "from_samples": 0}, {"batch": 2, "from_share": 0.5}], "from_samples or from_share, the same"),
-        ([{"batch": 1, "from_samples": 0, "from_share": 0}], "from_samples or from_share, the same"),
-        ([{"batch": 0}], "greater than 0"),
-    ],
-)
-def test_schedules_that_are_out_of_order_are_refused(schedule, message):
-    with pytest.raises(ValidationError, match=message):
-        target(*schedule)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"stale_curve": [[2, 1.1], [1, 1.2]]}, "stale_curve: points rise, from above 0, where the factor is 1"),
-        ({"local_curve": [[1, 1.1]]}, "local_curve: points rise, from above 1"),
-        ({"stale_curve": [[1]]}, "Field required"),
-        ({"stale_curve": 3}, "expected a list of numbers"),
-        ({"compression_factor": 1.1, "compression_curve": [[100, 1.2]]}, "not both"),
-        ({"steps_min": 0}, "greater than 0"),
-    ],
-)
-def test_points_that_are_no_curve_are_refused(wrong, message):
-    with pytest.raises(ValidationError, match=message):
-        Target(**{"steps_min": 1, "noise_scale": 1} | wrong)

@@ -11,7 +11,7 @@ from runcast.simulator.systems.run.speed import Crew, Speed, Throttle, Turn
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
 from runcast.simulator.systems.run.training.elastic import Elastic
-from runcast.simulator.systems.run.training.failures import Failure
+from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
 from runcast.simulator.systems.run.training.input import Input
 from runcast.simulator.systems.run.training.process import Restart
 from runcast.simulator.systems.run.training.storage import Saving
@@ -81,12 +81,13 @@ def test_a_planned_stop_saves_first():
     assert history.breakdown_s == {"compute": 10.0, "checkpoint": 3.0, "lost": 0.5, "restart": 4.0}
 
 
-@pytest.mark.parametrize(("notice_s", "lost_s"), [(2.0, 5.5), (3.0, 0.5)])
-def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice_s, lost_s):
-    warned = Failure(5.5, "spot", 0, "stop", 0.0, 0.0, notice_s=notice_s)
-    history = train(steps=10, saving=Saving(1.0, write_s=2.0), work_s=100.0, failures=[warned])
+@pytest.mark.parametrize(("notice", "effect", "late_s"), [(0, "stop", 0), (2, "stop", 2), (3, "planned", 0)])
+def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice, effect, late_s):
+    def first(warning):
+        said = Failures(cause=(Cause(name="spot", mtbf=100.0, notice=warning),))
+        return next(failures(said, {"gpu": 1}, 3.0, lambda _part, _number: 0, lambda _cause: np.random.default_rng(0)))
 
-    assert history.breakdown_s["lost"] == lost_s
+    assert (first(notice).effect, first(notice).at_s) == (effect, first(0).at_s + late_s)
 
 
 def test_without_a_spare_a_run_waits_for_the_repair():

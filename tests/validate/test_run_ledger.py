@@ -95,7 +95,8 @@ def test_bounds_that_are_not_held_are_told_in_words(ledger):
 
 @pytest.mark.slow
 def test_identities_are_met(ledger):
-    rows = ledger.apart[ledger.apart["evidence"] == "identity"]  # one is 1.5 h, of two digits, and of random failures
+    """One is 1.5 h, which has two digits, and rests on random failures."""
+    rows = ledger.unmeasured[ledger.unmeasured["evidence"] == "identity"]
     assert (len(rows) > 5, rows["error"].abs().median() < 0.005, rows["error"].abs().max() < 0.05) == (True,) * 3
 
 

@@ -53,7 +53,7 @@ def _more_reliable(resolved: ResolvedRun) -> Iterator[WhatIf]:
 def _more_spares(resolved: ResolvedRun) -> Iterator[WhatIf]:
     """Spare nodes beyond those that there are; as many train as before."""
     said, nodes = resolved.scenario.failures, resolved.scenario.nodes
-    if said is None or resolved.mode not in ("all_reduce", "local"):
+    if said is None or not resolved.scenario.keeps_in_step:
         return
     more = max(round(_SPARES * nodes), 1)
     changes = {"nodes": nodes + more, "failures.spares": said.spares + more}

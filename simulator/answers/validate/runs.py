@@ -232,7 +232,7 @@ class RunLedger(Ledger):
         return self.table[self.table["bound"] != ""]
 
     @cached_property
-    def apart(self) -> pd.DataFrame:
+    def unmeasured(self) -> pd.DataFrame:
         """Identities and projections, which say whether we count as the source does, and not how good a model is."""
         return self.table[(self.table["evidence"] != "measured") & self.table["error"].notna()]
 
@@ -246,10 +246,11 @@ class RunLedger(Ledger):
         ]
 
     @cached_property
-    def apart_groups(self) -> list[dict[str, Any]]:
+    def unmeasured_groups(self) -> list[dict[str, Any]]:
         """Scores of identities and of projections."""
         return [
-            {"group": "evidence", "name": str(name), **_scores(rows)} for name, rows in self.apart.groupby("evidence")
+            {"group": "evidence", "name": str(name), **_scores(rows)}
+            for name, rows in self.unmeasured.groupby("evidence")
         ]
 
     def medians(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -273,7 +274,7 @@ class RunLedger(Ledger):
             "bounds": len(self.bounded),
             "bounds_held": int(self.bounded["holds"].astype(bool).sum()),
             "groups": self.groups,
-            "not_scored": self.apart_groups,
+            "not_scored": self.unmeasured_groups,
             "table": plain(self.worst_first),
             "not_predicted": self.not_predicted(),
         }
@@ -286,9 +287,9 @@ class RunLedger(Ledger):
 
     def lines(self) -> Iterator[str]:
         """Scored rows, the worst first; bounds; what is shown apart; scores; what was not predicted."""
-        for rows, columns in ((self.scored, ROWS), (self.bounded, BOUNDED), (self.apart, ROWS)):
+        for rows, columns in ((self.scored, ROWS), (self.bounded, BOUNDED), (self.unmeasured, ROWS)):
             if len(rows):
-                yield from (*terminal_table(shown(rows), columns), "")
+                yield from (*terminal_table(in_words(rows), columns), "")
         if self.groups:
             yield from (*terminal_table(score_rows(self), SCORES), "")
             yield from warn("all", *(_scores(self.scored)[key] for key in ("held", "held_of")))
@@ -346,13 +347,13 @@ SCORES: Columns = {
 }  # fmt: skip
 
 
-def shown(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def in_words(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows with their amounts as text, the worst first."""
     order = rows["error"].abs().sort_values(ascending=False, kind="stable").index
-    return [_shown(row) for row in plain(rows.loc[order])]
+    return [_row_in_words(row) for row in plain(rows.loc[order])]
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+def _row_in_words(row: Mapping[str, Any]) -> dict[str, Any]:
     def text(column: str) -> str:
         return _amount(row["metric"], row[column])
 
@@ -379,7 +380,7 @@ def score_rows(ledger: RunLedger) -> list[dict[str, Any]]:
     every = {"group": "all", "name": "measured runs", **_scores(ledger.scored)}
     return [
         row | {"interval_coverage": coverage(row["held"], row["held_of"])}
-        for row in (every, *ledger.groups, *ledger.apart_groups)
+        for row in (every, *ledger.groups, *ledger.unmeasured_groups)
     ]
 
 
@@ -394,4 +395,4 @@ def counts(ledger: RunLedger) -> str:
 
 def markdown(rows: pd.DataFrame, columns: Columns) -> Iterator[str]:
     """Rows as a table of a page."""
-    return markdown_table(shown(rows), columns)
+    return markdown_table(in_words(rows), columns)

@@ -5,6 +5,7 @@ What a way of training does not simulate is refused, so that nobody believes it 
 
 from ..keys import Need, Values, goes_with
 from ..train_step import keys as of_step
+from .scenario import IN_STEP
 
 
 def _is_predicted(values: Values) -> bool:
@@ -18,7 +19,7 @@ def _trains(values: Values) -> bool:
 
 def _keeps_in_step(values: Values) -> bool:
     """Whether all workers wait for all, after each step or after several."""
-    return _trains(values) and values["sync.mode"] in ("all_reduce", "local")
+    return _trains(values) and values["sync.mode"] in IN_STEP
 
 
 def _fails(values: Values) -> bool:

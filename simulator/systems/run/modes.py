@@ -1,7 +1,6 @@
 """How a run is simulated: as training, servers, gossip, federated rounds, or a queue of jobs."""
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import takewhile
 
 from ...base.errors import UserError, fault
 from .federated.rounds import FederatedPlan, run_federated
@@ -65,13 +64,7 @@ def _queue(resolved: ResolvedRun, seed: int) -> History:
     keys = resolved.scenario.jobs
     assert keys is not None
     gpus = resolved.cluster.gpus_per_node
-    calm = keys.plan(gpus, seed, resolved.where)
-    if resolved.scenario.failures is None:
-        return run_pool(calm)[0]
-    work_s = sum(job.time_s * job.gpus for job in calm.jobs) / sum(gpus)
-    until_s = 3 * (max(job.at_s for job in calm.jobs) + work_s + max(job.time_s for job in calm.jobs))
-    early = takewhile(lambda failure: failure.at_s < until_s, _of_nodes(resolved, seed))
-    failures = [(one.at_s, one.node, one.detect_s + one.repair_s) for one in early]
+    failures = ((one.at_s, one.node, one.detect_s + one.repair_s) for one in _of_nodes(resolved, seed))
     return run_pool(keys.plan(gpus, seed, resolved.where, failures))[0]
 
 

@@ -39,6 +39,7 @@ class RunReport(Report):
     step_s: float
     checkpoint_interval_s: float | None
     mtbf_s: float | None
+    residual_bytes: float
     rates: Rates
     step: TrainReport | None
 
@@ -76,6 +77,7 @@ class RunReport(Report):
         Metric("worker_step_s", "s", "a worker's step when nothing disturbs it", role="input", of=attrgetter("step_s")),
         Metric("checkpoint_interval_s", "s", "work between two checkpoints", role="input"),
         Metric("mtbf_s", "s", "mean time between failures that stop the run", role="input"),
+        Metric("residual_bytes", "B", "what compression keeps of gradients between steps, per GPU", "lower"),
         PRICE,
         *spending("spent", "for the run"),
         *spending("spent_per_million", "for a million tokens or samples", "_per_million_tokens"),
@@ -166,6 +168,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         step_s=resolved.step_s,
         checkpoint_interval_s=resolved.work_s,
         mtbf_s=resolved.mtbf_s if resolved.mtbf_s < float("inf") else None,
+        residual_bytes=resolved.residual_bytes,
         rates=held,
         step=step.report if step is not None else None,
     )

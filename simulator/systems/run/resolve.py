@@ -15,6 +15,7 @@ from ...models.model import identity
 from ...models.states import Count, state_bytes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
+from ..train_step.report import TrainReport
 from ..train_step.run import best_interval_s
 from .speed import Crew
 from .target import Stage, stages, steps_factor
@@ -96,8 +97,13 @@ class ResolvedRun(ResolvedWorkers):
         if said is None:
             return inf
         traced = sum(one.effect == "stop" for one in said.trace)
-        rate = 1 / mtbf_s(said, self.parts) + (traced / self.length_s if self.has_steps else 0.0)
+        rate = 1 / mtbf_s(said, self.parts, self._save_s) + (traced / self.length_s if self.has_steps else 0.0)
         return 1 / rate if rate else inf
+
+    @property
+    def _save_s(self) -> float:
+        """How much warning it takes to save all work; no warning is enough without checkpoints."""
+        return inf if self.saving is None else self.saving.stall_s + self.saving.write_s
 
     def failures(self, seed: int) -> Iterator[Failure]:
         """All failures in the order of time."""
@@ -108,6 +114,7 @@ class ResolvedRun(ResolvedWorkers):
         return failures(
             said,
             parts,
+            self._save_s,
             lambda part, number: number * self.nodes // parts[part],
             lambda cause: np.random.default_rng((seed, _CAUSES, cause)),
         )
@@ -144,9 +151,9 @@ class ResolvedRun(ResolvedWorkers):
 
     def _check_planned(self) -> None:
         """Nor does one whose planned stops take longer than the time between them."""
-        said, saving = self.scenario.failures, self.saving or Saving(0.0)
-        between_s = inf if said is None else mtbf_s(said, self.parts, ("planned",))
-        stop_s = self.restart.seconds + saving.stall_s + saving.write_s
+        said = self.scenario.failures
+        between_s = inf if said is None else mtbf_s(said, self.parts, self._save_s, "planned")
+        stop_s = self.restart.seconds + (0.0 if self.saving is None else self._save_s)
         if stop_s > between_s:
             allowed = f"no work is ever done: a planned stop takes {format_seconds(stop_s)}"
             raise self._fault("failures", format_seconds(between_s), allowed)
@@ -167,21 +174,20 @@ class ResolvedRun(ResolvedWorkers):
     def steps(self) -> float:
         """Steps of each worker, or updates of servers; without end if only the time is given."""
         said, each = self.scenario.run, self._update_samples
-        counts = [said.steps, said.samples and said.samples / each, self._to_target and sum(self._to_target)]
+        counts = [said.steps, said.samples and said.samples / each, sum(stage.steps for stage in self.stages)]
         return float(ceil(min([count for count in counts if count] or [inf]) - 1e-9)) if any(counts) else inf
 
     @property
     def _update_samples(self) -> float:
         """What an update of the model trains on."""
-        sync = self.scenario.sync
-        alone = sync.mode == "parameter_server" and sync.server.update != "synchronous"
-        return self.samples * (self.workers // self._sites if alone else self.workers - sync.backup)
+        trained = self.workers // self.sites if self._updates_alone else self.workers - self.scenario.sync.backup
+        return self.samples * trained
 
     @property
-    def _sites(self) -> int:
-        """Groups of workers that wait for each other inside; workers where there are no groups."""
-        inside = self.scenario.sync.inside
-        return self.workers // (inside.workers if inside is not None else 1)
+    def _updates_alone(self) -> bool:
+        """Whether each gradient is an update by itself."""
+        sync = self.scenario.sync
+        return sync.mode == "parameter_server" and sync.server.update != "synchronous"
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -189,15 +195,10 @@ class ResolvedRun(ResolvedWorkers):
         target, sync = self.scenario.target, self.scenario.sync
         if target is None:
             return ()
-        alone = sync.mode == "parameter_server" and sync.server.update != "synchronous"
-        stale = self._sites - 1 if alone else 0  # each worker's gradient misses one of every other (Dean et al. 2012)
+        # a worker's gradient misses one of every other worker (Dean et al., NIPS 2012)
+        stale = self.sites - 1 if self._updates_alone else 0
         ratio = self.gradient_bytes / self.message.wire_bytes if self.scenario.compress is not None else 1.0
         return stages(target, self._update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
-
-    @property
-    def _pauses(self) -> tuple[tuple[int, float], ...]:
-        """After how many steps training stands, and how long."""
-        return tuple((one.every, one.time) for one in self.scenario.pause)
 
     @property
     def _batches(self) -> tuple[tuple[float, float], ...]:
@@ -211,10 +212,6 @@ class ResolvedRun(ResolvedWorkers):
         return tuple((step, stage.batch / base) for step, stage in zip(until, self.stages, strict=True))
 
     @property
-    def _to_target(self) -> list[float]:
-        return [stage.steps for stage in self.stages]
-
-    @property
     def length_s(self) -> float:
         """About how long the run works."""
         wall_s = self.scenario.run.wall
@@ -223,7 +220,7 @@ class ResolvedRun(ResolvedWorkers):
     @property
     def repeats(self) -> int:
         """How often it is simulated."""
-        return self.scenario.run.repeats or (_REPEATS if self.mode in ("all_reduce", "local") else 1)
+        return self.scenario.run.repeats or (_REPEATS if self.scenario.keeps_in_step else 1)
 
     def training(self, seed: int) -> TrainingPlan:
         """The plan of workers that all wait for each other."""
@@ -251,7 +248,7 @@ class ResolvedRun(ResolvedWorkers):
             speed=said.speed.model_copy(update={"turn": tuple(turns)}),
             input=said.input,
             elastic=said.elastic,
-            pauses=self._pauses,
+            pauses=[(one.every, one.time) for one in said.pause],
             batches=self._batches,
             starts=said.run.start,
             drawn=seed == said.seed,
@@ -264,7 +261,7 @@ class ResolvedRun(ResolvedWorkers):
         notes = list(self.scenario.notes)
         if self.scenario.jobs is not None:
             notes += self.scenario.jobs.notes(max(self.cluster.gpus_per_node), self.where)
-        waits = self.mode in ("all_reduce", "local")
+        waits = self.scenario.keeps_in_step
         if self.scenario.failures is None and self.mode not in ("gossip", "federated"):
             notes.append("nothing fails; see [failures]")
         elif self.scenario.checkpoint is None and waits:
@@ -278,9 +275,13 @@ class ResolvedRun(ResolvedWorkers):
             notes.append(f"one worker exchanges nothing, so sync.{', sync.'.join(alone)} has no effect")
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
-        if self.step is not None and not self.step.report.fits:
+        if self.step is not None and not self._fits(self.step.report):
             notes.insert(0, "THE STEP DOES NOT FIT into the memory of its devices: see runcast simulate of the step")
         return tuple(notes)
+
+    def _fits(self, step: TrainReport) -> bool:
+        """Whether the step fits its devices, with what compression keeps beside it."""
+        return step.fits and step.peak.peak_bytes + self.residual_bytes <= step.memory_bytes
 
     @cached_property
     def hash(self) -> str:

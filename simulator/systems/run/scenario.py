@@ -20,6 +20,8 @@ from .training.input import Input
 from .training.storage import Checkpoint
 
 Time = Annotated[Seconds, Field(gt=0)]
+IN_STEP = ("all_reduce", "local")
+"""Modes of [sync] in which all workers wait for all: they are simulated as rounds, with checkpoints and input."""
 
 
 class Step(Table):
@@ -134,6 +136,11 @@ class RunScenario(Trained):
     def mode(self) -> str:
         """What is simulated: how workers keep in step, or instead of that federated rounds, or jobs."""
         return "federated" if self.federated is not None else "jobs" if self.jobs is not None else self.sync.mode
+
+    @property
+    def keeps_in_step(self) -> bool:
+        """Whether all workers wait for all, after each step or after several."""
+        return self.mode in IN_STEP
 
     def train_step(self, nodes: int) -> TrainScenario:
         """The step of a worker on so many nodes as a scenario of kind train_step.

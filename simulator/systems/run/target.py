@@ -10,9 +10,8 @@ No law says what staleness, compression and local steps do to the number of step
 between them are interpolated.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import inf
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from ...base.errors import UserError, fault
 from ..tables import Table, as_tuple
-
-_TRIED = 50  # batch sizes; the best of them is refined
 
 
 def _points(value: Any) -> Any:
@@ -163,57 +160,3 @@ def _steps_by_samples(starts: list[float], each: list[float], schedule: tuple[Ba
         steps.append(min((end - start) / one.batch, left * alone))
         left -= steps[-1] / alone
     return steps
-
-
-def steps_to_target(
-    target: Target, batch: float, staleness: float = 0.0, compression: float = 1.0, local_steps: float = 1.0
-) -> float:
-    """Steps to the target: S_min (1 + B_noise / B) times the factors of `steps_factor`; see `stages` for a schedule."""
-    factor = steps_factor(target, staleness, compression, local_steps)
-    return sum(one.steps for one in stages(target, batch, factor))
-
-
-def critical_batch(target: Target) -> float:
-    """The batch with twice the fewest steps and twice the fewest samples: E_min / S_min (arXiv 1812.06162, 2.12)."""
-    return target.samples_at(0.0) / target.steps_min
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A batch size with the steps and seconds to the target, and what they cost (0 without a price)."""
-
-    batch: float
-    steps: float
-    time_s: float
-    cost: float
-
-
-def best_batch(
-    target: Target,
-    step_s: Callable[[float], float],
-    least: float,
-    most: float,
-    price_per_s: Callable[[float], float] | None = None,
-    factor: float = 1.0,
-) -> Choice:
-    """The batch between `least` and `most` with the lowest time to the target; with a price, with the lowest cost.
-
-    `step_s` gives the seconds of a step at a batch size, and `price_per_s` what a second costs there (more GPUs cost
-    more). Batch sizes at equal ratios are tried, and the best is refined between its neighbours, because times of steps
-    have jumps. The schedule of the target does not count.
-    """
-    from scipy.optimize import minimize_scalar  # here: it takes long to import
-
-    def choose(batch: float) -> Choice:
-        steps = factor * target.steps_at(batch)
-        time_s = steps * step_s(batch)
-        return Choice(batch, steps, time_s, time_s * price_per_s(batch) if price_per_s else 0.0)
-
-    def loss(choice: Choice) -> float:
-        return choice.cost if price_per_s else choice.time_s
-
-    tried = [choose(float(batch)) for batch in np.geomspace(least, most, _TRIED)]
-    best = min(range(_TRIED), key=lambda i: loss(tried[i]))
-    between = log(tried[max(best - 1, 0)].batch), log(tried[min(best + 1, _TRIED - 1)].batch)
-    found = minimize_scalar(lambda x: loss(choose(exp(x))), bounds=between, method="bounded", options={"xatol": 1e-8})
-    return min(tried[best], choose(exp(found.x)), key=loss)

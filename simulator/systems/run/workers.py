@@ -80,11 +80,21 @@ class ResolvedWorkers(ResolvedScenario):
             raise self._fault("sync.backup", sync.backup, f"expected fewer than the {workers} workers")
         if sync.backup and sync.inside is not None:
             raise self._fault("sync.backup", sync.backup, "is not for groups of workers: leave out [sync.inside]")
-        if workers == 1 and self.scenario.compress is not None and sync.mode in ("all_reduce", "local"):
+        if workers == 1 and self.scenario.compress is not None and self.scenario.keeps_in_step:
             raise self._fault("sync.workers", sync.workers, "one worker exchanges nothing: leave out [compress]")
         if sync.inside is not None and workers % sync.inside.workers:
             raise self._fault("sync.inside.workers", sync.inside.workers, f"expected a divisor of {workers} workers")
         return workers
+
+    @property
+    def sites(self) -> int:
+        """Groups of workers that wait for each other inside; workers where there are no groups."""
+        return self.sites_of(self.workers)
+
+    def sites_of(self, workers: int) -> int:
+        """The groups of so many workers."""
+        inside = self.scenario.sync.inside
+        return max(workers // (inside.workers if inside is not None else 1), 1)
 
     @cached_property
     def worker_nodes(self) -> int:
@@ -178,17 +188,22 @@ class ResolvedWorkers(ResolvedScenario):
 
     @cached_property
     def message(self) -> Message:
-        """What a worker sends of a gradient."""
-        return self._message(self.workers)
+        """What a worker, or a group of them, sends of a gradient to the others."""
+        return self._message(self.sites)
 
-    def _message(self, workers: int) -> Message:
+    @property
+    def residual_bytes(self) -> float:
+        """What a GPU keeps of gradients between steps, where they are compressed with error feedback."""
+        return 0.0 if self.scenario.compress is None else self.message.memory_bytes / self.worker_gpus
+
+    def _message(self, sites: int) -> Message:
         if (said := self.scenario.compress) is None:
             return dense(self.gradient_bytes)
         device = self.devices[0]
         flop_per_s = max(device.peak_flop_per_s.values())
         size, each = self.gradient_bytes, self._value_bytes
         try:
-            return compress(said, size, each, workers, device.memory_bytes_per_s, flop_per_s, self._shapes)
+            return compress(said, size, each, sites, device.memory_bytes_per_s, flop_per_s, self._shapes)
         except ValueError as error:
             raise self._fault("compress.method", said.method, str(error)) from None
 
@@ -276,8 +291,7 @@ class ResolvedWorkers(ResolvedScenario):
 
     def rounds(self, workers: int) -> Rounds:
         """Rounds of so many workers that all wait for each other."""
-        sync, inside = self.scenario.sync, self.scenario.sync.inside
-        sites = max(workers // (inside.workers if inside else 1), 1)
+        sync, sites = self.scenario.sync, self.sites_of(workers)
         message = self._message(sites)
         latency_s = self.latency_s * sync.fragments  # each fragment is a message of its own
         alone_s = exchange_s(message, sites, self.link_bytes_per_s, latency_s) if sites > 1 else 0.0

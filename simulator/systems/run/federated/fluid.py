@@ -6,11 +6,13 @@ another limit. Fair rates: water filling (Bertsekas and Gallager, Data Networks,
 
 from bisect import bisect_left
 from heapq import heappop, heappush
+from itertools import repeat
 from math import inf
 
 import numpy as np
 
 from ..spread import Floats
+from ..sync.links import fair_share
 
 _TINY = 1e-12  # relative: rounding of rates
 
@@ -19,9 +21,7 @@ def fair_rate(limits: Floats, capacity: float) -> float:
     """The max-min fair rate of transfers whose own limit, in B/s, is not lower; inf if the link holds nobody back."""
     if limits.sum() <= capacity:
         return inf
-    rising = np.sort(limits)
-    level = (capacity - np.cumsum(rising) + rising) / np.arange(len(rising), 0, -1)
-    return float(level[np.argmax(rising > level)])
+    return fair_share(capacity, zip(limits.tolist(), repeat(1)))
 
 
 def together_s(size_bytes: float, limits: Floats, capacity: float) -> Floats:

@@ -4,7 +4,7 @@ The scheduler says who goes next; here time passes. All that happens at one time
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -28,7 +28,8 @@ class PoolPlan:
     """Nodes, jobs, and who goes first.
 
     `preempt` is for policy priority, `weights` are shares of users for policy fair (1 if not named). All jobs share a
-    fabric and a store of these capacities. A failure kills the jobs on its node. `notes` are lines for the report.
+    fabric and a store of these capacities. A failure kills the jobs on its node; failures are in the order of time,
+    and may be without end. `notes` are lines for the report.
 
     Raises:
         UserError: a job needs more GPUs than there are.
@@ -42,7 +43,7 @@ class PoolPlan:
     weights: Mapping[str, float] = field(default_factory=dict)
     fabric_bytes_per_s: float = inf
     store_bytes_per_s: float = inf
-    failures: tuple[Outage, ...] = ()
+    failures: Iterable[Outage] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -141,15 +142,15 @@ class _Pool:
         self._links = SharedLinks(self._env, plan.fabric_bytes_per_s, plan.store_bytes_per_s)
         self._chart = PoolChart(self._recorder, plan.gpus_per_node, [job.name for job in plan.jobs])
         self._tasks = [_Task(number, job) for number, job in enumerate(plan.jobs)]
-        self._outages = _outages_by_node(plan.failures)
+        self._back_s: dict[int, float] = {}  # when each node that is away comes back
+        self._away_s: dict[int, float] = {}  # since when
         self._gpu_s: dict[str, float] = defaultdict(float)  # by cause
         self._left, self._changed, self._end = len(plan.jobs), False, self._env.event()
 
     def run(self) -> tuple[History, tuple[JobRecord, ...]]:
         """Run until the last job ends."""
         self._env.process(self._arrive())
-        for node, outages in self._outages.items():
-            self._env.process(self._fail(node, outages))
+        self._env.process(self._fail())
         self._env.run(until=self._end)
         records = tuple(task.record() for task in self._tasks)
         return self._history(records), records
@@ -181,17 +182,33 @@ class _Pool:
         if not self._left:
             self._end.succeed()
 
-    def _fail(self, node: int, outages: Sequence[tuple[float, float]]) -> ProcessGenerator:
-        """A node fails and comes back, each time."""
-        for start_s, end_s in outages:
-            yield self._env.timeout(max(start_s - self._env.now, 0.0))
-            self._kill(node)
-            self._scheduler.close(node, self._env.now, end_s)
+    def _fail(self) -> ProcessGenerator:
+        """Nodes fail; a failure of one that is away may prolong that."""
+        for at_s, node, away_s in self._plan.failures:
+            yield self._env.timeout(max(at_s - self._env.now, 0.0))
+            if node in self._back_s:
+                self._scheduler.open(node)
+            else:
+                self._kill(node)
+                self._away_s[node] = self._env.now
+                self._env.process(self._repair(node))
+            self._back_s[node] = max(self._back_s.get(node, 0.0), self._env.now + away_s)
+            self._scheduler.close(node, self._env.now, self._back_s[node])
             self._look()
-            yield self._env.timeout(max(end_s - self._env.now, 0.0))
-            self._scheduler.open(node)
-            self._chart.repair(node, start_s, end_s)
-            self._look()
+
+    def _repair(self, node: int) -> ProcessGenerator:
+        """A node comes back."""
+        while (left_s := self._back_s[node] - self._env.now) > 0:
+            yield self._env.timeout(left_s)
+        del self._back_s[node]
+        self._scheduler.open(node)
+        self._count_repair(node)
+        self._look()
+
+    def _count_repair(self, node: int) -> None:
+        since_s, now_s = self._away_s.pop(node), self._env.now
+        self._gpu_s["repair"] += (now_s - since_s) * self._plan.gpus_per_node[node]
+        self._chart.repair(node, since_s, now_s)
 
     def _look(self) -> None:
         """Something has changed: let the scheduler look, after the rest of what happens now."""
@@ -257,9 +274,8 @@ class _Pool:
 
     def _history(self, records: Sequence[JobRecord]) -> History:
         wall_s, gpus = self._env.now, sum(self._plan.gpus_per_node)
-        for node, outages in self._outages.items():
-            away_s = sum(min(end_s, wall_s) - min(start_s, wall_s) for start_s, end_s in outages)
-            self._gpu_s["repair"] += away_s * self._plan.gpus_per_node[node]
+        for node in list(self._away_s):
+            self._count_repair(node)
         self._gpu_s["idle"] = max(wall_s * gpus - sum(self._gpu_s.values()), 0.0)
         for cause, seconds in self._gpu_s.items():
             self._recorder.spend(cause, seconds / gpus)
@@ -276,13 +292,3 @@ def _counts(records: Sequence[JobRecord], gpu_s: float) -> dict[str, float]:
         "queue_p95_s": float(np.quantile(waits, 0.95)),
         "utilization": sum(record.ran_s * record.gpus for record in records) / gpu_s,
     }
-
-
-def _outages_by_node(failures: Sequence[Outage]) -> dict[int, list[tuple[float, float]]]:
-    """From when until when each node is away; a failure of a node that is away may prolong that."""
-    by_node: dict[int, list[tuple[float, float]]] = {}
-    for at_s, node, away_s in sorted(failures):
-        outages = by_node.setdefault(node, [])
-        start_s, end_s = outages.pop() if outages and at_s <= outages[-1][1] else (at_s, at_s)
-        outages.append((start_s, max(end_s, at_s + away_s)))
-    return by_node

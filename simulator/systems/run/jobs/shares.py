@@ -7,32 +7,18 @@ unused on the other link is not given to others. Jobs of equal demands always go
 says which ends next, whatever the number of jobs.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
 from simpy import Environment, Event
 
+from ..sync.links import fair_share
+
 Demand = tuple[float, float]
 """Bytes per second of a job on the fabric and on the store."""
 
 _TINY = 1e-12  # relative: rounding of clocks
-
-
-def fair_share(capacity: float, demands: Iterable[tuple[float, int]]) -> float:
-    """The rate that no one may exceed so that the capacity suffices for all; infinity if it suffices anyway.
-
-    `demands` are rates, and how many have each of them.
-    """
-    ordered = sorted(demands)
-    left, waiting = capacity, sum(count for _, count in ordered)
-    for demand, count in ordered:
-        if demand * waiting > left:
-            return left / waiting
-        left -= demand * count
-        waiting -= count
-    return inf
 
 
 @dataclass(eq=False)

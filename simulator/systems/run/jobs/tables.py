@@ -1,6 +1,6 @@
 """The keys of a pool of GPUs with a queue of jobs, and the plan that they make."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from typing import Annotated, Any, Literal
@@ -156,7 +156,7 @@ class Jobs(Table):
             raise ValueError(f"expected at most {MOST_JOBS:,} jobs")
         return self
 
-    def plan(self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Sequence[Outage] = ()) -> PoolPlan:
+    def plan(self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Iterable[Outage] = ()) -> PoolPlan:
         """What the pool does; `where` is the file of these keys, beside which a trace is looked for.
 
         Raises:
@@ -178,7 +178,7 @@ class Jobs(Table):
                 weights=self.weight,
                 fabric_bytes_per_s=self.fabric or inf,
                 store_bytes_per_s=self.store or inf,
-                failures=tuple(failures),
+                failures=failures,
                 notes=trace.notes,
             )
 

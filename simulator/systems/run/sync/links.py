@@ -7,7 +7,7 @@ always have one rate, so a clock of bytes per limit says which ends next, whatev
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from operator import itemgetter
 
@@ -16,6 +16,21 @@ from simpy.events import NORMAL
 
 _ROUNDING = 1e-15  # relative: of clocks in seconds and in bytes
 _end_bytes = itemgetter(0)
+
+
+def fair_share(capacity: float, demands: Iterable[tuple[float, int]]) -> float:
+    """The rate that no one may exceed so that the capacity suffices for all; infinity if it suffices anyway.
+
+    `demands` are rates that are asked for, and how many ask for each of them.
+    """
+    ordered = sorted(demands)
+    left, waiting = capacity, sum(count for _, count in ordered)
+    for demand, count in ordered:
+        if demand * waiting > left:
+            return left / waiting
+        left -= demand * count
+        waiting -= count
+    return inf
 
 
 class _Transfer(Event):

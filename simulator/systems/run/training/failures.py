@@ -1,6 +1,6 @@
 """What fails, when, and how training comes back: causes, spares, repair, and what a restart takes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heapreplace, merge
 from math import gamma
@@ -79,10 +79,7 @@ class Failures(Table):
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure: when, what, on which node, and how long that node is away.
-
-    With a warning, `at_s` is when that comes, and `notice_s` how long there is to save.
-    """
+    """One failure: when, what, on which node, and how long that node is away."""
 
     at_s: float
     name: str
@@ -91,23 +88,31 @@ class Failure:
     detect_s: float
     repair_s: float
     factor: float = 1.0
-    notice_s: float = 0.0
 
 
 Parts = Mapping[str, int]
 
 
-def mtbf_s(said: Failures, parts: Parts, effects: Sequence[str] = ("stop",)) -> float:
-    """The mean time between failures that stop the run without warning: that of a part over their number."""
-    rate = sum(parts[one.part] / one.mtbf for one in said.cause if one.effect in effects)
+def mtbf_s(said: Failures, parts: Parts, save_s: float, effect: str = "stop") -> float:
+    """The mean time between failures of this effect: that of a part over their number."""
+    rate = sum(parts[one.part] / one.mtbf for one in said.cause if effect_of(one, save_s) == effect)
     return 1 / rate if rate else float("inf")
 
 
+def effect_of(cause: Cause, save_s: float) -> str:
+    """What the cause does to a run that needs so much warning to save: with enough of it, a stop is as if planned."""
+    return "planned" if cause.effect == "stop" and 0 < save_s <= cause.notice else cause.effect
+
+
 def failures(
-    said: Failures, parts: Parts, node_of: Callable[[str, int], int], stream: Callable[[int], np.random.Generator]
+    said: Failures,
+    parts: Parts,
+    save_s: float,
+    node_of: Callable[[str, int], int],
+    stream: Callable[[int], np.random.Generator],
 ) -> Iterator[Failure]:
     """All failures in the order of time, without end where causes are random. `stream` gives numbers for each cause."""
-    of_causes = (_of_cause(said, one, parts[one.part], node_of, stream(i)) for i, one in enumerate(said.cause))
+    of_causes = (_of_cause(said, one, parts[one.part], save_s, node_of, stream(i)) for i, one in enumerate(said.cause))
     return merge(_of_trace(said), *of_causes, key=lambda failure: failure.at_s)
 
 
@@ -119,8 +124,16 @@ def _of_trace(said: Failures) -> Iterator[Failure]:
 
 
 def _of_cause(
-    said: Failures, cause: Cause, parts: int, node_of: Callable[[str, int], int], rng: np.random.Generator
+    said: Failures,
+    cause: Cause,
+    parts: int,
+    save_s: float,
+    node_of: Callable[[str, int], int],
+    rng: np.random.Generator,
 ) -> Iterator[Failure]:
+    """A warning that is long enough counts as the stop; one that is too short changes nothing."""
+    effect = effect_of(cause, save_s)
+    late_s = cause.notice if effect == "stop" else 0.0
     detect_s = said.detect if cause.detect is None else cause.detect
     usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
     repair_s = usual_s if cause.repair is None else cause.repair
@@ -129,7 +142,7 @@ def _of_cause(
     times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
     for at_s, part in times:
         node = node_of(cause.part, part)
-        yield Failure(at_s, cause.name, node, cause.effect, detect_s, repair_s, cause.factor, cause.notice)
+        yield Failure(at_s + late_s, cause.name, node, effect, detect_s, repair_s, cause.factor)
 
 
 def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:

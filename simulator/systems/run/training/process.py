@@ -161,12 +161,10 @@ class _Training:
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
         rounds = self.plan.rounds_of(self.ranks.workers)
-        soon = min(
-            self._before(self.next_failure_s), self._before(self.ranks.next_return_s if self.ranks.gaps else inf)
-        )
-        count = ceil(min(self._left(), soon, self._before_epoch(rounds.steps), _MOST_ROUNDS))
         until, batch = self._batch()
-        count = ceil(min(count, until))
+        soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
+        limits = self._left(), until, self._before(soon_s), self._before_epoch(rounds.steps), _MOST_ROUNDS
+        count = ceil(min(limits))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
         for cause in ("compute", "wait"):
             parts[cause] = batch * parts[cause]
@@ -296,7 +294,7 @@ class _Training:
         while True:
             self.record.happen(self.env.now, _word(failure), f"{failure.name}, node {failure.node}")
             try:
-                if failure.effect == "planned" or self._is_in_time(failure):
+                if failure.effect == "planned":
                     yield from self._save_all()
                 else:
                     self._lose()
@@ -306,11 +304,6 @@ class _Training:
                 return
             except _Stopped as stopped:
                 failure = stopped.failure
-
-    def _is_in_time(self, failure: Failure) -> bool:
-        """Whether there is warning enough to save."""
-        saving = self.plan.saving
-        return saving is not None and 0 < saving.stall_s + saving.write_s <= failure.notice_s
 
     def _save_all(self) -> Steps:
         """Save what is done before a stop that was planned, if there are checkpoints at all."""
