@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROW_PX, LEFT_PX, BUTTONS_PX = 22, 104, 28
 MOST_LANES, MOST_BARS = 40, 2000
+MOST_OF_LANE = 250  # bars: narrower than two pixels, those that are drawn last would hide all others
 EVENTS = "events"
 MARKS = 2000
 """Into how many bins of the width events go; those of one bin share a mark."""
@@ -44,7 +45,8 @@ def course(timeline: Timeline, title: str = "Course", window_s: Seconds | None =
     spans = timeline.spans().rename(columns={"kind": "label"}).assign(lane=lambda table: table.place)
     ran, events = spans[spans.lane != EVENTS], spans[spans.lane == EVENTS]
     lanes = _by_number(dict.fromkeys(ran.lane))
-    drawn, shared_s = thin_bars(ran[ran.lane.isin(lanes[:MOST_LANES])], MOST_BARS, window_s, where=("lane",))
+    shown, most = ran[ran.lane.isin(lanes[:MOST_LANES])], min(MOST_BARS, MOST_OF_LANE * len(lanes))
+    drawn, shared_s = thin_bars(shown, most, window_s, where=("lane",), room=1)
     names = [*([EVENTS] if len(events) else []), *lanes[:MOST_LANES]]
     rows = {name: float(row) for row, name in enumerate(names)}
     whole_s = timeline.makespan_s or 1.0

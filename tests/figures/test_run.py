@@ -40,6 +40,16 @@ def test_bars_of_a_course_add_up_to_its_spans() -> None:
     assert drawn_s(figure) == pytest.approx({"compute": 10 * 82_800, "restart": 10 * 3600})
 
 
+def test_rounds_of_a_lane_are_wide_enough_to_be_seen() -> None:
+    ends = [(float(i), i + 0.9) for i in range(1000)]
+    spans = [Span("client", "compute", start, end) for start, end in ends]
+    spans += [Span("client", "exchange", end, start + 1.0) for start, end in ends]
+    figure = course(timeline(History(1000.0, 1000, 1.0, {}, {}, (), tuple(spans))))
+
+    assert sum(len(bar.x) for bar in figure.data) <= 250
+    assert drawn_s(figure) == pytest.approx({"compute": 900.0, "exchange": 100.0})
+
+
 def test_lanes_are_rows_below_the_events() -> None:
     figure = course(timeline(a_run(fine=3)))
 
