@@ -1,7 +1,8 @@
 """The whole loop on this machine: measure it, fit a profile, predict a weight update, execute it, compare.
 
-Small machines drift: two measurements a minute apart differ by 5 to 20 % in what they predict here. So the machine is
-measured before and after, and only a try where both say the same of the update counts.
+Small machines drift: two measurements a minute apart differ by 5 to 20 % in what they predict here, and by 40 % on a
+busy one. So the machine is measured before and after, and only a try where both say the same of the update can pass.
+Predictions that are all far from all executions fail.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ CASES = (
 """What this update rests on."""
 PIPELINES = ("serial", "two_stage")
 RUNS, TRIES = 2, 3
-STEADY, CLOSE, BROKEN = 0.1, 0.15, 0.3
+STEADY, CLOSE, BROKEN = 0.1, 0.15, 0.2
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,19 @@ def test_an_update_takes_what_is_predicted_from_measurements_of_this_machine(tmp
         before = after
         if all(error <= CLOSE for error in errors(tries).values()):
             return
-    if any(error > BROKEN for error in errors(tries).values()):
+    if any(far(tries, way) for way in PIPELINES):
         pytest.fail(f"predicted and executed updates differ: {tries}")
     pytest.skip(f"this machine does not hold still: {tries}")
 
 
 def errors(tries):
-    """The error of each pipeline's best steady try; a pipeline without one has an error between close and broken."""
+    """The error of each pipeline's best steady try; infinite without one."""
     steady = {way: [one.error for one in tries if one.pipeline == way and one.steady] for way in PIPELINES}
-    return {way: min(found, default=BROKEN) for way, found in steady.items()}
+    return {way: min(found, default=inf) for way, found in steady.items()}
+
+
+def far(tries, pipeline):
+    """Whether even the nearest prediction and execution differ, whatever the machine did in between."""
+    ours = [one for one in tries if one.pipeline == pipeline]
+    predicted = [s for one in ours for s in (one.before_s, one.after_s)]
+    return min(abs(s / one.executed_s - 1) for one in ours for s in predicted) > BROKEN

@@ -5,7 +5,7 @@ from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.systems.run.history import CAUSES
@@ -225,7 +225,12 @@ def test_spans_say_what_the_breakdown_says(keys):
     assert by_cause == pytest.approx(dict.fromkeys(CAUSES, 0.0) | dict(history.breakdown_s), abs=1e-9)
 
 
+ROUNDED = {"workers": 1, "speeds": (3.0,), "latency_s": 0.7, "steps": 1, "update": "synchronous"}
+"""With the failure below, 0.7 s and what is lost add up to more than the second of the failure."""
+
+
 @given(plans())
+@example(ROUNDED | {"failures": [Outage(3.5077974467432953, 0, 1.0)]})
 def test_a_worker_does_one_thing_at_a_time(keys):
     history, lanes = run(**keys), defaultdict(list)
     for span in history.spans:

@@ -200,9 +200,10 @@ class _ChartLane(_Lane):
 
     def _note_work(self, compute: str, encode: str) -> None:
         if worked_s := self._worked_s():
-            computed_s, end_s = min(worked_s, self._step_s), self._begun_s + worked_s
-            self._note(compute, self._begun_s, self._begun_s + computed_s)
-            self._note(encode, self._begun_s + computed_s, end_s)
+            end_s = min(self._begun_s + worked_s, self._env.now)  # rounding must not put it into what comes next
+            encode_s = min(self._begun_s + self._step_s, end_s)
+            self._note(compute, self._begun_s, encode_s)
+            self._note(encode, encode_s, end_s)
 
     def _note(self, cause: str, start_s: float, end_s: float) -> None:
         """A span, and exchange before it."""
