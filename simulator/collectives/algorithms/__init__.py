@@ -1,0 +1,40 @@
+"""Algorithms of collectives, one file each; each writes rounds of messages and terms of a closed form (`messages`)."""
+
+from collections.abc import Mapping
+
+from .binomial import BINOMIAL_BROADCAST, BINOMIAL_GATHER, BINOMIAL_REDUCE, BINOMIAL_SCATTER
+from .chain import CHAIN_BROADCAST, CHAIN_REDUCE
+from .direct import (
+    DIRECT_ALL_GATHER,
+    DIRECT_ALL_TO_ALL,
+    DIRECT_GATHER,
+    DIRECT_REDUCE_SCATTER,
+    DIRECT_SCATTER,
+    HIERARCHICAL,
+    PAIRWISE,
+)
+from .halving_doubling import GATHER_DOUBLING, HALVING_DOUBLING, RECURSIVE_DOUBLING, RECURSIVE_HALVING
+from .messages import Algorithm
+from .ring import RING_ALL_GATHER, RING_ALL_REDUCE, RING_REDUCE_SCATTER
+from .scatter_gather import SCATTER_ALL_GATHER
+from .switches import NVLS
+from .tree import TREE
+from .two_level import TWO_LEVEL
+
+_ALL = (
+    RING_ALL_REDUCE, TREE, TWO_LEVEL, HALVING_DOUBLING, RECURSIVE_DOUBLING, NVLS,
+    RING_ALL_GATHER, GATHER_DOUBLING, DIRECT_ALL_GATHER,
+    RING_REDUCE_SCATTER, RECURSIVE_HALVING, DIRECT_REDUCE_SCATTER,
+    CHAIN_BROADCAST, BINOMIAL_BROADCAST, SCATTER_ALL_GATHER,
+    CHAIN_REDUCE, BINOMIAL_REDUCE,
+    DIRECT_ALL_TO_ALL, PAIRWISE, HIERARCHICAL,
+    DIRECT_GATHER, BINOMIAL_GATHER, DIRECT_SCATTER, BINOMIAL_SCATTER,
+)  # fmt: skip
+
+OPS = tuple(dict.fromkeys(one.op for one in _ALL))
+"""What ranks can do together."""
+
+
+def algorithms(op: str) -> Mapping[str, Algorithm]:
+    """The algorithms of an op by name."""
+    return {one.name: one for one in _ALL if one.op == op}

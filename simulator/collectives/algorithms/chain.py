@@ -1,0 +1,34 @@
+"""Chains: the root's data goes from rank to rank in pieces, or sums come back to it.
+
+With C pieces a chain takes `(C + N - 2)(a + S/(C*B))`: `S/B + (N-2)*b/B` for pieces of b bytes and no latency
+(Thakur et al., IJHPCA 2005). NCCL's broadcast and reduce are such chains along its ring.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed
+
+
+def _rounds(group: Group, *, adds: bool) -> Iterator[Round]:
+    """In round t the rank p places from the root sends piece t - p on; or the mirror image of it in time."""
+    last = group.pieces + group.ranks - 2
+    for t in range(last) if not adds else reversed(range(last)):
+        place = np.arange(max(0, t - group.pieces + 1), min(t + 1, group.ranks - 1))
+        near, far = (group.root + place) % group.ranks, (group.root + place + 1) % group.ranks
+        pairs = Pairs(far, near, striped=True) if adds else Pairs(near, far, striped=True)
+        yield Round(pairs, fixed(t - place), adds=adds)
+
+
+def _chunks(group: Group, *, adds: bool) -> Chunks:
+    return Chunks(group.pieces, partial(_rounds, group, adds=adds))
+
+
+def _terms(group: Group, size: float) -> list[Term]:
+    return [Term(group.pieces + group.ranks - 2, size / group.pieces, group.ring_hops)]
+
+
+CHAIN_BROADCAST = Algorithm("broadcast", "chain", _terms, partial(_chunks, adds=False), pipelined=True)
+CHAIN_REDUCE = Algorithm("reduce", "chain", _terms, partial(_chunks, adds=True), pipelined=True)

@@ -1,0 +1,192 @@
+"""When the messages of an algorithm end, on hops of any speed that are not shared.
+
+A message holds its sender's and its receiver's port for its latency and its bytes, as an op of the engine holds lanes.
+It starts when both are free and its sender has what it sends. So the times are those of the engine, but whole rounds
+are computed at once as arrays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .messages import Chunks, Group, Ints, Pairs, Round, Term
+
+Floats = NDArray[np.float64]
+
+_MOST_KNOWN = 64
+"""Patterns of messages whose hops are kept; rings repeat one, others have a new one in each round."""
+
+_ROUNDING = 1e-12
+"""Relative."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """The hop of each message of a round: what it takes, and the ports that it holds.
+
+    A port is a number; ports of switches, which are never busy, are all the last one.
+    """
+
+    latency_s: Floats
+    s_per_byte: Floats
+    sends: Ints
+    receives: Ints
+
+
+class Net(Protocol):
+    """What hops take.
+
+    Ranks that lie a multiple of `period` apart have equal hops to ranks that lie equally far; 0: none have.
+    """
+
+    @property
+    def ports(self) -> int:
+        """The number of ports, one for all switches included."""
+        ...
+
+    @property
+    def period(self) -> int:
+        """The period, in ranks."""
+        ...
+
+    def hops(self, pairs: Pairs) -> Hops:
+        """The hop of each pair."""
+        ...
+
+    def seconds(self, terms: Sequence[Term]) -> float:
+        """Seconds of a closed form."""
+        ...
+
+
+def end_s(chunks: Chunks, group: Group, size: float, net: Net, *, fold: bool = True) -> float:
+    """When the last message ends, for a collective of so many bytes.
+
+    Where all ranks that lie a period apart do the same, one of them stands for all (`fold`): the time is the same.
+    """
+    period = net.period if fold and not chunks.switches else 0
+    try:
+        return _Clock(chunks, group, size, net, period or group.ranks).run()
+    except _Unequal:
+        return _Clock(chunks, group, size, net, group.ranks).run()
+
+
+class _Messages(NamedTuple):
+    """The messages of a round between simulated ranks."""
+
+    src: Ints
+    dst: Ints
+    hops: Hops
+
+
+class _Unequal(Exception):  # noqa: N818  # not an error: it says that each rank is simulated
+    """Ranks a period apart do not do the same."""
+
+
+class _Clock:
+    """One run of an algorithm. Ranks are those of one `period`; switches come after them."""
+
+    def __init__(self, chunks: Chunks, group: Group, size: float, net: Net, period: int):
+        self._chunks, self._net, self._ranks, self._period = chunks, net, group.ranks, period
+        self._block = size * chunks.buffers / chunks.blocks
+        self._known: dict[Pairs, _Messages] = {}
+        self._arrived = np.zeros((chunks.streams, period + chunks.switches))
+        self._sent, self._received = np.zeros(net.ports), np.zeros(net.ports)
+
+    def run(self) -> float:
+        """The end of the last message."""
+        last_s = 0.0
+        for one in self._chunks.rounds():
+            if one.times and len(one.pairs.src):
+                last_s = max(last_s, self._repeat(one))
+        return last_s
+
+    def _repeat(self, one: Round) -> float:
+        """All repetitions of a round; the end of its last message.
+
+        If all messages of the simulated ranks move on by the same time from one repetition to the next, so they do in
+        all further ones: whatever they waited for has moved on as they have.
+        """
+        messages = self._messages(one)
+        end = self._take(one, messages)
+        for k in range(1, one.times):
+            before, end = end, self._take(one, messages)
+            step = end - before
+            if self._period < self._ranks and np.ptp(step) <= _ROUNDING * end[0]:
+                end = end + step * (one.times - 1 - k)
+                self._note(one, messages, end)
+                break
+        return float(end.max())
+
+    def _take(self, one: Round, messages: _Messages) -> Floats:
+        """When the messages of a round end."""
+        src, hops = messages.src, messages.hops
+        start = np.maximum(self._arrived[one.reads][src], self._sent[hops.sends])
+        np.maximum(start, self._received[hops.receives], out=start)
+        end = start + (hops.latency_s + one.length * self._block * hops.s_per_byte)
+        self._note(one, messages, end)
+        return end
+
+    def _note(self, one: Round, messages: _Messages, end: Floats) -> None:
+        """Ports are busy, and data is there, until then."""
+        hops, arrived = messages.hops, self._arrived[one.writes]
+        self._sent[hops.sends] = self._received[hops.receives] = end
+        if self._chunks.switches:
+            self._sent[-1] = self._received[-1] = 0.0
+            np.maximum.at(arrived, messages.dst, end)
+        else:
+            arrived[messages.dst] = np.maximum(arrived[messages.dst], end)
+
+    def _messages(self, one: Round) -> _Messages:
+        if one.pairs not in self._known:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            self._known[one.pairs] = self._whole(one.pairs) if self._period == self._ranks else self._folded(one)
+        return self._known[one.pairs]
+
+    def _whole(self, pairs: Pairs) -> _Messages:
+        return _Messages(pairs.src, pairs.dst, self._net.hops(pairs))
+
+    def _folded(self, one: Round) -> _Messages:
+        """The messages that ranks of the first period send, which are those of all others, moved by periods."""
+        src, dst, striped = one.pairs.src, one.pairs.dst, one.pairs.striped
+        times, place = self._ranks // self._period, src % self._period
+        ways = np.unique(place * self._ranks + (dst - src) % self._ranks)
+        ends = (len(np.unique(end % self._period)) for end in (src, dst))
+        if len(src) != len(ways) * times or {*ends} != {len(ways)} or not isinstance(one.length, int):
+            raise _Unequal
+        first = Pairs(src[src < self._period], dst[src < self._period], striped)
+        hops, ports = self._net.hops(first), (self._net.ports - 1) // times
+        own = Hops(hops.latency_s, hops.s_per_byte, hops.sends, hops.receives % ports)
+        return _Messages(first.src, first.dst % self._period, own)
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """A network where all hops are equal and every rank has one port."""
+
+    ranks: int
+    latency_s: float
+    bytes_per_s: float
+
+    @property
+    def ports(self) -> int:
+        """One for each rank, and one for all switches."""
+        return self.ranks + 1
+
+    @property
+    def period(self) -> int:
+        """Every rank is like every other."""
+        return 1
+
+    def hops(self, pairs: Pairs) -> Hops:
+        """As `Net`."""
+        many = len(pairs.src)
+        ports = (np.minimum(end, self.ranks) for end in (pairs.src, pairs.dst))
+        return Hops(np.full(many, self.latency_s), np.full(many, 1 / self.bytes_per_s), *ports)
+
+    def seconds(self, terms: Sequence[Term]) -> float:
+        """As `Net`."""
+        return sum(term.steps * (self.latency_s + term.size / self.bytes_per_s) for term in terms)

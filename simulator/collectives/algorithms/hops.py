@@ -1,0 +1,144 @@
+"""What messages take on a cluster: the hops of a group's ranks, with the numbers of its profile.
+
+A hop has a latency and a rate. Its rate is what the links of a rank sustain (line rate times the profile's share of
+it); ranks of an island send at the same time, so they share its NICs. Its latency is that of a step in the profile's
+fitted curves, and at least that of the wires.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...base.errors import UserError
+from ...profile import Profile
+from ..machines import Machines
+from .clock import Hops
+from .messages import Group, HopKind, Ints, Pairs, Term
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One way from rank to rank."""
+
+    latency_s: float
+    bytes_per_s: float
+
+    def seconds(self, size: float) -> float:
+        """Seconds of a message of so many bytes."""
+        return self.latency_s + size / self.bytes_per_s
+
+
+class ClusterNet:
+    """The hops of ranks on islands of equal size, as `clock.Net`; each rank has a port inside and one to the network.
+
+    Raises:
+        UserError: islands of unequal size, or no way between ranks.
+    """
+
+    def __init__(self, machines: Machines, ranks: Sequence[int], op: str):
+        self._machines, self._op = machines, op
+        islands: dict[int, list[int]] = {}
+        for rank in ranks:
+            islands.setdefault(machines.island(rank), []).append(rank)
+        sizes = {len(island) for island in islands.values()}
+        if len(sizes) > 1:
+            raise UserError(f"algorithms need islands of equal size (given: {' and '.join(map(str, sorted(sizes)))})")
+        self.ranks = tuple(rank for island in islands.values() for rank in island)
+        self.islands, self.near = len(islands), sizes.pop()
+
+    @property
+    def ports(self) -> int:
+        """Two for each rank, and one for all switches."""
+        return 2 * len(self.ranks) + 1
+
+    @property
+    def period(self) -> int:
+        """The ranks of an island."""
+        return self.near
+
+    def group(self, root: int = 0, pieces: int = 1) -> Group:
+        """The ranks, island by island."""
+        return Group(self.islands, self.near, root, pieces)
+
+    @property
+    def launch_s(self) -> float:
+        """From the call to the first message."""
+        network = [f"{self._op}.network", "all_reduce.network"] if self.islands > 1 else []
+        return _coefficient(self._machines.profile, "a_s", (*network, self._op, "all_reduce"))
+
+    @cached_property
+    def kinds(self) -> dict[HopKind, Hop]:
+        """Each kind of hop that the group has, at its slowest rank."""
+        found: dict[HopKind, Hop] = {"inside": self._inside} if self.near > 1 else {}
+        if self.islands > 1:
+            rail = self._rail
+            found |= {"rail": rail, "striped": Hop(rail.latency_s, rail.bytes_per_s * self.near)}
+        return found
+
+    @property
+    def _inside(self) -> Hop:
+        wired = self._wires_s(*self.ranks[:2])
+        latency_s = _coefficient(self._machines.profile, "h_s", (self._op, "all_reduce", "all_gather"))
+        return Hop(max(latency_s, wired), 1 / self._slowest_s(inside=1.0, beyond=0.0))
+
+    @property
+    def _rail(self) -> Hop:
+        wired = self._wires_s(self.ranks[0], self.ranks[self.near])
+        latency_s = _coefficient(self._machines.profile, "h_s", ("all_reduce.network",))
+        return Hop(max(latency_s + self._machines.networks.network.hop_s, wired), 1 / self._slowest_s(0.0, 1.0))
+
+    def _slowest_s(self, inside: float, beyond: float) -> float:
+        """Seconds per byte of the slowest rank, while all ranks send."""
+        found = 0.0
+        for rank in self._machines.one_of_each(self.ranks):
+            wires = self._machines.crossings.collective(self.ranks, rank, self.ranks, self.islands)
+            found = max(found, wires.least_s(inside, beyond, self._machines.capacity))
+        return found
+
+    def _wires_s(self, a: int, b: int) -> float:
+        cluster = self._machines.cluster
+        latencies = cluster.links.columns["latency_s"]
+        return float(sum(latencies[link] for link in cluster.route(cluster.gpu(a), cluster.gpu(b))))
+
+    def hops(self, pairs: Pairs) -> Hops:
+        """As `clock.Net`."""
+        ranks = len(self.ranks)
+        inside = (pairs.src // self.near == pairs.dst // self.near) | (pairs.dst >= ranks) | (pairs.src >= ranks)
+        beyond = self.kinds.get("striped" if pairs.striped else "rail")
+        near = self.kinds.get("inside") or beyond
+        far = beyond or near
+        assert near is not None, "a message needs two ranks"
+        assert far is not None
+        return Hops(
+            np.where(inside, near.latency_s, far.latency_s),
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s),
+            self._ports(pairs.src, inside),
+            self._ports(pairs.dst, inside),
+        )
+
+    def _ports(self, ranks: Ints, inside: np.ndarray) -> Ints:
+        return np.minimum(2 * ranks + ~inside, self.ports - 1)
+
+    def seconds(self, terms: Sequence[Term]) -> float:
+        """As `clock.Net`."""
+        total_s = last_s = 0.0
+        for term in terms:
+            own_s = self._term_s(term)
+            total_s += max(own_s - last_s, 0.0) if term.beside else own_s
+            last_s = own_s
+        return total_s
+
+    def _term_s(self, term: Term) -> float:
+        hops = [self.kinds[hop] for hop in term.hops if hop in self.kinds]
+        return term.steps * max((hop.seconds(term.size) for hop in hops), default=0.0)
+
+
+def _coefficient(profile: Profile, name: str, kinds: Sequence[str]) -> float:
+    """A coefficient of the first of these classes that has a fitted one; 0 if none has."""
+    for kind in kinds:
+        for entry in profile.models.get(kind, {}).values():
+            if (value := getattr(entry, "coefficients", {}).get(name)) is not None:
+                return float(value)
+    return 0.0

@@ -1,0 +1,154 @@
+"""What an algorithm writes: rounds of messages between the ranks of a group, and terms of its closed form.
+
+A collective's buffer is cut into equal blocks. A message carries some of them; who receives it adds them to its own or
+replaces its own. Ranks are positions in the group, island by island. `hops` says what a message takes on a cluster,
+`clock` when each one ends.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+HopKind = Literal["inside", "rail", "striped"]
+"""How a message travels: inside an island; through the sender's own NICs; through all NICs of its island."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks of a collective: `islands` of `near` ranks each.
+
+    `root` is the rank from which or to which data goes, where there is one. Pipelined algorithms cut what they send
+    into `pieces`.
+    """
+
+    islands: int
+    near: int
+    root: int = 0
+    pieces: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.islands * self.near
+
+    @property
+    def everyone(self) -> Ints:
+        """All ranks."""
+        return np.arange(self.ranks)
+
+    @property
+    def ring_hops(self) -> tuple[HopKind, ...]:
+        """The hops of a ring through one island after the other."""
+        return self._hops("striped")
+
+    @property
+    def direct_hops(self) -> tuple[HopKind, ...]:
+        """The hops of messages between any two ranks."""
+        return self._hops("rail")
+
+    def _hops(self, between: HopKind) -> tuple[HopKind, ...]:
+        inside: tuple[HopKind, ...] = ("inside",) if self.near > 1 else ()
+        return (*inside, between) if self.islands > 1 else inside
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Who sends to whom in a round: `src[i]` to `dst[i]`, where each rank sends and receives at most once.
+
+    Messages between islands are cut over all NICs of an island if `striped`. Numbers from the group's size on are
+    switches that add what they receive; any number of messages may reach or leave one.
+    """
+
+    src: Ints
+    dst: Ints
+    striped: bool = False
+
+    def hops(self, group: Group) -> tuple[HopKind, ...]:
+        """The kinds of hops of these messages."""
+        inside = self.src // group.near == self.dst // group.near
+        near: tuple[HopKind, ...] = ("inside",) if inside.any() else ()
+        return near if inside.all() else (*near, "striped" if self.striped else "rail")
+
+
+class Round(NamedTuple):
+    """Messages that do not wait for each other, `times` in a row with other blocks.
+
+    In repetition k message i carries `length` blocks, from block `first(k)[i]` on and each `stride` after the one
+    before. A sender waits for all that it has received in its stream `reads`; what arrives belongs to the receiver's
+    stream `writes`.
+    """
+
+    pairs: Pairs
+    first: Callable[[int], Ints]
+    times: int = 1
+    length: int | Ints = 1
+    stride: int = 1
+    adds: bool = False
+    reads: int = 0
+    writes: int = 0
+
+    def blocks(self) -> Iterator[list[tuple[int, int, list[int]]]]:
+        """(sender, receiver, blocks) of each message, for each repetition."""
+        lengths = np.broadcast_to(np.asarray(self.length), self.pairs.src.shape).tolist()
+        src, dst = self.pairs.src.tolist(), self.pairs.dst.tolist()
+        for k in range(self.times):
+            ways = zip(src, dst, self.first(k).tolist(), lengths, strict=True)
+            yield [(a, b, [first + i * self.stride for i in range(length)]) for a, b, first, length in ways]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A collective as messages: rounds, in the order in which each port takes them.
+
+    The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank.
+    """
+
+    blocks: int
+    rounds: Callable[[], Iterator[Round]]
+    buffers: int = 1
+    streams: int = 1
+    switches: int = 0
+
+
+class Term(NamedTuple):
+    """A part of a closed form: `steps` one after the other, each of `size` bytes over the slowest of these hops.
+
+    `beside`: at the same time as the term before it, where hops inside and between islands have ports of their own.
+    """
+
+    steps: float
+    size: float
+    hops: tuple[HopKind, ...]
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A way to exchange, with sizes as nccl-tests has them.
+
+    `terms(group, size)` follow each other, unless they say otherwise. `refuses(group)` says why it cannot be done, or
+    is empty; `notes(group)` says what is unusual. A `pipelined` one cuts what it sends into pieces.
+    """
+
+    op: str
+    name: str
+    terms: Callable[[Group, float], list[Term]]
+    chunks: Callable[[Group], Chunks]
+    refuses: Callable[[Group], str] = lambda _group: ""
+    notes: Callable[[Group], str] = lambda _group: ""
+    pipelined: bool = False
+
+
+def fixed(blocks: Ints) -> Callable[[int], Ints]:
+    """First blocks that are known already."""
+    return lambda _: blocks
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4, … below `most`."""
+    return [1 << k for k in range((most - 1).bit_length())]

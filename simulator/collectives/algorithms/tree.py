@@ -1,0 +1,170 @@
+"""A double binary tree: sums go up two trees, each with half of the data, and results come down again.
+
+Sanders et al., Parallel Computing 35 (2009): `2 log2(N) a + 2S/B` for small pieces, since a rank that has children in
+one tree is a leaf of the other, so that it sends and receives twice its data. Colours of two make this exact: messages
+of a colour take every second step, and no port has two of them. As NCCL does, the trees join islands; inside an island
+data goes along a chain.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from .clock import Ideal, end_s
+from .messages import Algorithm, Chunks, Group, HopKind, Ints, Pairs, Round, Term, fixed
+
+_FEW = (3, 4)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trees:
+    """Edges of both trees from child to parent, and the step in which each takes the first piece up."""
+
+    islands: int
+    near: int
+
+    @cached_property
+    def child(self) -> Ints:
+        """The lower rank of each edge; those of the first tree come first."""
+        return np.array([edge[0] for edge in self._edges])
+
+    @cached_property
+    def parent(self) -> Ints:
+        """The upper rank of each edge."""
+        return np.array([edge[1] for edge in self._edges])
+
+    @cached_property
+    def tree(self) -> Ints:
+        """0 or 1."""
+        return np.arange(len(self._edges)) // (len(self._edges) // 2)
+
+    @cached_property
+    def begin(self) -> Ints:
+        """An edge's first step: after those of the edges below it, and of its colour."""
+        begin = np.zeros(len(self._edges), np.int64)
+        below: dict[tuple[int, int], int] = defaultdict(lambda: -1)
+        for edge in self._upwards:
+            child, parent, tree = *self._edges[edge], int(self.tree[edge])
+            first = below[child, tree] + 1
+            begin[edge] = first + (first + self._colours[edge]) % 2
+            below[parent, tree] = max(below[parent, tree], int(begin[edge]))
+        return begin
+
+    @cached_property
+    def _edges(self) -> list[tuple[int, int]]:
+        chain = [(i * self.near + k, i * self.near + k - 1) for i in range(self.islands) for k in range(1, self.near)]
+        heads = [[(a * self.near, b * self.near) for a, b in tree] for tree in _two_trees(self.islands)]
+        return [*chain, *heads[0], *chain, *heads[1]]
+
+    @property
+    def _upwards(self) -> list[int]:
+        """Edges in an order in which those below come first."""
+        above = {(child, int(tree)): parent for (child, parent), tree in zip(self._edges, self.tree, strict=True)}
+
+        def depth(edge: int) -> int:
+            at, tree, steps = self._edges[edge][1], int(self.tree[edge]), 0
+            while (at, tree) in above:
+                at, steps = above[at, tree], steps + 1
+            return -steps
+
+        return sorted(range(len(self._edges)), key=depth)
+
+    @cached_property
+    def _colours(self) -> list[int]:
+        """0 or 1 for each edge, so that edges of one port differ: at most two share one, so they form lines, rings."""
+        ports: dict[tuple[str, int, bool], list[int]] = defaultdict(list)
+        for edge, (child, parent) in enumerate(self._edges):
+            beyond = child // self.near != parent // self.near
+            ports["send", child, beyond].append(edge)
+            ports["receive", parent, beyond].append(edge)
+        beside = defaultdict(list)
+        for a, b in (port for port in ports.values() if len(port) == 2):
+            beside[a].append(b)
+            beside[b].append(a)
+        colours: dict[int, int] = {}
+        for start in range(len(self._edges)):
+            todo = [(start, 0)]
+            while todo:
+                edge, colour = todo.pop()
+                if edge not in colours:
+                    colours[edge] = colour
+                    todo += [(other, 1 - colour) for other in beside[edge]]
+        return [colours[edge] for edge in range(len(self._edges))]
+
+
+def _two_trees(ranks: int) -> list[list[tuple[int, int]]]:
+    """(child, parent) of two trees: whoever has two children in one is a leaf of the other.
+
+    The second is the first one read from behind, or for odd numbers of ranks moved on by one.
+    """
+    one = [(rank, _parent(rank, ranks)) for rank in range(1, ranks)]
+    other = [(ranks - 1 - a, ranks - 1 - b) if ranks % 2 == 0 else ((a + 1) % ranks, (b + 1) % ranks) for a, b in one]
+    return [one, other]
+
+
+def _parent(rank: int, ranks: int) -> int:
+    """In the tree in which a rank lies as high as its lowest bit; 0 is above all."""
+    bit = rank & -rank
+    above = (rank ^ bit) | (bit << 1)
+    return above if above < ranks else rank ^ bit
+
+
+@lru_cache(maxsize=32)
+def _trees(islands: int, near: int) -> _Trees:
+    return _Trees(islands, near)
+
+
+def _pieces(group: Group) -> int:
+    """Of each tree."""
+    return max(group.pieces // 2, 1)
+
+
+@lru_cache(maxsize=256)
+def _steps(group: Group) -> int:
+    """Steps of the longest way through all pieces: those of a few pieces, and as many again for each further one."""
+    few, more = (Group(group.islands, group.near, pieces=2 * count) for count in _FEW)
+    if _pieces(group) <= _FEW[1]:
+        return _counted(group)
+    return _counted(more) + (_pieces(group) - _FEW[1]) * (_counted(more) - _counted(few))
+
+
+def _counted(group: Group) -> int:
+    """The steps of the messages, if each takes one."""
+    net = Ideal(group.ranks, 1.0, float("inf"))
+    return round(end_s(_chunks(group), group, 1.0, net))
+
+
+def _chunks(group: Group) -> Chunks:
+    trees, pieces = _trees(group.islands, group.near), _pieces(group)
+    last = int(trees.begin.max()) + 2 * pieces - 1
+
+    def messages(step: int, *, up: bool) -> Round:
+        piece, wait = np.divmod(step - trees.begin, 2)
+        now = (wait == 0) & (piece >= 0) & (piece < pieces)
+        child, parent = trees.child[now], trees.parent[now]
+        pairs = Pairs(child, parent, striped=True) if up else Pairs(parent, child, striped=True)
+        return Round(pairs, fixed(trees.tree[now] * pieces + piece[now]), adds=up)
+
+    def rounds() -> Iterator[Round]:
+        yield from (messages(step, up=True) for step in range(last))
+        yield from (messages(step, up=False) for step in reversed(range(last)))
+
+    return Chunks(2 * pieces, rounds)
+
+
+def _terms(group: Group, size: float) -> list[Term]:
+    """The way of a first piece, up and down, and then the other pieces."""
+    each, chains = size / (2 * _pieces(group)), 2 * (group.near - 1)
+    first = _steps(Group(group.islands, group.near, pieces=2))
+    between: HopKind = "striped" if group.islands > 1 else "inside"
+    return [
+        Term(chains, each, ("inside",)),
+        Term(first - chains, each, (between,)),
+        Term(_steps(group) - first, each, group.ring_hops),
+    ]
+
+
+TREE = Algorithm("all_reduce", "tree", _terms, _chunks, pipelined=True)

@@ -1,0 +1,189 @@
+"""Every algorithm: what its messages deliver, when they end, and that its closed form says the same."""
+
+from dataclasses import replace
+from math import ceil, log2
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator.collectives.algorithms import OPS, algorithms
+from runcast.simulator.collectives.algorithms.clock import Hops, Ideal, end_s
+from runcast.simulator.collectives.algorithms.messages import Group, Pairs
+from runcast.simulator.profile.forms import BUS_FACTOR
+
+from ..examples import examples
+from .content import deliver, wanted
+
+ALL = [one for op in OPS for one in algorithms(op).values()]
+EACH = pytest.mark.parametrize("algorithm", ALL, ids=lambda one: f"{one.op}-{one.name}")
+LATENCY_S, RATE, SIZE = 1e-3, 1e3, 1e3
+
+groups = st.builds(
+    lambda islands, near, root, pieces: Group(islands, near, root % (islands * near), pieces),
+    st.integers(1, 6), st.integers(1, 6), st.integers(0, 35), st.integers(1, 9),
+).filter(lambda group: group.ranks > 1)  # fmt: skip
+
+
+class Rails(Ideal):
+    """Islands with a fast network inside and a slow one between them, each with a port of its own."""
+
+    HOPS: ClassVar = {"inside": (1e-6, 3e11), "rail": (4e-6, 5e10), "striped": (5e-6, 4e11)}
+
+    def __init__(self, group):
+        super().__init__(group.ranks, 0.0, 1.0)
+        object.__setattr__(self, "near", group.near)
+
+    ports = property(lambda self: 2 * self.ranks + 1)
+    period = property(lambda self: self.near)
+
+    def hops(self, pairs):
+        inside = (pairs.src // self.near == pairs.dst // self.near) | (np.maximum(pairs.src, pairs.dst) >= self.ranks)
+        near, far = self.HOPS["inside"], self.HOPS["striped" if pairs.striped else "rail"]
+        latency, rate = (np.where(inside, a, b) for a, b in zip(near, far, strict=True))
+        ports = (np.minimum(2 * ends + ~inside, self.ports - 1) for ends in (pairs.src, pairs.dst))
+        return Hops(latency, 1 / rate, *ports)
+
+    def seconds(self, terms):
+        total = last = 0.0
+        for term in terms:
+            own = term.steps * max(self.HOPS[hop][0] + term.size / self.HOPS[hop][1] for hop in term.hops or ["inside"])
+            total += max(own - last, 0.0) if term.beside else own
+            last = own
+        return total
+
+
+@EACH
+@given(groups)
+@examples(30)
+def test_everyone_ends_with_what_the_op_owes(algorithm, group):
+    if algorithm.refuses(group):
+        return
+    has = deliver(algorithm, group)
+    assert [(rank, block, has[rank].get(block)) for rank, block, _ in wanted(algorithm, group)] == [
+        *wanted(algorithm, group)
+    ]
+
+
+@EACH
+@given(groups, st.floats(0, 1), st.floats(1, 1e6))
+@examples(50)
+def test_messages_end_when_the_closed_form_says_on_an_ideal_network(algorithm, group, latency_s, rate):
+    if algorithm.refuses(group):
+        return
+    net = Ideal(group.ranks, latency_s, rate)
+    assert end_s(algorithm.chunks(group), group, SIZE, net) == pytest.approx(
+        net.seconds(algorithm.terms(group, SIZE)), rel=1e-9
+    )
+
+
+@EACH
+@given(groups)
+@examples(30)
+def test_ranks_a_period_apart_stand_for_each_other(algorithm, group):
+    if algorithm.refuses(group):
+        return
+    folded, whole = (end_s(algorithm.chunks(group), group, 1e8, Rails(group), fold=fold) for fold in (True, False))
+    assert folded == pytest.approx(whole, rel=1e-12)
+
+
+@EACH
+@pytest.mark.parametrize("shape", [(4, 8), (2, 8), (16, 2), (3, 4), (8, 1), (1, 8)])
+def test_closed_forms_know_islands(algorithm, shape):
+    """Within 10 % for trees and chains, whose first and last pieces need not wait for the slowest hop everywhere."""
+    group = Group(*shape, pieces=6)
+    if algorithm.refuses(group):
+        return
+    found = end_s(algorithm.chunks(group), group, 1e8, Rails(group))
+    assert Rails(group).seconds(algorithm.terms(group, 1e8)) == pytest.approx(
+        found, rel=0.1 if algorithm.pipelined else 1e-9
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 48])
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
+def test_no_port_carries_more_than_nccl_tests_counts(op, ranks):
+    """doc/PERFORMANCE.md: bus bandwidth is what each port carries, if the algorithm is a ring or direct."""
+    algorithm = algorithms(op)["ring" if op != "all_to_all" else "direct"]
+    net = Ideal(ranks, 0.0, RATE)
+    factor = float(BUS_FACTOR[op](np.array([float(ranks)]))[0])
+    assert net.seconds(algorithm.terms(Group(1, ranks), SIZE)) == pytest.approx(factor * SIZE / RATE)
+
+
+# Formulas of systems.md 3.1, with latency a and one port per rank.
+
+
+def seconds(op, name, ranks, pieces=1, latency_s=LATENCY_S):
+    group = Group(ranks, 1, pieces=pieces) if name == "tree" else Group(1, ranks, pieces=pieces)
+    return end_s(algorithms(op)[name].chunks(group), group, SIZE, Ideal(ranks, latency_s, RATE))
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 31])
+def test_ring_all_reduce(n):
+    """Patarasuk and Yuan 2009: 2(N-1)a + 2(N-1)/N*S/B."""
+    assert seconds("all_reduce", "ring", n) == pytest.approx(2 * (n - 1) * LATENCY_S + 2 * (n - 1) / n * SIZE / RATE)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 31])
+def test_binomial_broadcast(n):
+    """Thakur et al. 2005: ceil(log2 N)(a + S/B)."""
+    assert seconds("broadcast", "binomial", n) == pytest.approx(ceil(log2(n)) * (LATENCY_S + SIZE / RATE))
+
+
+@pytest.mark.parametrize("n", [2, 5, 31])
+def test_chain_broadcast_in_small_pieces(n):
+    """Thakur et al. 2005: S/B + (N-2)b/B without latency."""
+    assert seconds("broadcast", "chain", n, pieces=100, latency_s=0) == pytest.approx(
+        (SIZE + (n - 2) * SIZE / 100) / RATE
+    )
+
+
+def test_broadcast_as_scatter_and_all_gather_is_two_times_the_data():
+    assert seconds("broadcast", "scatter_all_gather", 64, latency_s=0) == pytest.approx(2 * 63 / 64 * SIZE / RATE)
+
+
+@pytest.mark.parametrize("n", [2, 8, 64])
+def test_halving_and_doubling(n):
+    """Thakur et al. 2005: 2 log2(N) a + 2(N-1)/N*S/B."""
+    expected = 2 * log2(n) * LATENCY_S + 2 * (n - 1) / n * SIZE / RATE
+    assert seconds("all_reduce", "halving_doubling", n) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n", [4, 16, 63, 256])
+def test_a_double_tree_takes_two_times_the_data_and_grows_with_the_logarithm(n):
+    """Sanders et al. 2009: 2S/B for many pieces; the first one passes each level in at most two steps, up and down."""
+    assert seconds("all_reduce", "tree", n, pieces=3000, latency_s=0) == pytest.approx(2 * SIZE / RATE, rel=0.01)
+    assert seconds("all_reduce", "tree", n, pieces=2, latency_s=1e9) <= 4 * ceil(log2(n)) * 1e9 * (1 + 1e-9)
+
+
+def test_switches_that_add_take_the_time_of_the_data():
+    """Graham et al. 2016: S/B + a."""
+    assert seconds("all_reduce", "nvls", 8, pieces=10_000, latency_s=0) == pytest.approx(SIZE / RATE, rel=1e-3)
+
+
+def test_a_slow_hop_slows_a_ring_step_by_step():
+    """Two islands of four: every step waits for the slowest hop, here that between them."""
+    group = Group(2, 4)
+    found = end_s(algorithms("all_reduce")["ring"].chunks(group), group, 8e3, Rails(group))
+    assert found == pytest.approx(14 * (5e-6 + 1e3 / 4e11))
+
+
+@pytest.mark.parametrize("name", ["recursive_doubling", "halving_doubling"])
+def test_ranks_beyond_a_power_of_two_cost_two_steps(name):
+    more = seconds("all_reduce", name, 12) - seconds("all_reduce", name, 8)
+    assert more == pytest.approx(2 * (LATENCY_S + SIZE / RATE))
+    assert "4 of 12 ranks" in algorithms("all_reduce")[name].notes(Group(1, 12))
+
+
+def test_one_rank_takes_no_time():
+    alone = [
+        one.chunks(Group(1, 1)) for one in ALL if not one.refuses(Group(1, 1)) and one.name not in ("tree", "nvls")
+    ]
+    assert {end_s(chunks, Group(1, 1), SIZE, Ideal(1, 1.0, 1.0)) for chunks in alone} == {0.0}
+
+
+def test_pairs_know_their_hops():
+    pairs = Pairs(np.array([0, 3]), np.array([1, 4]))
+    assert pairs.hops(Group(2, 4)) == ("inside", "rail")
+    assert replace(pairs, striped=True).hops(Group(2, 4)) == ("inside", "striped")
