@@ -12,7 +12,7 @@ from .machines import ResolvedScenario
 from .system import System, SystemPrediction
 from .tables import OnCluster
 
-_FOLDERS = ("weight_update", "train_step", "rl_cycle", "run")
+_FOLDERS = ("weight_update", "train_step", "rl_cycle", "run", "collective")
 """Each is named as the kind of its scenarios."""
 
 

@@ -29,6 +29,9 @@ class Hop:
         """Seconds of a message of so many bytes."""
         return self.latency_s + size / self.bytes_per_s
 
+_UNKNOWN = 0.3
+"""Spread of a number that no profile has: as that of a latency read off another op's curve."""
+
 
 class ClusterNet:
     """The hops of ranks on islands of equal size, as `clock.Net`; each rank has a port inside and one to the network.
@@ -67,6 +70,14 @@ class ClusterNet:
         """From the call to the first message."""
         network = [f"{self._op}.network", "all_reduce.network"] if self.islands > 1 else []
         return _coefficient(self._machines.profile, "a_s", (*network, self._op, "all_reduce"))
+
+    def spread(self, latency_share: float) -> float:
+        """The relative standard deviation of a time of which so much is latency."""
+        links = ("link_fraction.nic",) if self.islands > 1 else ("link_fraction.nvlink", "link_fraction.pcie")
+        known = self._machines.profile.parameters
+        rate = next((known[name].spread for name in links if name in known), _UNKNOWN)
+        steps = known["broadcast.latency_s"].spread if "broadcast.latency_s" in known else _UNKNOWN
+        return float(np.hypot(latency_share * steps, (1 - latency_share) * rate))
 
     @cached_property
     def kinds(self) -> dict[HopKind, Hop]:

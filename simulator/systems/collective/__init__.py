@@ -1,0 +1,1 @@
+"""Collectives as a system: one exchange by size and algorithm, as nccl-tests measures it."""

@@ -1,0 +1,16 @@
+"""How keys of a collective depend on each other."""
+
+from ..keys import Need, Pin, Rivals, goes_with
+
+_ROOTED = ("broadcast", "reduce", "gather", "scatter")
+
+NEEDS: tuple[Need, ...] = (
+    Need(
+        "collective.root",
+        lambda values: values["collective.op"] in _ROOTED,
+        lambda values: f"is for {', '.join(_ROOTED)} (op = {values['collective.op']!r})",
+    ),
+    goes_with("collective.every_rank", "collective.level", "chunks"),
+)
+RIVALS: Rivals = ()
+PINS: tuple[Pin, ...] = ()

@@ -1,0 +1,83 @@
+"""The Report of a collective: a table by size and algorithm, and its headline, the best one at the largest size."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from ...base.units import format_bytes
+from ...report.report import Metric, Report, Total
+from .resolve import ResolvedCollective, Row
+
+PARTS = ("latency", "bytes")
+"""Of the closed form: what it would take if its messages were empty, and the rest."""
+
+
+@dataclass(frozen=True)
+class CollectiveReport(Report):
+    """Seconds and bandwidths of one collective by size and algorithm; `best` is the fastest at the largest size."""
+
+    op: str
+    ranks: int
+    best: Row
+    rows: tuple[Row, ...]
+
+    kind = "collective"
+    metrics = (
+        Metric("seconds", "s", "of the fastest algorithm at the largest size", "lower", "time",
+               of=attrgetter("best.seconds")),
+        Metric("makespan_s", "s", "as `seconds`", "lower", "again", of=attrgetter("best.seconds")),
+        Metric("low_s", "s", "the 5 % quantile of `seconds`", role="time", of=attrgetter("best.low_s")),
+        Metric("high_s", "s", "its 95 % quantile", role="time", of=attrgetter("best.high_s")),
+        Metric("algbw_bytes_per_s", "B/s", "its bytes over its seconds", "higher",
+               of=attrgetter("best.algbw_bytes_per_s")),
+        Metric("busbw_bytes_per_s", "B/s", "the same times nccl-tests' factor of the op: what each port carries",
+               "higher", of=attrgetter("best.busbw_bytes_per_s")),
+        Metric("algorithm", "", "the fastest algorithm at the largest size", of=attrgetter("best.algorithm")),
+        Metric("level", "", "how it is priced", of=attrgetter("best.level")),
+        Metric("bytes", "B", "the largest size", role="input", of=attrgetter("best.bytes")),
+        Metric("op", "", "what ranks do together", role="input"),
+        Metric("ranks", "1", "GPUs that exchange", role="input"),
+        Metric("exposed", "s", "its parts: latency (messages without bytes), and bytes", "lower", "again",
+               names=PARTS, sparse=True),
+        Metric("bound_by", "", "the larger part"),
+        Metric("provenance", "1", "share of the time by source of its numbers", sparse=True,
+               names=("measured", "fitted", "interpolated", "extrapolated", "datasheet", "assumed", "exact")),
+        Metric("rows", "", "each size by each algorithm: bytes, algorithm, level, seconds with its interval, algbw and "
+               "busbw, provenance, pieces", by_rank=True, of=lambda report: tuple(vars(row) for row in report.rows)),
+    )  # fmt: skip
+
+    @property
+    def winners(self) -> Mapping[int, str]:
+        """The fastest algorithm of each size; the fitted curve only where there is no other."""
+        found: dict[int, Row] = {}
+        for row in sorted(self.rows, key=lambda row: (row.algorithm == "measured", row.seconds)):
+            found.setdefault(row.bytes, row)
+        return {size: row.algorithm for size, row in sorted(found.items())}
+
+
+def make_report(resolved: ResolvedCollective) -> CollectiveReport:
+    """The report of a collective."""
+    best, devices = resolved.best, " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
+    latency_s = min(best.latency_s, best.seconds)
+    return CollectiveReport(
+        name=resolved.scenario.name,
+        scenario_hash=resolved.hash,
+        question=f"{resolved.keys.op} of up to {format_bytes(best.bytes)} between {len(resolved.ranks):,} x {devices}",
+        exposed={"latency": latency_s, "bytes": best.seconds - latency_s},
+        provenance={best.provenance: 1.0},
+        notes=resolved.notes,
+        op=resolved.keys.op,
+        ranks=len(resolved.ranks),
+        best=best,
+        rows=resolved.rows,
+    )
+
+
+TOTAL_NEEDS = ("seconds", "exposed")
+
+
+def total(report: Mapping[str, Any]) -> Total:
+    """The time of the best algorithm at the largest size, its interval and parts."""
+    interval = (report["low_s"], report["high_s"]) if "low_s" in report else None
+    return Total(report["seconds"], interval, report["exposed"])

@@ -1,0 +1,213 @@
+"""From a checked scenario of kind collective to the seconds of each size and algorithm."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import exp
+
+from ...base.errors import UserError
+from ...collectives import ALGORITHMS, Collective, Machines
+from ...collectives.algorithms import algorithms
+from ...collectives.algorithms.clock import end_s
+from ...collectives.algorithms.hops import ClusterNet
+from ...collectives.algorithms.messages import Algorithm, Group, Term
+from ...hardware import cluster_inputs
+from ...profile import PROVENANCE, Z90
+from ...profile.forms import BUS_FACTOR
+from ..machines import ResolvedScenario, content_hash, release
+from ..tables import FOR_PEOPLE
+from .scenario import MEASURED, CollectiveKeys, CollectiveScenario
+
+_PIECES = tuple(1 << k for k in range(15))
+"""Numbers of pieces of which the fastest is taken."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size by one algorithm; bandwidths as nccl-tests defines them, `busbw` where it has a factor for the op."""
+
+    bytes: int
+    algorithm: str
+    level: str
+    seconds: float
+    low_s: float
+    high_s: float
+    algbw_bytes_per_s: float
+    busbw_bytes_per_s: float
+    provenance: str
+    pieces: int
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class ResolvedCollective(ResolvedScenario):
+    """A collective with what its names stand for; parts are made on first use."""
+
+    scenario: CollectiveScenario
+
+    @property
+    def keys(self) -> CollectiveKeys:
+        """The table that says which exchange."""
+        return self.scenario.collective
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """The GPUs that exchange."""
+        asked, there = self.keys.gpus, self.cluster.n_gpus
+        if asked is not None and asked > there:
+            raise self._fault("collective.gpus", asked, f"{self.scenario.nodes} nodes have {there} GPUs")
+        if self.keys.root >= (asked or there):
+            raise self._fault("collective.root", self.keys.root, f"there are {asked or there} ranks, numbered from 0")
+        return tuple(range(asked or there))
+
+    @cached_property
+    def hardware(self) -> Machines:
+        """The machines of the cluster, with their profiles."""
+        return Machines(self.cluster, self.profile)
+
+    @cached_property
+    def net(self) -> ClusterNet:
+        """The hops between ranks."""
+        try:
+            return ClusterNet(self.hardware, self.ranks, self.keys.op)
+        except UserError as error:
+            raise self._fault("collective.gpus", len(self.ranks), str(error)) from None
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Each size by each algorithm that is asked for; those that cannot be done here are in `refused`."""
+        found = [row for size in self.keys.sizes for row in self._rows_of(size)]
+        if not found:
+            raise self._fault("collective.algorithm", self.keys.algorithm, "; ".join(self.refused))
+        return tuple(found)
+
+    @cached_property
+    def chosen(self) -> tuple[Algorithm, ...]:
+        """The algorithms that are asked for and can be done by these ranks."""
+        if self.keys.level == MEASURED:
+            return ()
+        return tuple(one for one in self._asked if not one.refuses(self.net.group()))
+
+    @property
+    def _asked(self) -> list[Algorithm]:
+        known = algorithms(self.keys.op)
+        return list(known.values()) if self.keys.algorithm == "all" else [
+            known[name] for name in (self.keys.algorithm,) if name in known
+        ]  # fmt: skip
+
+    @cached_property
+    def refused(self) -> tuple[str, ...]:
+        """Why algorithms that are asked for cannot be done, one line each."""
+        group = self.net.group()
+        lines = [f"{one.name}: {reason}" for one in self._asked if (reason := one.refuses(group))]
+        return (*lines, *self._not_measured)
+
+    @cached_property
+    def _not_measured(self) -> tuple[str, ...]:
+        """Why the profile has no curve for the op, if so."""
+        try:
+            self._measure(1)
+        except UserError as error:
+            return (f"measured: {error}",)
+        return ()
+
+    @property
+    def _takes_curve(self) -> bool:
+        wanted = self.keys.level == MEASURED or self.keys.algorithm in ("all", MEASURED)
+        return wanted and not self._not_measured
+
+    def _rows_of(self, size: int) -> Iterator[Row]:
+        if self._takes_curve:
+            yield self._measure(size)
+        for algorithm in self.chosen:
+            yield self._predict(algorithm, size)
+
+    def _measure(self, size: int) -> Row:
+        """The fitted curve."""
+        price = ALGORITHMS["measured"](self.hardware, {}).price(
+            Collective(self.keys.op, self.ranks, size), self.ranks[0]
+        )
+        return self._row(size, MEASURED, MEASURED, price.seconds, price.spread, PROVENANCE[price.provenance], 1, 0.0)
+
+    def _predict(self, algorithm: Algorithm, size: int) -> Row:
+        """The closed form, or every message."""
+        group = self._pieces(algorithm, size)
+        terms = algorithm.terms(group, size)
+        formula_s = self.net.seconds(terms)
+        latency_s = self.net.launch_s + self.net.seconds([term._replace(size=0.0) for term in terms])
+        seconds, level = formula_s, self.keys.level
+        if level == "chunks":
+            seconds = end_s(algorithm.chunks(group), group, size, self.net, fold=not self.keys.every_rank)
+        seconds += self.net.launch_s
+        spread = self.net.spread(min(latency_s / seconds, 1.0) if seconds else 0.0)
+        return self._row(size, algorithm.name, level, seconds, spread, "fitted", group.pieces, latency_s)
+
+    def _pieces(self, algorithm: Algorithm, size: int) -> Group:
+        """The ranks, and into how many pieces they cut the data: what is asked for, else what is fastest."""
+        group = self.net.group(self.keys.root)
+        if not algorithm.pipelined:
+            return group
+        asked = (self.keys.pieces,) if self.keys.pieces is not None else _PIECES
+        cuts = [replace(group, pieces=pieces) for pieces in asked if pieces <= size or pieces == 1]
+        return min(cuts, key=lambda cut: self.net.seconds(algorithm.terms(cut, size)))
+
+    def _row(
+        self,
+        size: int,
+        algorithm: str,
+        level: str,
+        seconds: float,
+        spread: float,
+        source: str,
+        pieces: int,
+        wait_s: float,
+    ) -> Row:
+        factor, rate = exp(Z90 * spread), size / seconds if seconds else 0.0
+        return Row(
+            bytes=size, algorithm=algorithm, level=level, seconds=seconds, low_s=seconds / factor,
+            high_s=seconds * factor, algbw_bytes_per_s=rate, busbw_bytes_per_s=rate * self.bus_factor,
+            provenance=source, pieces=pieces, latency_s=wait_s,
+        )  # fmt: skip
+
+    @cached_property
+    def bus_factor(self) -> float:
+        """Bus bandwidth over algorithm bandwidth: nccl-tests doc/PERFORMANCE.md; (N-1)/N of a gather or scatter."""
+        ranks = float(len(self.ranks))
+        if self.keys.op in ("gather", "scatter"):
+            return (ranks - 1) / ranks
+        import numpy as np
+
+        return float(BUS_FACTOR[self.keys.op](np.array([ranks]))[0])
+
+    @cached_property
+    def best(self) -> Row:
+        """The fastest algorithm at the largest size; the fitted curve only where there is no other."""
+        largest = [row for row in self.rows if row.bytes == max(self.keys.sizes)]
+        return min(largest, key=lambda row: (row.algorithm == MEASURED, row.seconds))
+
+    @cached_property
+    def terms(self) -> list[Term]:
+        """The closed form of the best one; empty for a fitted curve."""
+        found = algorithms(self.keys.op).get(self.best.algorithm)
+        if found is None:
+            return []
+        return found.terms(replace(self.net.group(self.keys.root), pieces=self.best.pieces), self.best.bytes)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Assumptions, for the report."""
+        group = self.net.group()
+        unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(group))]
+        return (*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual)
+
+    @cached_property
+    def hash(self) -> str:
+        """The hash of everything that the prediction depends on, runcast's release included."""
+        said = self.scenario
+        content = {
+            "scenario": said.model_dump(mode="json", exclude={*FOR_PEOPLE, "cluster", "profile", "stack"}),
+            "profile": self.profile.to_json(),
+            "cluster": cluster_inputs(said.cluster, said.nodes, self.where),
+            "version": release(),
+        }
+        return content_hash(content)[:16]

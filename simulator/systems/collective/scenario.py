@@ -1,0 +1,76 @@
+"""The scenario file of kind collective: which exchange, of which sizes, by which algorithms, priced how."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+
+from ...base.units import parse
+from ...collectives.algorithms import OPS, algorithms
+from ..tables import OnCluster, Table, as_tuple
+
+MEASURED = "measured"
+"""The algorithm whose seconds are a profile's fitted curve: what the library chose where it was measured."""
+
+_LARGEST = 1 << 50
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """Sizes from `'1 KiB:16 GiB'`, each twice the one before; from one size, or a list of them."""
+    if isinstance(value, str) and ":" in value:
+        first, last = (_size(text) for text in value.split(":", 1))
+        if first > last:
+            raise ValueError("expected the smaller size first, such as '1 KiB:16 GiB'")
+        return tuple(first << k for k in range((last // first).bit_length()))
+    if isinstance(value, list | tuple):
+        return tuple(map(_size, as_tuple(value)))
+    return (_size(value),)
+
+
+def _size(value: Any) -> int:
+    size = round(parse(value, "bytes"))
+    if not 0 < size <= _LARGEST:
+        raise ValueError("expected sizes above zero and at most 1 PiB, such as '1 GiB' or '1 KiB:16 GiB'")
+    return size
+
+
+class CollectiveKeys(Table):
+    """One exchange between ranks."""
+
+    op: str = Field(description=f"what ranks do together: {', '.join(OPS)}")
+    sizes: Annotated[tuple[int, ...], BeforeValidator(_sizes)] = Field(
+        ("1 KiB:16 GiB"),  # type: ignore[assignment]  # validated as a file's is
+        validate_default=True,
+        description="sizes as nccl-tests has them: '1 KiB:16 GiB' (each twice the one before), one size, or a list",
+    )
+    algorithm: str = Field(
+        "all", description="an algorithm; all of the op's, and measured; or measured, the profile's fitted curve"
+    )
+    level: Literal["measured", "formula", "chunks"] = Field(
+        "formula",
+        description="measured: fitted curves; formula: the closed form; chunks: every message of the algorithm",
+    )
+    gpus: PositiveInt | None = Field(None, description="ranks: the first so many GPUs (default: all)")
+    root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
+    pieces: PositiveInt | None = Field(
+        None, description="pieces into which trees, chains and switches cut the data (default: what is fastest)"
+    )
+    every_rank: bool = Field(
+        False, description="chunks: whether ranks that do the same are simulated one by one; the time is the same"
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> "CollectiveKeys":
+        if self.op not in OPS:
+            raise ValueError(f"op = {self.op!r}: expected one of {', '.join(OPS)}")
+        known = (*algorithms(self.op), MEASURED, "all")
+        if self.algorithm not in known:
+            raise ValueError(f"algorithm = {self.algorithm!r}: expected one of {', '.join(known)} for {self.op}")
+        return self
+
+
+class CollectiveScenario(OnCluster):
+    """A scenario file of kind collective."""
+
+    kind: Literal["collective"] = "collective"
+    stack: str = Field("generic", description="software stack")
+    collective: CollectiveKeys

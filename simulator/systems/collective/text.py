@@ -1,0 +1,55 @@
+"""A CollectiveReport in words, and its table as nccl-tests prints it."""
+
+from collections.abc import Iterator
+
+from ...base.units import format_bytes, format_rate, format_seconds
+from ...report.report import Table, Words
+from .report import CollectiveReport
+
+_MEANING = {"latency": "steps, if their messages were empty", "bytes": "the data itself"}
+
+
+def words(report: CollectiveReport) -> Words:
+    """The report in words."""
+    return Words(
+        answer=f"{format_seconds(report.best.seconds)} for {format_bytes(report.best.bytes)}",
+        rows=list(_rows(report)),
+        phases=Table("Where the time goes", ("part", "time", "share", "what"), list(_parts(report))),
+        below=["", *_lines(report)],
+        tables=[table(report)],
+    )
+
+
+def table(report: CollectiveReport) -> Table:
+    """Each size by each algorithm; a star is the fastest one of the algorithms."""
+    rows = [
+        (
+            f"{row.bytes}", row.algorithm, f"{row.seconds * 1e6:.2f}", f"{row.low_s * 1e6:.2f}",
+            f"{row.high_s * 1e6:.2f}", f"{row.algbw_bytes_per_s / 1e9:.2f}", f"{row.busbw_bytes_per_s / 1e9:.2f}",
+            row.provenance, "*" if row.algorithm == report.winners[row.bytes] else "",
+        )
+        for row in report.rows
+    ]  # fmt: skip
+    names = ("size (B)", "algorithm", "time (us)", "low", "high", "algbw (GB/s)", "busbw (GB/s)", "basis", "fastest")
+    return Table(f"{report.op} between {report.ranks:,} ranks", names, rows)
+
+
+def _lines(report: CollectiveReport) -> Iterator[str]:
+    from ...base.tables import align
+
+    shown = table(report)
+    yield from align([list(map(str, row)) for row in (shown.headers, *shown.rows)], (0, 2, 3, 4, 5, 6))
+
+
+def _rows(report: CollectiveReport) -> Iterator[tuple[str, str]]:
+    best = report.best
+    between = f"   (90 % interval {format_seconds(best.low_s)} to {format_seconds(best.high_s)})"
+    yield "time", format_seconds(best.seconds) + (between if best.high_s > best.low_s else "")
+    yield "algorithm", f"{best.algorithm}, by {best.level}"
+    yield "bandwidth", f"{format_rate(best.algbw_bytes_per_s)} algbw, {format_rate(best.busbw_bytes_per_s)} busbw"
+
+
+def _parts(report: CollectiveReport) -> Iterator[tuple[str, ...]]:
+    whole = report.best.seconds or 1.0
+    for part, seconds in report.exposed.items():
+        yield part, format_seconds(seconds), f"{seconds / whole:.1%}", _MEANING[part]
