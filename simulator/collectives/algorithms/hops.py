@@ -29,6 +29,7 @@ class Hop:
         """Seconds of a message of so many bytes."""
         return self.latency_s + size / self.bytes_per_s
 
+
 _UNKNOWN = 0.3
 """Spread of a number that no profile has: as that of a latency read off another op's curve."""
 

@@ -34,6 +34,13 @@ def table(report: CollectiveReport) -> Table:
     return Table(f"{report.op} between {report.ranks:,} ranks", names, rows)
 
 
+def csv_text(report: CollectiveReport) -> bytes:
+    """The table as CSV, in SI units."""
+    names = list(vars(report.rows[0]))
+    lines = [",".join(str(vars(row)[name]) for name in names) for row in report.rows]
+    return "\n".join([",".join(names), *lines, ""]).encode()
+
+
 def _lines(report: CollectiveReport) -> Iterator[str]:
     from ...base.tables import align
 
