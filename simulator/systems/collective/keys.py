@@ -11,6 +11,9 @@ NEEDS: tuple[Need, ...] = (
         lambda values: f"is for {', '.join(_ROOTED)} (op = {values['collective.op']!r})",
     ),
     goes_with("collective.every_rank", "collective.level", "chunks"),
+    Need(
+        "collective.placement", lambda values: values["collective.groups"] != 1, lambda _: "is for groups of 2 or more"
+    ),
 )
 RIVALS: Rivals = ()
 PINS: tuple[Pin, ...] = ()

@@ -37,7 +37,7 @@ class CollectiveReport(Report):
         Metric("level", "", "how it is priced", of=attrgetter("best.level")),
         Metric("bytes", "B", "the largest size", role="input", of=attrgetter("best.bytes")),
         Metric("op", "", "what ranks do together", role="input"),
-        Metric("ranks", "1", "GPUs that exchange", role="input"),
+        Metric("ranks", "1", "GPUs of a group", role="input"),
         Metric("exposed", "s", "its parts: latency (messages without bytes), and bytes", "lower", "again",
                names=PARTS, sparse=True),
         Metric("bound_by", "", "the larger part"),
@@ -59,11 +59,14 @@ class CollectiveReport(Report):
 def make_report(resolved: ResolvedCollective) -> CollectiveReport:
     """The report of a collective."""
     best, devices = resolved.best, " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
+    groups = resolved.keys.groups
+    many = f"{len(resolved.ranks):,} x {devices}"
+    many += f", {groups} groups at once ({resolved.keys.placement})" if groups > 1 else ""
     latency_s = min(best.latency_s, best.seconds)
     return CollectiveReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
-        question=f"{resolved.keys.op} of up to {format_bytes(best.bytes)} between {len(resolved.ranks):,} x {devices}",
+        question=f"{resolved.keys.op} of up to {format_bytes(best.bytes)} between {many}",
         exposed={"latency": latency_s, "bytes": best.seconds - latency_s},
         provenance={best.provenance: 1.0},
         notes=resolved.notes,

@@ -5,21 +5,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp
 
+import numpy as np
+
 from ...base.errors import UserError
 from ...collectives import ALGORITHMS, Collective, Machines
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
-from ...collectives.algorithms.messages import Algorithm, Group, Term
+from ...collectives.algorithms.messages import Algorithm, Chunks, Group, Term
+from ...engine import simulate
 from ...hardware import cluster_inputs
 from ...profile import PROVENANCE, Z90
 from ...profile.forms import BUS_FACTOR
 from ..machines import ResolvedScenario, content_hash, release
 from ..tables import FOR_PEOPLE
+from .lower import Exchange, lower
 from .scenario import MEASURED, CollectiveKeys, CollectiveScenario
 
 _PIECES = tuple(1 << k for k in range(15))
 """Numbers of pieces of which the fastest is taken."""
+
+_MOST_FLOWS = 2_000_000
+"""Messages that share links one by one; more would take a minute."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,35 @@ class ResolvedCollective(ResolvedScenario):
         return self.scenario.collective
 
     @cached_property
-    def ranks(self) -> tuple[int, ...]:
-        """The GPUs that exchange."""
-        asked, there = self.keys.gpus, self.cluster.n_gpus
-        if asked is not None and asked > there:
+    def gpus(self) -> int:
+        """GPUs of all groups."""
+        asked, there = self.keys.gpus or self.cluster.n_gpus, self.cluster.n_gpus
+        if asked > there:
             raise self._fault("collective.gpus", asked, f"{self.scenario.nodes} nodes have {there} GPUs")
-        if self.keys.root >= (asked or there):
-            raise self._fault("collective.root", self.keys.root, f"there are {asked or there} ranks, numbered from 0")
-        return tuple(range(asked or there))
+        if asked % self.keys.groups:
+            raise self._fault("collective.groups", self.keys.groups, f"expected a divisor of {asked} GPUs")
+        if self.keys.root >= asked // self.keys.groups:
+            allowed = f"there are {asked // self.keys.groups} ranks in a group, numbered from 0"
+            raise self._fault("collective.root", self.keys.root, allowed)
+        return asked
+
+    @cached_property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The GPUs of each group."""
+        groups, each = self.keys.groups, self.gpus // self.keys.groups
+        gpus = np.arange(self.gpus)
+        node = np.array([self.cluster.node_of(gpu) for gpu in range(self.gpus)])
+        order = {"packed": gpus // each, "scattered": node % groups, "rails": gpus % groups}[self.keys.placement]
+        found = tuple(tuple(gpus[order == number].tolist()) for number in range(groups))
+        if {len(one) for one in found} != {each}:
+            allowed = f"groups of {' and '.join(str(len(one)) for one in found)} GPUs are not equal"
+            raise self._fault("collective.placement", self.keys.placement, allowed)
+        return found
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The GPUs of the first group."""
+        return self.members[0]
 
     @cached_property
     def hardware(self) -> Machines:
@@ -66,12 +94,17 @@ class ResolvedCollective(ResolvedScenario):
         return Machines(self.cluster, self.profile)
 
     @cached_property
-    def net(self) -> ClusterNet:
-        """The hops between ranks."""
+    def nets(self) -> tuple[ClusterNet, ...]:
+        """The hops between the ranks of each group."""
         try:
-            return ClusterNet(self.hardware, self.ranks, self.keys.op)
+            return tuple(ClusterNet(self.hardware, ranks, self.keys.op) for ranks in self.members)
         except UserError as error:
-            raise self._fault("collective.gpus", len(self.ranks), str(error)) from None
+            raise self._fault("collective.gpus", self.gpus, str(error)) from None
+
+    @property
+    def net(self) -> ClusterNet:
+        """Those of the first group."""
+        return self.nets[0]
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -135,12 +168,26 @@ class ResolvedCollective(ResolvedScenario):
         terms = algorithm.terms(group, size)
         formula_s = self.net.seconds(terms)
         latency_s = self.net.launch_s + self.net.seconds([term._replace(size=0.0) for term in terms])
-        seconds, level = formula_s, self.keys.level
-        if level == "chunks":
-            seconds = end_s(algorithm.chunks(group), group, size, self.net, fold=not self.keys.every_rank)
-        seconds += self.net.launch_s
+        level = self.keys.level
+        seconds = self.net.launch_s + (self._simulate(algorithm, group, size) if level == "chunks" else formula_s)
         spread = self.net.spread(min(latency_s / seconds, 1.0) if seconds else 0.0)
         return self._row(size, algorithm.name, level, seconds, spread, "fitted", group.pieces, latency_s)
+
+    def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
+        """Seconds until the last message of all groups has ended, on links that they share."""
+        if not self._shares_links(algorithm):
+            return end_s(algorithm.chunks(group), group, size, self.net, fold=not self.keys.every_rank)
+        exchanges = [Exchange(algorithm.chunks(group), group, size, net) for net in self.nets]
+        return simulate(*lower(self.cluster, self.hardware.capacity, exchanges)).makespan_s
+
+    def _shares_links(self, algorithm: Algorithm) -> bool:
+        """Whether messages may fill a link that others use, and are few enough to be flows."""
+        chunks = algorithm.chunks(self.net.group())
+        idle = self.keys.groups == 1 and (self.cluster.period or self.net.islands == 1)
+        return not (idle or chunks.switches) and self._messages(chunks) <= _MOST_FLOWS
+
+    def _messages(self, chunks: Chunks) -> int:
+        return self.keys.groups * sum(one.times * len(one.pairs.src) for one in chunks.rounds())
 
     def _pieces(self, algorithm: Algorithm, size: int) -> Group:
         """The ranks, and into how many pieces they cut the data: what is asked for, else what is fastest."""
@@ -175,8 +222,6 @@ class ResolvedCollective(ResolvedScenario):
         ranks = float(len(self.ranks))
         if self.keys.op in ("gather", "scatter"):
             return (ranks - 1) / ranks
-        import numpy as np
-
         return float(BUS_FACTOR[self.keys.op](np.array([ranks]))[0])
 
     @cached_property
@@ -198,7 +243,21 @@ class ResolvedCollective(ResolvedScenario):
         """Assumptions, for the report."""
         group = self.net.group()
         unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(group))]
-        return (*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual)
+        lines = [*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual]
+        if self.keys.groups > 1 and self.keys.level != "chunks":
+            lines.append("groups share links at level chunks only: this is one group alone")
+        if self.keys.level == "chunks" and self.chosen and self._are_too_many:
+            lines.append(
+                f"{', '.join(self._are_too_many)}: more than {_MOST_FLOWS:,} messages, as if links were shared by none"
+            )
+        return tuple(lines)
+
+    @property
+    def _are_too_many(self) -> list[str]:
+        """Algorithms whose messages would share links, but are too many."""
+        if self.keys.groups == 1 and (self.cluster.period or self.net.islands == 1):
+            return []
+        return [one.name for one in self.chosen if not self._shares_links(one)]
 
     @cached_property
     def hash(self) -> str:

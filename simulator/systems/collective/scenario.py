@@ -38,7 +38,7 @@ class CollectiveKeys(Table):
 
     op: str = Field(description=f"what ranks do together: {', '.join(OPS)}")
     sizes: Annotated[tuple[int, ...], BeforeValidator(_sizes)] = Field(
-        ("1 KiB:16 GiB"),  # type: ignore[assignment]  # validated as a file's is
+        ("1 KiB:16 GiB"),
         validate_default=True,
         description="sizes as nccl-tests has them: '1 KiB:16 GiB' (each twice the one before), one size, or a list",
     )
@@ -49,7 +49,15 @@ class CollectiveKeys(Table):
         "formula",
         description="measured: fitted curves; formula: the closed form; chunks: every message of the algorithm",
     )
-    gpus: PositiveInt | None = Field(None, description="ranks: the first so many GPUs (default: all)")
+    gpus: PositiveInt | None = Field(None, description="GPUs of all groups: the first so many (default: all)")
+    groups: PositiveInt = Field(
+        1, description="groups of equal size that do the same at the same time; level chunks shares links among them"
+    )
+    placement: Literal["packed", "scattered", "rails"] = Field(
+        "packed",
+        description="packed: GPUs of a group follow each other; scattered: nodes are dealt out to groups in turn; "
+        "rails: the GPUs of each node are",
+    )
     root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
     pieces: PositiveInt | None = Field(
         None, description="pieces into which trees, chains and switches cut the data (default: what is fastest)"
