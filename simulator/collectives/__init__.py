@@ -1,27 +1,29 @@
 """Collectives and messages: their time, and the bytes that they put on each link.
 
-An exchange is a `Collective`. An `Algorithm` prices it; a new algorithm is a file and a line of ALGORITHMS. `machines`
-describes the ranks' nodes, `networks` the network between nodes; `wires` and `rings` find the links that bytes cross.
+An exchange is a `Collective`; a `Pricer` prices it: `Measured` by a profile's fitted curves, `Chosen` by algorithms
+that a scenario names. `algorithms` has these, one file each. `machines` describes the ranks' nodes, `networks` the
+network between nodes; `wires` and `rings` find the links that bytes cross.
 """
 
-from collections.abc import Mapping
+from typing import Final
 
-from .collective import Algorithm, Collective, Price, Stages
+from .chosen import MEASURED, Choice, Chosen, choice_of
+from .collective import Collective, Price, Pricer, Stages
 from .machines import Machine, Machines, effective_capacity
 from .measured import Measured
 from .networks import Networks, networks_of
 from .rings import RingBroadcast, ring_broadcast
 
-ALGORITHMS: Mapping[str, type[Algorithm]] = {"measured": Measured}
-"""The algorithms by name."""
 
-DEFAULT_ALGORITHM = "measured"
-"""The algorithm of exchanges in training steps."""
+def pricer(choice: Choice, machines: Machines, stages: Stages) -> Pricer:
+    """What prices exchanges of steps, by the algorithms that are named."""
+    return Chosen(machines, stages, choice) if choice else Measured(machines, stages)
 
-STREAMS = "streams"
-"""How updates exchange, beside ALGORITHMS: as streams round NCCL's ring, link by link (`costs.ring`)."""
+
+STREAMS: Final = "streams"
+"""How updates exchange: as streams round NCCL's ring, link by link (`costs.ring`)."""
 
 __all__ = [
-    "ALGORITHMS", "DEFAULT_ALGORITHM", "STREAMS", "Algorithm", "Collective", "Machine", "Machines", "Networks", "Price",
-    "RingBroadcast", "Stages", "effective_capacity", "networks_of", "ring_broadcast",
+    "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Machine", "Machines", "Measured", "Networks", "Price",
+    "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer", "ring_broadcast",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""An exchange between ranks, its price, and the interface of algorithms; each algorithm is a file beside this one.
+"""An exchange between ranks, its price, and the interface of what prices it.
 
 Bytes are those of nccl-tests: everything that is gathered, scattered or reduced; in an all-to-all or a send, the bytes
 that one rank sends.
@@ -7,8 +7,6 @@ that one rank sends.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
-
-from .machines import Machines
 
 Stages = Mapping[int, tuple[int, ...]]
 """For a rank the ranks that act alike at the same time, itself included; a rank that is not listed is alone."""
@@ -42,10 +40,8 @@ class Price:
     least_s: float = 0.0
 
 
-class Algorithm(Protocol):
-    """A way in which ranks exchange, on given machines."""
-
-    def __init__(self, machines: Machines, stages: Stages): ...
+class Pricer(Protocol):
+    """What exchanges take on given machines."""
 
     def price(self, collective: Collective, rank: int) -> Price:
         """The price of an exchange, seen from `rank`, one of its ranks.

@@ -10,13 +10,14 @@ The system names the algorithm by which ranks exchange: one of `collectives`, or
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import ATTENTION, COPY, EXCHANGE, EXPERTS, HOST_WORK, KINDS, MEMORY, PASS, PRODUCT, op_kind
-from ..collectives import STREAMS, Price
+from ..collectives import MEASURED, STREAMS, Choice, Price
 from ..hardware import Cluster
 from ..profile import Profile
 from ..program import Place, Program, Ragged
@@ -78,7 +79,7 @@ def cost(
     program: Program,
     cluster: Cluster,
     profile: Profile,
-    algorithm: str,
+    exchanges: Choice | Literal["streams"],
     *,
     store: Store | None = None,
     memo: Memo | None = None,
@@ -87,7 +88,7 @@ def cost(
 ) -> Costs:
     """The time of each op of a Program without contention, and its rates on links. Rank r runs on GPU r of the cluster.
 
-    `algorithm` is a name of `collectives.ALGORITHMS`, or `STREAMS`. `profile` holds the
+    `exchanges` are the algorithms that are named, by default none (`MEASURED`), or `STREAMS`. `profile` holds the
     numbers of device and software. `store` is the file system of an update through files. `actions` are the prices of
     whole actions, by number, at the coarser level of a step. The ranks of one of `places` (default: the Program's
     places) act alike at the same time.
@@ -97,8 +98,9 @@ def cost(
         KeyError: a kind of op is unknown, or its form has no price function.
     """
     places = program.places if places is None else places
-    pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, algorithm)
-    forms = _STREAMS if algorithm == STREAMS else _WHOLE
+    choice = MEASURED if isinstance(exchanges, str) else exchanges
+    pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, choice)
+    forms = _STREAMS if exchanges == STREAMS else _WHOLE
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}
     as_arrays = {**_FORMS.as_arrays, **forms.as_arrays}
     for kind in sorted(map(op_kind, program.kinds), key=list(KINDS.values()).index):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
-from ..collectives import ALGORITHMS, DEFAULT_ALGORITHM, Algorithm, Collective, Machines, Networks
+from ..collectives import MEASURED, Choice, Collective, Machines, Networks, Pricer, pricer
 from ..collectives.wires import Route
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
@@ -41,7 +41,7 @@ class Pricing:
     memo: Memo = field(default_factory=Memo)
     actions: Prices | None = None
     places: Sequence[Place] = ()
-    algorithm: str = DEFAULT_ALGORITHM
+    choice: Choice = MEASURED
 
     @cached_property
     def machines(self) -> Machines:
@@ -145,9 +145,9 @@ class Pricing:
         return self.program.groups[self.program.group[op]]
 
     @cached_property
-    def exchanges(self) -> Algorithm:
-        """The algorithm by which ranks exchange."""
-        return ALGORITHMS[self.algorithm](self.machines, self.stage_of)
+    def exchanges(self) -> Pricer:
+        """What prices exchanges."""
+        return pricer(self.choice, self.machines, self.stage_of)
 
     def collective(self, op: int) -> Collective:
         """The exchange that an op is: kind, ranks and bytes."""

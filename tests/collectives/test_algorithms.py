@@ -1,16 +1,21 @@
-"""What holds for every algorithm of ALGORITHMS, whatever it does."""
+"""What holds for every way to price exchanges: fitted curves, and each algorithm by name."""
 
 from functools import cache
 
 import pytest
-from runcast.simulator.collectives import ALGORITHMS, Collective, Machines
+from runcast.simulator import UserError
+from runcast.simulator.collectives import Collective, Machines, pricer
+from runcast.simulator.collectives.algorithms import OPS, algorithms
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import load_network, load_profile, load_stack
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_recv")
 SIZES = (0.0, 1e3, 1e6, 1e9)
 
-pytestmark = pytest.mark.parametrize("name", ALGORITHMS)
+NAMED = [(op, name) for op in OPS for name in algorithms(op) if op not in ("gather", "scatter")]
+pytestmark = pytest.mark.parametrize(
+    "choice", [(), *((one,) for one in NAMED)], ids=lambda one: "-".join(*one) if one else "measured"
+)
 
 
 @cache
@@ -21,9 +26,11 @@ def machines() -> Machines:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("group", [(0, 1), (0, 8), tuple(range(8)), tuple(range(16))], ids=len)
-def test_more_bytes_take_longer_and_no_link_carries_more_than_it_can(name, kind, group):
-    algorithm = ALGORITHMS[name](machines(), {})
+def test_more_bytes_take_longer_and_no_link_carries_more_than_it_can(choice, kind, group):
+    algorithm = pricer(choice, machines(), {})
     ends = (group[0], group[-1]) if kind == "send_recv" else group
+    if choice == (("all_reduce", "nvls"),) and len({rank // 8 for rank in group}) > 1:
+        return  # it is refused: see test_nvls_stays_inside_an_nvswitch_domain
 
     prices = [algorithm.price(Collective(kind, ends, size), group[0]) for size in SIZES]
 
@@ -34,5 +41,12 @@ def test_more_bytes_take_longer_and_no_link_carries_more_than_it_can(name, kind,
             if rate > machines().capacity[link] * (1 + 1e-12)] == []  # fmt: skip
 
 
-def test_a_rank_alone_exchanges_nothing(name):
-    assert ALGORITHMS[name](machines(), {}).price(Collective("all_reduce", (3,), 1e9), 3).seconds == 0
+def test_a_rank_alone_exchanges_nothing(choice):
+    assert pricer(choice, machines(), {}).price(Collective("all_reduce", (3,), 1e9), 3).seconds == 0
+
+
+def test_nvls_stays_inside_an_nvswitch_domain(choice):
+    if choice != (("all_reduce", "nvls"),):
+        return
+    with pytest.raises(UserError, match="all_reduce = 'nvls': NVLS adds inside one NVSwitch domain"):
+        pricer(choice, machines(), {}).price(Collective("all_reduce", (0, 8), 1e6), 0)

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.memo import Memo
-from ...collectives import DEFAULT_ALGORITHM
 from ...costs import cost
 from ...program import Place
 from ...schedules import SCHEDULES, Action, Grid
@@ -150,7 +149,15 @@ def _units(resolved: ResolvedTrain, again: Again) -> _Units:
     stages = (*layers, *dict.fromkeys(ends))
     row = tuple((Action(number, kind, 0),) for number in range(len(stages)) for kind in "FB")
     alone = replace(plan, grid=Grid("alone", (row,), len(stages), 1), stages=stages, again=again)
-    key = (repr(given.cluster), given.nodes, resolved.profile_name, given.stack, given.attention, alone)
+    key = (
+        repr(given.cluster),
+        given.nodes,
+        resolved.profile_name,
+        given.stack,
+        given.attention,
+        resolved.choice,
+        alone,
+    )
     return resolved.memo.get("floors", key, lambda: _priced(resolved, alone))
 
 
@@ -175,7 +182,7 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
     profile, places = profile_of_layout(resolved), [Place("pp 0", stage_ranks)]
-    seconds = cost(every.program(), resolved.cluster, profile, DEFAULT_ALGORITHM, places=places).uncontended_s
+    seconds = cost(every.program(), resolved.cluster, profile, resolved.choice, places=places).uncontended_s
     alike = _stages_alike(resolved)
     found: _Units = {}
     for (number, kind), piece, at in zip(passes, pieces, first, strict=True):

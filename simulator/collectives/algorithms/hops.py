@@ -6,16 +6,17 @@ fitted curves, and at least that of the wires.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ...base.errors import UserError
 from ...profile import Profile
+from ..collective import Stages
 from ..machines import Machines
 from .clock import Hops
-from .messages import Group, HopKind, Ints, Pairs, Term
+from .messages import Algorithm, Group, HopKind, Ints, Pairs, Term
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class Hop:
         return self.latency_s + size / self.bytes_per_s
 
 
+_PIECES = tuple(1 << k for k in range(15))
+"""Numbers of pieces of which the fastest is taken."""
+
 _UNKNOWN = 0.3
 """Spread of a number that no profile has: as that of a latency read off another op's curve."""
 
@@ -41,8 +45,8 @@ class ClusterNet:
         UserError: islands of unequal size, or no way between ranks.
     """
 
-    def __init__(self, machines: Machines, ranks: Sequence[int], op: str):
-        self._machines, self._op = machines, op
+    def __init__(self, machines: Machines, ranks: Sequence[int], op: str, stages: Stages | None = None):
+        self._machines, self._op, self._stages = machines, op, stages or {}
         islands: dict[int, list[int]] = {}
         for rank in ranks:
             islands.setdefault(machines.island(rank), []).append(rank)
@@ -65,6 +69,15 @@ class ClusterNet:
     def group(self, root: int = 0, pieces: int = 1) -> Group:
         """The ranks, island by island."""
         return Group(self.islands, self.near, root, pieces)
+
+    def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
+        """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest."""
+        group = self.group(root)
+        if not algorithm.pipelined:
+            return group
+        counts = _PIECES if pieces is None else (pieces,)
+        cuts = [replace(group, pieces=count) for count in counts if count <= max(size, 1)]
+        return min(cuts, key=lambda cut: self.seconds(algorithm.terms(cut, size)))
 
     @property
     def launch_s(self) -> float:
@@ -105,7 +118,8 @@ class ClusterNet:
         """Seconds per byte of the slowest rank, while all ranks send."""
         found = 0.0
         for rank in self._machines.one_of_each(self.ranks):
-            wires = self._machines.crossings.collective(self.ranks, rank, self.ranks, self.islands)
+            stage = self._stages.get(rank, self.ranks)
+            wires = self._machines.crossings.collective(self.ranks, rank, stage, self.islands)
             found = max(found, wires.least_s(inside, beyond, self._machines.capacity))
         return found
 

@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import ALGORITHMS, Collective, Machines
+from ...collectives import Collective, Machines, Measured
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
@@ -21,9 +21,6 @@ from ..machines import ResolvedScenario, content_hash, release
 from ..tables import FOR_PEOPLE
 from .lower import Exchange, lower
 from .scenario import MEASURED, CollectiveKeys, CollectiveScenario
-
-_PIECES = tuple(1 << k for k in range(15))
-"""Numbers of pieces of which the fastest is taken."""
 
 _MOST_FLOWS = 2_000_000
 """Messages that share links one by one; more would take a minute."""
@@ -157,14 +154,12 @@ class ResolvedCollective(ResolvedScenario):
 
     def _measure(self, size: int) -> Row:
         """The fitted curve."""
-        price = ALGORITHMS["measured"](self.hardware, {}).price(
-            Collective(self.keys.op, self.ranks, size), self.ranks[0]
-        )
+        price = Measured(self.hardware, {}).price(Collective(self.keys.op, self.ranks, size), self.ranks[0])
         return self._row(size, MEASURED, MEASURED, price.seconds, price.spread, PROVENANCE[price.provenance], 1, 0.0)
 
     def _predict(self, algorithm: Algorithm, size: int) -> Row:
         """The closed form, or every message."""
-        group = self._pieces(algorithm, size)
+        group = self.net.cut(algorithm, size, self.keys.root, self.keys.pieces)
         terms = algorithm.terms(group, size)
         formula_s = self.net.seconds(terms)
         latency_s = self.net.launch_s + self.net.seconds([term._replace(size=0.0) for term in terms])
@@ -188,15 +183,6 @@ class ResolvedCollective(ResolvedScenario):
 
     def _messages(self, chunks: Chunks) -> int:
         return self.keys.groups * sum(one.times * len(one.pairs.src) for one in chunks.rounds())
-
-    def _pieces(self, algorithm: Algorithm, size: int) -> Group:
-        """The ranks, and into how many pieces they cut the data: what is asked for, else what is fastest."""
-        group = self.net.group(self.keys.root)
-        if not algorithm.pipelined:
-            return group
-        asked = (self.keys.pieces,) if self.keys.pieces is not None else _PIECES
-        cuts = [replace(group, pieces=pieces) for pieces in asked if pieces <= size or pieces == 1]
-        return min(cuts, key=lambda cut: self.net.seconds(algorithm.terms(cut, size)))
 
     def _row(
         self,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ... import engine
 from ...base.memo import Memo
-from ...collectives import DEFAULT_ALGORITHM
+from ...collectives import Choice
 from ...costs import EXCHANGES, PHASES, Costs, cost
 from ...costs.costs import Floats, bytes_by_link
 from ...costs.sheet import Prices
@@ -29,20 +29,26 @@ from .lower.piece import COMPUTE, Ints
 
 
 def cost_coarse(
-    coarse: Coarse, cluster: Cluster, profile: Profile, places: Sequence[Place] | None = None, memo: Memo | None = None
+    coarse: Coarse,
+    cluster: Cluster,
+    profile: Profile,
+    choice: Choice,
+    places: Sequence[Place] | None = None,
+    memo: Memo | None = None,
 ) -> tuple[Costs, Floats]:
     """The costs of a coarse step, and the share of each phase in the time of each part, shape [parts, phases].
 
     A part of an action takes the time that it takes in a simulation of the action's kernels alone. Other ops are priced
-    as at the finer level. The ranks of one of `places` (default: the Program's places) act alike at the same time.
+    as at the finer level. `choice` names algorithms of exchanges. The ranks of one of `places` (default: the Program's
+    places) act alike at the same time.
     Interference between messages and actions is the mean interference between messages and the actions' kernels and
     exchanges, weighted by their time over all actions.
     """
     places = coarse.program.places if places is None else places
-    found = cost(coarse.alone, cluster, profile, DEFAULT_ALGORITHM, places=places, memo=memo)
+    found = cost(coarse.alone, cluster, profile, choice, places=places, memo=memo)
     alone = _Alone(coarse.alone, coarse.actions, found, cluster)
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
-    costs = cost(each, cluster, profile, DEFAULT_ALGORITHM, actions=alone.prices(coarse), places=places, memo=memo)
+    costs = cost(each, cluster, profile, choice, actions=alone.prices(coarse), places=places, memo=memo)
     work = costs.work_s * coarse.times
     costs = replace(
         costs,

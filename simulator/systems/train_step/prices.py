@@ -7,7 +7,6 @@ from math import log2, sqrt
 from typing import TYPE_CHECKING
 
 from ...base.errors import UserError
-from ...collectives import DEFAULT_ALGORITHM
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
 from ...costs.costs import Floats
 from ...profile import Profile
@@ -27,7 +26,7 @@ def price(resolved: "ResolvedTrain", program: Program) -> Costs:
     """
     with _faults_of(resolved):
         places, profile = _whole_stages(resolved), profile_of_layout(resolved)
-        costs = cost(program, resolved.cluster, profile, DEFAULT_ALGORITHM, places=places, memo=resolved.memo)
+        costs = cost(program, resolved.cluster, profile, resolved.choice, places=places, memo=resolved.memo)
     return _slowed(resolved, costs, program)
 
 
@@ -39,7 +38,8 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats
     """
     with _faults_of(resolved):
         places = _whole_stages(resolved)
-        costs, mix = cost_coarse(step, resolved.cluster, profile_of_layout(resolved), places, resolved.memo)
+        profile = profile_of_layout(resolved)
+        costs, mix = cost_coarse(step, resolved.cluster, profile, resolved.choice, places, resolved.memo)
     return _slowed(resolved, costs, step.program), mix
 
 

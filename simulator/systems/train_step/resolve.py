@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import UserError, fault, unknown
-from ...collectives import Networks, networks_of
+from ...collectives import Choice, Networks, choice_of, networks_of
 from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
 from ...hardware import cluster_inputs
 from ...models import ModelSpec
@@ -296,6 +296,11 @@ class ResolvedTrain(OnMachines):
         return self.coarse.program if self.coarse is not None else join([self._lowered(plan) for plan in self.plans])[0]
 
     @property
+    def choice(self) -> Choice:
+        """The algorithms of exchanges that are named."""
+        return choice_of(self.scenario.collectives.model_dump())
+
+    @property
     def costs(self) -> Costs:
         """The time of each op without contention; a stage is as slow as its slowest node."""
         return self._priced[0]
@@ -313,7 +318,7 @@ class ResolvedTrain(OnMachines):
         _ = self.cluster, self.profile, self.peak_type  # so that their errors come first
         if self.coarse is None:
             return price(self, self.program), None
-        key = (*self.machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.plans)
+        key = (*self.machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.choice, self.plans)
         return self.memo.get("costs", key, self._priced_coarse, lambda made: len(made[0].work_s))
 
     def _priced_coarse(self) -> tuple[Costs, Floats]:
@@ -375,6 +380,8 @@ class ResolvedTrain(OnMachines):
         names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack"}  # their contents are hashed, not their names
         if self.scenario.run is None:
             names.add("run")  # so that hashes from before the `run` table was added stay valid
+        if not self.choice:
+            names.add("collectives")  # likewise
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
             "model": identity(self.spec),

@@ -2,8 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from ...collectives.algorithms import algorithms
 from ..lengths import LARGEST_TAIL
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
 
@@ -251,6 +260,25 @@ class Tower(Table):
     )
 
 
+class Collectives(Table):
+    """By which algorithms ranks exchange. Measured: as fitted curves say, whatever the library chose there."""
+
+    all_reduce: str = Field(
+        "measured", description="sums of gradients, or of tensor parallelism: measured, ring, tree, …"
+    )
+    all_gather: str = Field("measured", description="parameters, or sequences: measured, ring, …")
+    reduce_scatter: str = Field("measured", description="gradients, or sequences: measured, ring, …")
+    all_to_all: str = Field("measured", description="tokens of experts, or heads: measured, direct, hierarchical, …")
+
+    @field_validator("*")
+    @classmethod
+    def _known(cls, name: str, info: ValidationInfo) -> str:
+        known = ("measured", *algorithms(str(info.field_name)))
+        if name not in known:
+            raise ValueError(f"expected one of {', '.join(known)}")
+        return name
+
+
 class Trained(OnCluster):
     """How a model is trained on a cluster. A run may leave out the model and its batch, and give the step's time."""
 
@@ -272,6 +300,7 @@ class Trained(OnCluster):
     )
     attention_dropout: bool = Field(True, description="unfused: whether scores have dropout")
     loss: Literal["fused", "passes"] = Field("fused", description="one kernel, or one pass over logits after another")
+    collectives: Collectives = Field(default=Collectives(), description="by which algorithms ranks exchange")
     memory: Memory = Field(default=Memory(), description="what software keeps beyond what its kernels need")
     lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")
     bucket: Bucket | None = Field(

@@ -1,0 +1,74 @@
+"""Collectives by algorithms that a scenario names, priced by their closed forms; all others by fitted curves."""
+
+from collections.abc import Mapping
+
+from ..base.errors import UserError
+from ..profile import PROVENANCE
+from .algorithms import algorithms
+from .algorithms.hops import ClusterNet
+from .algorithms.messages import Algorithm, Term
+from .collective import Collective, Price, Stages
+from .machines import Machines
+from .measured import Measured
+
+Choice = tuple[tuple[str, str], ...]
+"""(op, algorithm) of each op whose algorithm is named."""
+
+MEASURED: Choice = ()
+"""No algorithm is named: all exchanges take what a profile's fitted curves say."""
+
+
+class Chosen:
+    """Prices exchanges whose op has a named algorithm by its closed form; as `collective.Pricer`."""
+
+    def __init__(self, machines: Machines, stages: Stages, choice: Choice):
+        self._machines, self._stages = machines, stages
+        self._algorithms = {op: algorithms(op)[name] for op, name in choice}
+        self._measured = Measured(machines, stages)
+        self._nets: dict[tuple[str, tuple[int, ...]], ClusterNet] = {}
+
+    def price(self, collective: Collective, rank: int) -> Price:
+        """As `Pricer.price`.
+
+        Raises:
+            UserError: also where the ranks cannot do the algorithm.
+        """
+        algorithm = self._algorithms.get(collective.op)
+        if algorithm is None or len(collective.group) == 1 or not collective.size:
+            return self._measured.price(collective, rank)
+        return self._price(algorithm, collective, rank)
+
+    def _price(self, algorithm: Algorithm, collective: Collective, rank: int) -> Price:
+        net = self._net(collective)
+        if reason := algorithm.refuses(net.group()):
+            raise UserError(f"collectives.{algorithm.op} = {algorithm.name!r}: {reason}")
+        group = net.cut(algorithm, collective.size)
+        terms = algorithm.terms(group, collective.size)
+        latency_s = net.launch_s + net.seconds([term._replace(size=0.0) for term in terms])
+        seconds = net.launch_s + net.seconds(terms)
+        stage = self._stages.get(rank, collective.group)
+        wires = self._machines.crossings.collective(collective.group, rank, stage, net.islands)
+        inside, beyond = _sent(terms, net.near)
+        capacity, moved = self._machines.capacity, wires.bytes(inside, beyond)
+        demand = {link: min(size / seconds, float(capacity[link])) for link, size in moved.items()}
+        least_s = wires.least_s(inside, beyond, self._machines.cluster.capacity)
+        spread = net.spread(min(latency_s / seconds, 1.0))
+        return Price(max(seconds, least_s), spread, PROVENANCE.index("fitted"), demand, least_s)
+
+    def _net(self, collective: Collective) -> ClusterNet:
+        key = collective.op, collective.group
+        if key not in self._nets:
+            self._nets[key] = ClusterNet(self._machines, collective.group, collective.op, self._stages)
+        return self._nets[key]
+
+
+def _sent(terms: list[Term], near: int) -> tuple[float, float]:
+    """The bytes that a rank sends inside its island and beyond it; what is striped leaves through all of its NICs."""
+    inside = sum(term.steps * term.size for term in terms if "inside" in term.hops)
+    beyond = sum(term.steps * term.size for term in terms if "rail" in term.hops)
+    return inside, beyond + sum(term.steps * term.size for term in terms if "striped" in term.hops) / near
+
+
+def choice_of(named: Mapping[str, str]) -> Choice:
+    """The ops whose algorithm is named, of all ops."""
+    return tuple((op, name) for op, name in sorted(named.items()) if name != "measured")
