@@ -17,12 +17,12 @@ import numpy as np
 from scipy.stats import t as student
 
 from ...simulator.answers.validate.steps import StepCase, read_cases
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from ...simulator.costs import PHASES
 from ...simulator.hardware import device_keys
 from ...simulator.profile import Z90
-from .steps import Floats
 
 LIKE = {
     "H100 SXM": "A100 SXM 80GB",  # not H200 SXM: its profile rests on that of H100

@@ -9,8 +9,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from ...simulator.base.arrays import Floats
 from ...simulator.profile import Z90, Band, errors_of
-from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, Columns, CostClass, Floats, transfer
+from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, Columns, CostClass, transfer
 
 Mask = NDArray[np.bool_]
 Predict = Callable[[Mask], Floats]

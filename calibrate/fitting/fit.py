@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from ...simulator.base.arrays import Floats
 from ...simulator.formats.samples import features_of
 from ...simulator.hardware import Limits
 from ...simulator.profile import Errors, Model, errors_of
-from ...simulator.profile.forms import Coefficients, Columns, Curve, Floats, Form
+from ...simulator.profile.forms import Coefficients, Columns, Curve, Form
 from ...simulator.profile.forms import cost_class as find_class
 from .errors import Mask, bands, cross_validate, growth
 

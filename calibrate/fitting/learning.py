@@ -12,11 +12,9 @@ from math import hypot, log
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...simulator.base.arrays import Floats
 from .ledger import student_weights
-
-Floats = NDArray[np.float64]
 
 _TURNS = 100
 _MOST_CHANGE = 0.5

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...simulator.answers.validate.updates import UpdateCase, free_parameters, read_cases
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from ...simulator.profile import load_stack, stack_chain
@@ -31,8 +31,6 @@ SIGMA = 0.08
 NU = 4.0
 _STEP = 0.05
 _STEPS = 4
-
-Floats = NDArray[np.float64]
 
 
 def student_weights(error: Floats, sigma: float, of_rows: Floats | float = 1.0) -> Floats:

@@ -21,11 +21,12 @@ from ...simulator.answers.validate.ledger import CellError
 from ...simulator.answers.validate.steps import read_cases
 from ...simulator.answers.validate.steps.cases import StepCase
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest
 from ...simulator.profile import Z90
 from ...simulator.uncertainty import MemoryErrors
-from .steps import Bools, Floats
+from .steps import Bools
 
 _STARTS = (0.03, 0.1, 0.3)
 """Standard deviations from which the search for the two widths of configurations begins."""

@@ -5,9 +5,8 @@ best run is that with the least mean variance of ln(seconds) over all steps (I-o
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from ...simulator.base.arrays import Floats
 
 
 def choose_runs(shares: Floats, covariance: Floats, sigma: float, many: int) -> list[int]:

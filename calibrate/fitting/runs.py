@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.answers.validate.steps import Answer, predict_step
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
@@ -29,7 +30,7 @@ from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
-from .learning import Floats, Parts, Posterior, learn, leave_one_out
+from .learning import Parts, Posterior, learn, leave_one_out
 from .next_run import after, choose_runs, open_part
 from .owners import entry
 from .run_files import Measured, Plan, Run, read_runs

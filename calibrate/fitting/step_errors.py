@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 
 from ...simulator.answers.validate.steps import StepCase
 from ...simulator.answers.validate.steps.pairs import OUTCOMES
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import digest, read_json
 from ...simulator.costs import PHASES
@@ -33,7 +34,7 @@ from ...simulator.uncertainty.factors import split_covariance
 from .step_ledger import groups_of
 from .step_pairs import Pairs, estimate_alike, pairs_of
 from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
-from .steps import Bools, Floats
+from .steps import Bools
 
 _ROUNDS = 3
 """Of widths that are estimated in turn; a fourth one changes no digit that is written."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...simulator.answers.validate.steps import Answer, StepCase, read_cases
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from .ledger import fit_content
 from .owners import OWNERS, Entry, entry, owner_of
-from .steps import SIGMA, SMALL, Design, Floats, Rows
+from .steps import SIGMA, SMALL, Design, Rows
 
 _mine: dict[str, StepCase] = {}  # by key, of a process of the crew: a worker's only memory between two calls
 

@@ -13,12 +13,12 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import minimize
 
+from ...simulator.base.arrays import Floats
 from ...simulator.costs import PHASES
 from ...simulator.profile import Z90
 from ...simulator.systems.train_step.errors import of_routing, of_site
 from ...simulator.uncertainty import Budget, Fit, phase_errors, ratio_deviation
 from .step_slopes import Slopes, fit_of
-from .steps import Floats
 
 _MOST = 300
 """Pairs of one source, stack and GPU, drawn at random: the largest group has a hundred thousand."""

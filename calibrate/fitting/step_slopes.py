@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from ...simulator.answers.validate.steps import StepCase
+from ...simulator.base.arrays import Floats
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.uncertainty import Fit, Term
 from .ledger import NU
 from .owners import OWNERS, owner_of
 from .step_ledger import Crew, usable
-from .steps import SIGMA, Bools, Floats, source_weights, spread_of
+from .steps import SIGMA, Bools, source_weights, spread_of
 
 _MOVES = 0.01
 """The least slope with which a row tells of a parameter."""

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulator.answers.validate.steps import StepCase
+from ...simulator.base.arrays import Floats
 from ...simulator.costs import PHASES
 from ...simulator.systems.train_step.terms import (
     BLOCKED,
@@ -42,7 +43,6 @@ from ...simulator.systems.train_step.terms import (
 from .ledger import deviations, least_squares, student_weights
 from .owners import DEVICE, OWNERS, SOFTWARE, owner_of
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 RowTerm = tuple[int, int, int, float]
 """(row, phase, parameter, power): a row's seconds of a phase go with this power of a parameter."""

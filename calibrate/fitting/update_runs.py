@@ -26,10 +26,11 @@ from ...simulator.answers.validate.updates import (
     shipped_table,
     update_stacks,
 )
+from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
-from .learning import Floats, Parts, Posterior, learn, leave_one_out
+from .learning import Parts, Posterior, learn, leave_one_out
 from .ledger import SIGMA
 from .owners import entry
 from .run_files import (

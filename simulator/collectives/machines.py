@@ -7,13 +7,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..hardware import Cluster, Limits, limits
 from ..profile import Estimate, Profile
 from ..program import Place
 from .networks import Networks, networks_of
 from .wires import Crossings
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,8 @@ from itertools import pairwise, permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..hardware import Cluster
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

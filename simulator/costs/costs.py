@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..program import Program, Ragged, group_equal
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

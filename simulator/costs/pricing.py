@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
 from ..collectives import MEASURED, Choice, Collective, Machines, Networks, Pricer, pricer
@@ -18,7 +19,7 @@ from ..collectives.wires import Route
 from ..hardware import Cluster
 from ..profile import Parameter, Profile
 from ..program import Place, Program
-from .costs import Costs, Floats
+from .costs import Costs
 from .sheet import Ops, Prices, Sheet, Term
 
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..collectives.rings import RingBroadcast, ring_broadcast, side_by_side
 from ..profile import Parameter
 from ..program import may_overlap
-from .costs import Floats
 from .pricing import Pricing
 from .sheet import Ops, Term
 

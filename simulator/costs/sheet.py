@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..base.op_kinds import op_kind
 from ..collectives import Price
 from ..profile import PROVENANCE, Parameter, Profile
 from ..program import Program, Ragged
-from .costs import Costs, Floats, bytes_by_link
+from .costs import Costs, bytes_by_link
 
 Ops = NDArray[np.int64]
 

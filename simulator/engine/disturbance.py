@@ -6,10 +6,9 @@ Several factors multiply. An op over several ranks runs at the speed of its slow
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..costs import Costs
 from ..program import Program
-
-Floats = NDArray[np.float64]
 
 
 def aggressors(interference: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

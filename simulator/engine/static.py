@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Ints
 from ..costs import Costs
 from ..program import Program, Ragged
 from ..timeline import Timeline
@@ -22,7 +23,6 @@ from .loops import HELPERS, run_alone, run_together
 from .sharing import TIE
 from .waiting import who_waits
 
-Ints = NDArray[np.int64]
 _SECONDS_PER_OP = {run_alone: 1e-6, run_together: 10e-6}  # interpreted
 _SECONDS_PER_LINK = 2e-6  # per crossing of a link that can be full: to sum its load, and to share it
 

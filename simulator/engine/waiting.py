@@ -7,11 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..base.arrays import Ints
 from ..program import Program, Ragged, edges
-
-Ints = NDArray[np.int64]
 
 
 def who_waits(program: Program) -> tuple[Ints, Ints, Ints]:

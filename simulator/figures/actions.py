@@ -9,8 +9,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..base.arrays import Ints
 from ..program import Program, Ragged
 from ..schedules import Grid
 from ..systems.train_step.lower import ACTIONS
@@ -35,7 +35,6 @@ TRAFFIC: dict[str, Callable[[str], bool]] = {
 }
 """Lanes drawn below a rank's actions, top down; of a send, that of its sender."""
 _BUSY = ("rank", "lane", "start_s", "end_s", "count")
-Ints = NDArray[np.int64]
 
 
 def drop_replicas(timeline: Timeline, grid: Grid) -> Timeline:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..base.arrays import Floats
 from ..base.errors import UserError
 from ..profile import PROVENANCE, Z90, Model, Profile
-from ..profile.forms import BUS_FACTOR, Floats, band_name
+from ..profile.forms import BUS_FACTOR, band_name
 from ..profile.forms.gemm import peak
 from .profile import Axis
 from .theme import digits

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..base.units import format_bytes, format_seconds
 from .theme import ACTIVATIONS, FULL, GRID, MEMORY, OTHERS, PALETTE, TITLE_PX, style
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 MOST_OWNERS, MOST_TIMES, MOST_OF_MANY = 9, 1500, 300
 PLOT_PX = 340
 NEAR, LIFT = 0.85, 0.06  # of the device: peaks whose text would lie on its line, and how far above a line text stands
-Floats = NDArray[np.float64]
 
 
 def memory_by_owner(table: "pd.DataFrame", capacity_bytes: float, end_s: float, rank: int) -> "go.Figure":

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..base.op_kinds import COPY, kinds_of_form
 from ..costs import BUSY, EXCHANGES, PHASES, Costs, phase_of_lane, phase_of_op
 from ..costs.phases import COMPUTE
 from ..profile import PROVENANCE
 from ..program import Program
 from ..timeline import Timeline
-
-Floats = NDArray[np.float64]
 
 _LEAST, _SHOWN = 0.01, 0.0005
 """Shares of a total from which on the report says so, and names a part."""

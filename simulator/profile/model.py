@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ..base.arrays import Floats
 from ..base.schema import HUGE, MOST, count, number
 from ..hardware import Limits
-from .forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, Floats, cost_class
+from .forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, cost_class
 from .parameters import PROVENANCE
 
 Z90 = NormalDist().inv_cdf(0.95)

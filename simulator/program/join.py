@@ -13,10 +13,10 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Ints
 from .program import Program
 from .ragged import Ragged
 
-Ints = NDArray[np.int64]
 _Key = tuple[str, tuple[int, ...], int]
 
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Ints
 from .ragged import Ragged
-
-Ints = NDArray[np.int64]
 
 MEMORIES = ("device", "host")
 COLUMNS = (

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
+
+from ..base.arrays import Ints
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
 KINDS = (FORWARD, BACKWARD, INPUT, WEIGHT)
@@ -38,7 +39,6 @@ class Action(NamedTuple):
 
 Cell = tuple[Action, ...]  # one action, or two that overlap: (forward, backward)
 Row = Sequence[Cell]
-Ints = NDArray[np.int64]
 _NONE = (-1, -1, -1)
 
 

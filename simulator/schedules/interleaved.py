@@ -13,7 +13,8 @@ megatron/core/pipeline_parallel/schedules.py at d98e8a64dd.
 
 import numpy as np
 
-from .grid import BACKWARD, FORWARD, Grid, Ints, passes, weave
+from ..base.arrays import Ints
+from .grid import BACKWARD, FORWARD, Grid, passes, weave
 
 
 def interleaved(

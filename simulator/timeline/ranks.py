@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Ints
 from ..base.errors import UserError
 from ..base.files import write_by_suffix
 from ..program import Program, Ragged
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEW_RANKS = 8
-Ints = NDArray[np.int64]
 
 
 def few_ranks(program: Program) -> tuple[int, ...]:

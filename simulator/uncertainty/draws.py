@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from .. import engine
+from ..base.arrays import Floats
 from ..base.errors import UserError, fault
 from ..costs import Costs
 from ..program import Program, Ragged
 from ..timeline import Timeline
 from .errors import Errors, Interval
-
-Floats = NDArray[np.float64]
 
 MOST = 100_000
 

@@ -23,13 +23,12 @@ from math import exp, log1p, log2, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..costs import PHASES, Costs
 from ..insight import CriticalPath
 from ..profile import Z90, Profile
 from .budget import Budget
 from .factors import NO_ERRORS, PhaseErrors
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

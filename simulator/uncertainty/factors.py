@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..base.arrays import Floats
 from ..base.files import digest, read_json
 from ..costs import PHASES
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

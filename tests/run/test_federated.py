@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.federated.fluid import fair_rate, shared_ends_s, together_s
-from runcast.simulator.systems.run.federated.rounds import Federated, FederatedPlan, Rounds, Silo, run_federated
+from runcast.simulator.systems.run.federated.rounds import ClientRounds, Federated, FederatedPlan, Silo, run_federated
 from runcast.simulator.systems.run.federated.secure import Secure
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.links import SharedLink
@@ -349,7 +349,7 @@ def test_another_seed_gives_another_run():
 @given(PLANS, st.integers(0, 9), st.floats(30, 200), st.floats(0, 100))
 def test_a_later_deadline_never_counts_fewer_clients(plan, seed, deadline, later):
     early, late = (
-        Rounds(FederatedPlan(plan.model_copy(update={"deadline": at, "minimum": 1}), MODEL, seed))
+        ClientRounds(FederatedPlan(plan.model_copy(update={"deadline": at, "minimum": 1}), MODEL, seed))
         for at in (deadline, deadline + later)
     )
     assert all(early.play().updates <= late.play().updates for _ in range(3))

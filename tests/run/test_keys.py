@@ -1,9 +1,12 @@
 """Keys of a run that went unheard, or counted twice: each has its effect, or is refused in one line."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from runcast.simulator import UserError, simulate
+from runcast.simulator.systems.run.modes import MODES
+from runcast.simulator.systems.run.scenario import INSTEAD, Sync
 
 from .make import FOUR_WORKERS as FOUR
 
@@ -62,8 +65,8 @@ def run(tmp_path):
 REFUSED = {
     (FOUR, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
     (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
-    (FOUR, SERVERS, cause(), "failures.spares=1"): "failures.spares = 1: goes with sync.mode",
-    (FOUR, SERVERS, "run.start=true"): "run.start = True: goes with sync.mode",
+    (FOUR, SERVERS, cause(), "failures.spares=1"): "is not for sync.mode = 'parameter_server': goes with all_reduce",
+    (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
     (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
     (FOUR, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
     (FOUR, "sync.workers=1", "compress.method=int8"): "sync.workers = 1: one worker exchanges nothing",
@@ -75,9 +78,9 @@ REFUSED = {
     (FOUR, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
     (FOUR, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
     (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "a planned stop takes 100 s",
-    (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for jobs",
+    (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for [jobs]: goes with",
     (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
-    (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for jobs",
+    (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for [jobs]: goes with",
     (PHONES, "federated.bytes=1 MB", "slow=[{node=0, factor=2.0}]"): "slow = [{'node': 0",
 }
 
@@ -88,6 +91,10 @@ def test_what_is_not_simulated_is_refused(run, given, words):
         run(*given)
 
     assert words in found.value.faults[0]
+
+
+def test_every_mode_that_a_scenario_may_name_is_registered():
+    assert {*get_args(Sync.model_fields["mode"].annotation), *INSTEAD} == set(MODES)
 
 
 def test_a_slow_node_counts_once(run):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import engine
+from ...base.arrays import Floats
 from ...base.errors import UserError, fault
 from ...base.files import read_toml
 from ...base.memo import Memo
@@ -20,8 +20,6 @@ from ...report.report import Parts
 from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import OnMachines, shape_loss_s
 from ...systems.registry import SYSTEMS
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def _more_reliable(resolved: ResolvedRun) -> Iterator[WhatIf]:
 def _more_spares(resolved: ResolvedRun) -> Iterator[WhatIf]:
     """Spare nodes beyond those that there are; as many train as before."""
     said, nodes = resolved.scenario.failures, resolved.scenario.nodes
-    if said is None or not resolved.scenario.keeps_in_step:
+    if said is None or not resolved.mode.takes("failures.spares"):
         return
     more = max(round(_SPARES * nodes), 1)
     changes = {"nodes": nodes + more, "failures.spares": said.spares + more}
@@ -104,7 +104,7 @@ def state(resolved: ResolvedRun, table: Mapping[str, Any], changes: Changes) -> 
 
 _DERIVED: Mapping[str, Callable[[ResolvedRun], float | int | None]] = {
     "checkpoint.interval": lambda resolved: resolved.work_s,
-    "sync.bandwidth": lambda resolved: resolved.link_bytes_per_s if resolved.has_steps else None,
+    "sync.bandwidth": lambda resolved: resolved.link_bytes_per_s if resolved.mode.has_workers else None,
     "sync.server.bandwidth": lambda resolved: resolved.node_bytes_per_s,
     "sync.server.servers": lambda _: 1,
 }

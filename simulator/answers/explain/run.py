@@ -15,7 +15,6 @@ from ...base.memo import Memo
 from ...profile import Z90
 from ...scenario import Changes, WhatIf, change, check_question, resolve
 from ...systems.run.history import History
-from ...systems.run.modes import simulate
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
 from .case import Refused
@@ -26,6 +25,8 @@ _SEEDS_OF_LEVERS = 2  # failures come at the same times, so one would do; the se
 _LEAST_SEEDS = 4  # of the run as it is: to know what chance does
 
 _LEAST = 5e-5  # of a gain that texts show
+QUEUE = "queue_mean_s"
+"""The count of a History where jobs waited: the mean wait."""
 
 Seconds = Callable[[History], float]
 
@@ -146,7 +147,7 @@ class _Run:
             raise UserError(f"goes with {' or '.join(lever.needs)}")
         changes = state(self.resolved, self.table, lever.changes), lever.changes
         other = _resolve(change(self.table, changes, self.where), self.where, self.memo)
-        if self.resolved.has_steps:
+        if self.resolved.mode.has_workers:
             share_step(self.resolved, other)
         if other.hash == self.resolved.hash:
             raise UserError("it changes nothing here")
@@ -168,7 +169,7 @@ def explain_run(table: Mapping[str, Any], where: str, quick: bool, progress: Pro
     progress("simulations", 0, 1, "")
     histories = _simulate(resolved, resolved.repeats if quick else _seeds(resolved))
     report = make_run_report(resolved, histories[: resolved.repeats])
-    aim = _aim(resolved, report.unit)
+    aim = _aim(resolved, histories[0], report.unit)
     tried, refused = ([], []) if quick else _try_levers(run, histories, aim.of, progress)
     return RunExplanation(
         report=report,
@@ -186,13 +187,13 @@ def _seeds(resolved: ResolvedRun) -> int:
 
 
 def _simulate(resolved: ResolvedRun, seeds: int) -> list[History]:
-    return [simulate(resolved, resolved.scenario.seed + i) for i in range(seeds)]
+    return [resolved.simulate(resolved.scenario.seed + i) for i in range(seeds)]
 
 
-def _aim(resolved: ResolvedRun, unit: str) -> Aim:
+def _aim(resolved: ResolvedRun, first: History, unit: str) -> Aim:
     """Time per sample, so that a step of fewer samples is no gain; but jobs wait, and a target is to be reached."""
     said = resolved.scenario
-    if said.jobs is not None:
+    if QUEUE in first.counts:
         return Aim("the mean wait in the queue", _queue_s)
     if said.target is not None and said.run.wall is None:
         return Aim("the time to the target", lambda history: history.wall_s)
@@ -200,7 +201,7 @@ def _aim(resolved: ResolvedRun, unit: str) -> Aim:
 
 
 def _queue_s(history: History) -> float:
-    return history.counts.get("queue_mean_s", 0.0)
+    return history.counts.get(QUEUE, 0.0)
 
 
 def _sample_s(history: History) -> float:
@@ -241,7 +242,7 @@ def _compare(one: WhatIf, now: Sequence[History], then: Sequence[History], of: S
         gains=tuple(map(_gain, before, after)),
         wall_s=wall_s,
         samples_per_s=fmean(run.samples for run in then) / wall_s if wall_s else 0.0,
-        queue_s=fmean(map(_queue_s, then)) if "queue_mean_s" in then[0].counts else None,
+        queue_s=fmean(map(_queue_s, then)) if QUEUE in then[0].counts else None,
     )
 
 

@@ -9,7 +9,7 @@ from ...figures import Section, waterfall, write_html
 from ...report.report import Table
 from ...systems.run.history import CAUSES
 from ...systems.run.text import words
-from .run import Lever, RunExplanation
+from .run import QUEUE, Lever, RunExplanation
 
 _SHOWN = 10
 _DAY_S = 86_400.0
@@ -77,7 +77,7 @@ def _by_seed(one: Lever) -> str:
 
 
 def _result_name(found: RunExplanation) -> str:
-    if found.report.mode == "jobs":
+    if QUEUE in found.report.history.counts:
         return "mean wait"
     return f"{found.report.unit}/s" if found.report.wall_is_given else "wall clock"
 

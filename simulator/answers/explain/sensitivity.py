@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...base.units import format_rate, format_seconds, parse
 from ...costs import HEAD_MULTIPLE, Costs
 from ...hardware import cluster_keys, device_keys
 from ...profile.parameters import bounds
 from ...systems.machines import OnMachines
-from .case import Case, Floats, same_costs
+from .case import Case, same_costs
 
 _Rate = Literal["bytes_per_s", "flop_per_s"]
 

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...base.memo import Memo
 from ...costs import cost
 from ...program import Place
@@ -41,7 +41,6 @@ from ...systems.train_step.memory import static_bytes
 from ...systems.train_step.prices import profile_of_layout
 from ...systems.train_step.resolve import ResolvedTrain
 
-Floats = NDArray[np.float64]
 InFlight = tuple[tuple[tuple[int, ...], Floats], ...]  # of each rank: its stages, and counts [moments, stages]
 _STATES = ("weights", "gradients", "master weights", "optimizer moments")
 _PATH, _KERNELS, _HOST = range(3)

@@ -25,7 +25,6 @@ from ...base.units import format_long
 from ...profile import Z90
 from ...runner import Runner
 from ...scenario import change, check_question, parse_changes, resolve
-from ...systems.run.modes import simulate
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
 from .ledger import (
@@ -84,7 +83,7 @@ class RunCase(Case):
         """
         resolved = self.resolved
         metric, seed = self.cells.text("metric"), resolved.scenario.seed
-        histories = [simulate(resolved, seed + i) for i in range(resolved.repeats)]
+        histories = [resolved.simulate(seed + i) for i in range(resolved.repeats)]
         values = [value_of(make_run_report(resolved, [one]).to_json(), metric) for one in histories]
         spread = make_run_report(resolved, histories).spread if metric in _SPEEDS else _spread(values)
         mean = fmean(values)

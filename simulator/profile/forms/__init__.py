@@ -18,11 +18,11 @@ from .classes import (
 )  # fmt: skip
 from .collective import BUS_FACTOR
 from .curve import Curve
-from .form import Coefficient, Coefficients, Columns, Floats, Form
+from .form import Coefficient, Coefficients, Columns, Form
 from .simple import WIDE_ROW, transfer
 
 __all__ = [
     "BUS_FACTOR", "FEATURES", "HOLD_ALTERNATE", "HOLD_GROUPS", "WIDE_ROW", "ZERO_BASED", "Coefficient",
-    "Coefficients", "Columns", "CostClass", "Curve", "Floats", "Form", "band_name", "bus_bytes_ratio",
+    "Coefficients", "Columns", "CostClass", "Curve", "Form", "band_name", "bus_bytes_ratio",
     "class_and_features", "cost_class", "known_classes", "quantity", "transfer",
 ]  # fmt: skip

@@ -7,8 +7,9 @@ read again where they do not stay in cache, so they have a bandwidth share of th
 
 import numpy as np
 
+from ...base.arrays import Floats
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, form, p_norm
+from .form import Coefficient, Coefficients, Columns, form, p_norm
 from .gemm import peak
 
 _TILE = 128

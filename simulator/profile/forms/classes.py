@@ -12,12 +12,13 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...base.errors import UserError, fault
 from ...base.units import format_bytes, format_rate
 from ...hardware import DTYPES, Limits
 from . import attention, gemm
 from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
-from .form import Columns, Floats, Form
+from .form import Columns, Form
 from .simple import WIDE_ROW, calls, stream, transfer
 
 FEATURES = {

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...base.arrays import Floats
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, Form, form, p_norm
+from .form import Coefficient, Coefficients, Columns, Form, form, p_norm
 
 BUS_FACTOR: dict[str, Callable[[Floats], Floats]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,

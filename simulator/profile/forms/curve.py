@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import PlainValidator
 
-from .form import Floats
+from ...base.arrays import Floats
 
 
 def _rising(values: Any, strictly: bool = False) -> Floats:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...hardware import Limits
 
-Floats = NDArray[np.float64]
 Columns = Mapping[str, Floats]
 """Features by name (`bytes`, `gpus`, `m`, ...), one entry per op; see `classes.FEATURES`."""
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, Form, form, p_norm
+from .form import Coefficient, Coefficients, Columns, Form, form, p_norm
 
 _BYTES = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 

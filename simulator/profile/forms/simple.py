@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from ...base.arrays import Floats
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, Floats, form, p_norm
+from .form import Coefficient, Coefficients, Columns, form, p_norm
 
 WIDE_ROW = 8192.0
 """Elements of a row from which its width no longer matters; what a kernel without rows counts as."""

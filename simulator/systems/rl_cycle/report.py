@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...insight import critical_path, sum_by_group
 from ...profile import PROVENANCE
 from ...report.report import PRICE, Metric, Report, Total, spending
@@ -27,7 +27,6 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "switch": ("release", "onload", "offload", "kv_alloc"),
 }
 _COUNTED = 100  # versions behind
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

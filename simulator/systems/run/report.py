@@ -7,7 +7,6 @@ from operator import attrgetter
 from statistics import stdev
 from typing import Any
 
-from ...base.units import format_seconds
 from ...profile import PROVENANCE, Z90
 from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
@@ -154,17 +153,17 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
     return RunReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
-        question=_question(resolved),
+        question=resolved.mode.question(resolved),
         exposed=first.breakdown_s,
         provenance=_provenance(step.report if step is not None else None, step_share),
         notes=(*resolved.notes, *held.notes),
         history=first,
         spread=hypot(of_seeds, of_step * step_share),
         wall_is_given=resolved.scenario.run.wall == first.wall_s,
-        mode=resolved.mode,
-        workers=resolved.workers if resolved.has_steps else 0,
-        gpus=resolved.gpus if resolved.has_steps else resolved.cluster.n_gpus,
-        unit=resolved.scenario.step.unit or _UNITS.get(resolved.mode, "tokens"),
+        mode=resolved.mode.name,
+        workers=resolved.workers if resolved.mode.has_workers else 0,
+        gpus=resolved.gpus if resolved.mode.has_workers else resolved.cluster.n_gpus,
+        unit=resolved.scenario.step.unit or resolved.mode.unit,
         step_s=resolved.step_s,
         checkpoint_interval_s=resolved.work_s,
         mtbf_s=resolved.mtbf_s if resolved.mtbf_s < float("inf") else None,
@@ -181,8 +180,6 @@ def _provenance(step: TrainReport | None, share: float) -> dict[str, float]:
     return {"given": 1 - share} | {name: share * part for name, part in step.provenance.items()}
 
 
-_UNITS = {"federated": "updates", "jobs": "GPU-seconds"}
-
 TOTAL_NEEDS = ("wall_s", "exposed")
 
 
@@ -190,17 +187,3 @@ def total(report: Mapping[str, Any]) -> Total:
     """The time of the run, its interval, and where it went."""
     interval = (report["wall_low_s"], report["wall_high_s"]) if "wall_low_s" in report else None
     return Total(report["wall_s"], interval, report["exposed"])
-
-
-def _question(resolved: ResolvedRun) -> str:
-    """One line that says what was simulated."""
-    said = resolved.scenario
-    if said.jobs is not None:
-        return f"a queue of jobs on {resolved.cluster.n_gpus:,} GPUs in {said.nodes:,} nodes, policy {said.jobs.policy}"
-    if (keys := said.federated) is not None:
-        return f"federated: {keys.rounds:,} rounds of {keys.wanted:,} of {keys.population:,} clients"
-    devices = " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
-    model = f"{resolved.spec.name}, " if resolved.spec is not None else ""
-    spares = f" and {resolved.spares} spare nodes" if resolved.spares else ""
-    many = f"{resolved.workers:,} worker{'s' * (resolved.workers > 1)} of {resolved.worker_gpus:,} x {devices}{spares}"
-    return f"{model}{resolved.mode.replace('_', ' ')}: {many}, steps of {format_seconds(resolved.step_s)}"

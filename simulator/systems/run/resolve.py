@@ -1,14 +1,12 @@
-"""From a checked scenario of kind run to its plan: checkpoints, failures, how long it goes, the hash."""
+"""A checked scenario of kind run in numbers: checkpoints, failures, how long it goes, the hash. `modes` simulate it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import accumulate
+from functools import cached_property
 from math import ceil, inf
 
 import numpy as np
 
-from ...base.units import format_seconds
 from ...collectives.machines import effective_capacity
 from ...hardware import cluster_inputs
 from ...models.model import identity
@@ -17,15 +15,14 @@ from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.report import TrainReport
 from ..train_step.run import best_interval_s
-from .speed import Crew
+from .history import History
 from .target import Stage, stages, steps_factor
-from .training.failures import Failure, Parts, failures, mtbf_s
-from .training.process import Restart, TrainingPlan
+from .training.failures import Failure, PartCounts, failures, mtbf_s
+from .training.process import Restart
 from .training.storage import Machine, Saving, saving
 from .workers import ResolvedWorkers
 
 _REPEATS = 8
-_MOST_FAILURES = 12.0  # between two checkpoints: beyond that a run never ends
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
 _CAUSES = 2  # the stream of random numbers that says when parts fail
 
@@ -85,7 +82,7 @@ class ResolvedRun(ResolvedWorkers):
         return Restart(said.place, said.init + said.init_per_node * self.nodes, read_s, said.warmup)
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> PartCounts:
         """How many parts there are that can fail."""
         nics = len(self.nics) * self.nodes
         return {"gpu": self.gpus, "node": self.nodes, "nic": nics, "leaf": len(self.below), "job": 1}
@@ -97,11 +94,11 @@ class ResolvedRun(ResolvedWorkers):
         if said is None:
             return inf
         traced = sum(one.effect == "stop" for one in said.trace)
-        rate = 1 / mtbf_s(said, self.parts, self._save_s) + (traced / self.length_s if self.has_steps else 0.0)
+        rate = 1 / mtbf_s(said, self.parts, self.save_s) + (traced / self.length_s if self.mode.has_workers else 0.0)
         return 1 / rate if rate else inf
 
     @property
-    def _save_s(self) -> float:
+    def save_s(self) -> float:
         """How much warning it takes to save all work; no warning is enough without checkpoints."""
         return inf if self.saving is None else self.saving.stall_s + self.saving.write_s
 
@@ -114,7 +111,7 @@ class ResolvedRun(ResolvedWorkers):
         return failures(
             said,
             parts,
-            self._save_s,
+            self.save_s,
             lambda part, number: number * self.nodes // parts[part],
             lambda cause: np.random.default_rng((seed, _CAUSES, cause)),
         )
@@ -135,59 +132,21 @@ class ResolvedRun(ResolvedWorkers):
         best_s = best_interval_s(max(self.saving.stall_s, 1e-3), self.mtbf_s)
         return max(best_s, _LEAST_WRITES * self.saving.write_s, _LEAST_STEPS * self.step_s)
 
-    def _check_progress(self) -> None:
-        """A run that fails before it can save anything never ends."""
-        back_s = self.restart.seconds + (self.scenario.failures.detect if self.scenario.failures else 0.0)
-        away = f"a failure every {format_seconds(self.mtbf_s)} on {self.nodes:,} nodes"
-        if back_s > self.mtbf_s:
-            allowed = f"no work is ever done: {away}, and it takes {format_seconds(back_s)} to come back from one"
-            raise self._fault("failures", format_seconds(self.mtbf_s), allowed)
-        self._check_planned()
-        until_s = self.work_s or self.length_s
-        if until_s > _MOST_FAILURES * self.mtbf_s and self.scenario.run.wall is None:
-            key = "checkpoint" if self.work_s is None else "checkpoint.interval"
-            allowed = f"nothing is ever saved: {away}"
-            raise self._fault(key, format_seconds(until_s), allowed)
-
-    def _check_planned(self) -> None:
-        """Nor does one whose planned stops take longer than the time between them."""
-        said = self.scenario.failures
-        between_s = inf if said is None else mtbf_s(said, self.parts, self._save_s, "planned")
-        stop_s = self.restart.seconds + (0.0 if self.saving is None else self._save_s)
-        if stop_s > between_s:
-            allowed = f"no work is ever done: a planned stop takes {format_seconds(stop_s)}"
-            raise self._fault("failures", format_seconds(between_s), allowed)
-
-    def _check_elastic(self) -> None:
-        """Workers that leave are neither of a group nor the last that a step waits for."""
-        said, sync = self.scenario.elastic, self.scenario.sync
-        if said is None or said.mode != "drop":
-            return
-        if sync.inside is not None:
-            raise self._fault("elastic.mode", said.mode, "is not for groups of workers: leave out [sync.inside]")
-        if said.least <= sync.backup:
-            raise self._fault("elastic.least", said.least, f"expected more than the {sync.backup} backup workers")
-
     # The run
 
     @cached_property
     def steps(self) -> float:
         """Steps of each worker, or updates of servers; without end if only the time is given."""
-        said, each = self.scenario.run, self._update_samples
+        said, each = self.scenario.run, self.update_samples
         counts = [said.steps, said.samples and said.samples / each, sum(stage.steps for stage in self.stages)]
         return float(ceil(min([count for count in counts if count] or [inf]) - 1e-9)) if any(counts) else inf
 
     @property
-    def _update_samples(self) -> float:
+    def update_samples(self) -> float:
         """What an update of the model trains on."""
-        trained = self.workers // self.sites if self._updates_alone else self.workers - self.scenario.sync.backup
+        alone = self.mode.updates_alone(self.scenario)
+        trained = self.workers // self.sites if alone else self.workers - self.scenario.sync.backup
         return self.samples * trained
-
-    @property
-    def _updates_alone(self) -> bool:
-        """Whether each gradient is an update by itself."""
-        sync = self.scenario.sync
-        return sync.mode == "parameter_server" and sync.server.update != "synchronous"
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -196,20 +155,9 @@ class ResolvedRun(ResolvedWorkers):
         if target is None:
             return ()
         # a worker's gradient misses one of every other worker (Dean et al., NIPS 2012)
-        stale = self.sites - 1 if self._updates_alone else 0
+        stale = self.sites - 1 if self.mode.updates_alone(self.scenario) else 0
         ratio = self.gradient_bytes / self.message.wire_bytes if self.scenario.compress is not None else 1.0
-        return stages(target, self._update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
-
-    @property
-    def _batches(self) -> tuple[tuple[float, float], ...]:
-        """Until which step each batch size lasts, and how large it is."""
-        if self.scenario.target is None or not self.scenario.target.batch:
-            return ()
-        if self.mode != "all_reduce":
-            raise self._fault("target.batch", len(self.stages), "sizes that change go with sync.mode = 'all_reduce'")
-        until = accumulate(stage.steps for stage in self.stages)
-        base = self._update_samples
-        return tuple((step, stage.batch / base) for step, stage in zip(until, self.stages, strict=True))
+        return stages(target, self.update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 
     @property
     def length_s(self) -> float:
@@ -220,59 +168,18 @@ class ResolvedRun(ResolvedWorkers):
     @property
     def repeats(self) -> int:
         """How often it is simulated."""
-        return self.scenario.run.repeats or (_REPEATS if self.scenario.keeps_in_step else 1)
+        return self.scenario.run.repeats or (_REPEATS if self.mode.in_step else 1)
 
-    def training(self, seed: int) -> TrainingPlan:
-        """The plan of workers that all wait for each other."""
-        said = self.scenario
-        self.check_places()
-        self._check_progress()
-        self._check_elastic()
-        apart = said.sync.mode == "local" or said.sync.backup  # each worker by itself, however many ranks it has
-        team = self.team(seed) if apart else None
-        crew = self.crew(seed) if team is None else Crew(np.array(team.speeds), team.jitter, None, said.speed.throttle)
-        turns = (one.model_copy(update={"rank": one.rank * crew.ranks // self.ranks}) for one in said.speed.turn)
-        return TrainingPlan(
-            rounds_of=lru_cache(maxsize=None)(self.rounds),
-            crew=crew,
-            workers=self.workers,
-            nodes=self.nodes,
-            samples=self.samples * (self.workers - said.sync.backup) / self.workers,
-            steps=self.steps,
-            wall_s=inf if said.run.wall is None else said.run.wall,
-            saving=self.saving,
-            work_s=self.work_s,
-            failures=lambda: self.failures(seed),
-            restart=self.restart,
-            spares=self.spares,
-            speed=said.speed.model_copy(update={"turn": tuple(turns)}),
-            input=said.input,
-            elastic=said.elastic,
-            pauses=[(one.every, one.time) for one in said.pause],
-            batches=self._batches,
-            starts=said.run.start,
-            drawn=seed == said.seed,
-            seed=seed,
-        )
+    def simulate(self, seed: int) -> History:
+        """What happens in the run with the random numbers of this seed."""
+        return self.mode.simulate(self, seed)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Assumptions, for the report."""
-        notes = list(self.scenario.notes)
-        if self.scenario.jobs is not None:
-            notes += self.scenario.jobs.notes(max(self.cluster.gpus_per_node), self.where)
-        waits = self.scenario.keeps_in_step
-        if self.scenario.failures is None and self.mode not in ("gossip", "federated"):
+        notes = [*self.scenario.notes, *self.mode.notes(self)]
+        if self.scenario.failures is None and self.mode.takes("failures"):
             notes.append("nothing fails; see [failures]")
-        elif self.scenario.checkpoint is None and waits:
-            notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
-        if self.scenario.checkpoint is not None and self.work_s is None and waits:
-            notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
-        if waits and self.scenario.failures is not None and self.saving is not None and not self.restart.read_s:
-            notes.append("reading a checkpoint again takes no time; see checkpoint.store, failures.read")
-        alone = [key for key in ("bandwidth", "latency", "inside") if getattr(self.scenario.sync, key) is not None]
-        if waits and self.workers == 1 and alone:
-            notes.append(f"one worker exchanges nothing, so sync.{', sync.'.join(alone)} has no effect")
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
         if self.step is not None and not self._fits(self.step.report):

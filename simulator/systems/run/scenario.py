@@ -20,8 +20,8 @@ from .training.input import Input
 from .training.storage import Checkpoint
 
 Time = Annotated[Seconds, Field(gt=0)]
-IN_STEP = ("all_reduce", "local")
-"""Modes of [sync] in which all workers wait for all: they are simulated as rounds, with checkpoints and input."""
+INSTEAD = ("federated", "jobs")
+"""Tables that stand instead of workers of the cluster: modes of their own."""
 
 
 class Step(Table):
@@ -122,7 +122,7 @@ class RunScenario(Trained):
             raise ValueError("give [federated] or [jobs], not both")
         if self.step.time is not None and self.model is not None:
             raise ValueError("give step.time or [model], not both")
-        if self.federated is None and self.jobs is None:
+        if self.mode not in INSTEAD:
             self._need_step()
         return self
 
@@ -134,13 +134,8 @@ class RunScenario(Trained):
 
     @property
     def mode(self) -> str:
-        """What is simulated: how workers keep in step, or instead of that federated rounds, or jobs."""
-        return "federated" if self.federated is not None else "jobs" if self.jobs is not None else self.sync.mode
-
-    @property
-    def keeps_in_step(self) -> bool:
-        """Whether all workers wait for all, after each step or after several."""
-        return self.mode in IN_STEP
+        """The name of its mode: how workers keep in step, or the table that stands instead of them."""
+        return next((table for table in INSTEAD if getattr(self, table) is not None), self.sync.mode)
 
     def train_step(self, nodes: int) -> TrainScenario:
         """The step of a worker on so many nodes as a scenario of kind train_step.

@@ -5,13 +5,12 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt, model_validator
 
+from ...base.arrays import Floats
 from ..tables import Seconds, Table
 from .spread import Spread
 
-Floats = NDArray[np.float64]
 Factor = Annotated[float, Field(ge=1, le=1000)]
 
 

@@ -4,13 +4,11 @@ from math import log, sqrt
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
+from ...base.arrays import Floats, Ints
 from ..tables import Table, as_tuple
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 _MIDDLES = (np.arange(1000) + 0.5) / 1000
 _LEAST = 0.01  # a Gaussian has values below zero; no step takes less than this share of the mean
 
@@ -82,7 +80,7 @@ class Spread(Table):
         """Independent factors."""
         return self.quantile(rng.random(shape))
 
-    def slowest(self, rng: np.random.Generator, steps: int, ranks: int | Counts, spare: int = 0) -> Floats:
+    def slowest(self, rng: np.random.Generator, steps: int, ranks: int | Ints, spare: int = 0) -> Floats:
         """Per step, the factor of the slowest of the first `ranks` to arrive, of `ranks + spare`; 0 of no ranks.
 
         The k-th smallest of n uniform numbers has the distribution Beta(k, n - k + 1) (David and Nagaraja, Order

@@ -7,7 +7,6 @@ from ..train_step.system import TrainPrediction
 from . import keys
 from .chart import timeline
 from .history import History
-from .modes import simulate
 from .report import TOTAL_NEEDS, RunReport, make_run_report, total
 from .resolve import ResolvedRun
 from .scenario import RunScenario
@@ -26,7 +25,7 @@ class RunPrediction(SystemPrediction):
 
 def predict(resolved: ResolvedRun) -> RunPrediction:
     """Simulate a run, as often as its plan says, and report on it."""
-    histories = [simulate(resolved, resolved.scenario.seed + i) for i in range(resolved.repeats)]
+    histories = [resolved.simulate(resolved.scenario.seed + i) for i in range(resolved.repeats)]
     first = histories[0]
     return RunPrediction(resolved, timeline(first), make_run_report(resolved, histories), first, resolved.step)
 

@@ -6,6 +6,7 @@ from ...base.units import format_long, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .history import CAUSES
+from .modes import MODES
 from .report import RunReport
 
 _SHOWN_EVENTS = 200
@@ -23,18 +24,16 @@ def words(report: RunReport) -> Words:
 
 
 def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
+    mode = MODES[report.mode]
     yield "wall clock", format_long(report.wall_s) + _between(report, *map(format_long, report.wall_interval_s))
-    yield "goodput", f"{report.goodput:.1%} of the time in {'jobs' if report.mode == 'jobs' else 'steps that are kept'}"
+    yield "goodput", f"{report.goodput:.1%} of the time in {mode.useful}"
     rates = (f"{rate:,.4g}" for rate in report.rate_interval)
     yield "throughput", f"{report.tokens_per_s:,.4g} {report.unit}/s" + _between(report, *rates)
-    yield _STEPS.get(report.mode, "steps"), f"{report.steps:,}, {report.samples:.4g} {report.unit}"
+    yield mode.steps, f"{report.steps:,}, {report.samples:.4g} {report.unit}"
     yield from _happened(report)
     yield from spending_rows(
         report.rates, (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
     )
-
-
-_STEPS = {"jobs": "jobs", "federated": "rounds", "parameter_server": "updates"}
 
 
 def _between(report: RunReport, low: str, high: str) -> str:

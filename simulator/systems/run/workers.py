@@ -14,6 +14,7 @@ from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
 from ..train_step.system import TrainPrediction
 from ..train_step.system import predict as predict_step
+from .modes import MODES, Mode
 from .scenario import RunScenario
 from .speed import Crew
 from .sync.compression import Message, compress, dense, exchange_s
@@ -34,14 +35,9 @@ class ResolvedWorkers(ResolvedScenario):
     # Who trains on what
 
     @property
-    def mode(self) -> str:
-        """What is simulated."""
-        return self.scenario.mode
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether workers of the cluster make steps; not in a queue of jobs, or where clients train."""
-        return self.scenario.federated is None and self.scenario.jobs is None
+    def mode(self) -> Mode:
+        """How the run is simulated."""
+        return MODES[self.scenario.mode]
 
     @cached_property
     def nodes(self) -> int:
@@ -80,7 +76,7 @@ class ResolvedWorkers(ResolvedScenario):
             raise self._fault("sync.backup", sync.backup, f"expected fewer than the {workers} workers")
         if sync.backup and sync.inside is not None:
             raise self._fault("sync.backup", sync.backup, "is not for groups of workers: leave out [sync.inside]")
-        if workers == 1 and self.scenario.compress is not None and self.scenario.keeps_in_step:
+        if workers == 1 and self.scenario.compress is not None and self.mode.in_step:
             raise self._fault("sync.workers", sync.workers, "one worker exchanges nothing: leave out [compress]")
         if sync.inside is not None and workers % sync.inside.workers:
             raise self._fault("sync.inside.workers", sync.inside.workers, f"expected a divisor of {workers} workers")

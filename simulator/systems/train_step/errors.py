@@ -10,13 +10,12 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...costs import EXCHANGES, GEMM_PHASES, PHASES, phase_of_op
 from ...profile import FACTORS, load_stack
 from ...uncertainty import Errors, Fit, PhaseErrors, Term, errors_of_costs, phase_errors, shipped_fit
 from .resolve import ResolvedTrain
 from .terms import ARCHITECTURE, data_sheets, shipped_stack, terms_of
-
-Floats = NDArray[np.float64]
 
 SITE = "site"
 ROUTED = ("experts", "ep")

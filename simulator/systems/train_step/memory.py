@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...base.arrays import Floats, Ints
 from ...base.rows import column_of
 from ...hardware import Cluster, Device
 from ...models.blocks import Layer, head
@@ -25,8 +25,6 @@ from .resolve import ResolvedTrain
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _PARTS = (
     "embedding", "layernorm", "qkv", "mla_up_proj", "core_attn", "proj", "residual", "router", "moe", "shared_experts",

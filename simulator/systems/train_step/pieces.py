@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import engine
+from ...base.arrays import Floats, Ints
 from ...base.memo import Memo
 from ...collectives import Choice
 from ...costs import EXCHANGES, PHASES, Costs, cost
-from ...costs.costs import Floats, bytes_by_link
+from ...costs.costs import bytes_by_link
 from ...costs.sheet import Prices
 from ...hardware import Cluster
 from ...insight import split_by_place
@@ -25,7 +26,7 @@ from ...program import Place, Program, Ragged, group_equal
 from ...timeline import Timeline
 from .lower import Coarse
 from .lower.coarse import KIND, TRAFFIC, Actions, Moment, Part
-from .lower.piece import COMPUTE, Ints
+from .lower.piece import COMPUTE
 
 
 def cost_coarse(

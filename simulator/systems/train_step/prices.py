@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import log2, sqrt
 from typing import TYPE_CHECKING
 
+from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
-from ...costs.costs import Floats
 from ...profile import Profile
 from ...program import Place, Program
 from .lower import Coarse

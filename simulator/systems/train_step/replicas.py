@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...base.arrays import Floats, Ints
 from ...base.errors import UserError, fault
 from ...costs import COMPUTE, Costs
 from ...hardware import Cluster
@@ -19,8 +19,6 @@ from ...program.parallel import ParallelDims
 from .lower import Stage
 from .scenario import TrainScenario
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Replicas = tuple[int, ...]
 """Positions along dp."""
 

@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...base.arrays import Floats
 from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
@@ -40,7 +40,6 @@ from .memory import OWNERS, RankMemory, rank_memory
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
-Floats = NDArray[np.float64]
 _LEAST_LOST = 0.01
 """The report has a note if awkward shapes cost at least this share of the step."""
 

@@ -9,9 +9,7 @@ from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ...base.arrays import Floats
 from ...base.errors import UserError, fault, unknown
 from ...collectives import Choice, Networks, choice_of, networks_of
 from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
@@ -34,8 +32,6 @@ from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share, split_layers
 from .routing import load_of
 from .scenario import TrainScenario
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

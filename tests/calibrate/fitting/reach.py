@@ -19,8 +19,8 @@ from runcast.calibrate.measure.cases import all_cases
 from runcast.calibrate.measure.plan import call_s
 from runcast.calibrate.measure.timing import Measurement
 from runcast.simulator import engine
+from runcast.simulator.base.arrays import Floats
 from runcast.simulator.base.memo import Memo
-from runcast.simulator.profile.forms import Floats
 from runcast.simulator.scenario import load_question, resolve
 
 FACTS = Facts(

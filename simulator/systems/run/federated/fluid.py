@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from ..spread import Floats
+from ....base.arrays import Floats
 from ..sync.links import fair_share
 
 _TINY = 1e-12  # relative: rounding of rates

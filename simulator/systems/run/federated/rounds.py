@@ -16,19 +16,18 @@ from math import ceil, inf
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
+from ....base.arrays import Floats, Ints
 from ....base.errors import UserError, fault
 from ...tables import Rate, Seconds, Size, Table
 from ..history import History, Recorder
-from ..spread import Floats, Spread
+from ..spread import Spread
 from .fluid import shared_ends_s, together_s
 from .secure import Secure
 
 _MOST_LOST = 1000
 
-Ints = NDArray[np.int64]
 Time = Annotated[Seconds, Field(gt=0)]
 
 
@@ -223,7 +222,7 @@ class _Paths:
     end_s: Floats
 
 
-class Rounds:
+class ClientRounds:
     """Plays the rounds of a run, one after the other; every round draws its own clients."""
 
     def __init__(self, plan: FederatedPlan):
@@ -365,7 +364,7 @@ def run_federated(plan: FederatedPlan) -> History:
     Raises:
         UserError: 1000 rounds in a row are lost.
     """
-    rounds, recorder, now_s = Rounds(plan), Recorder(), 0.0
+    rounds, recorder, now_s = ClientRounds(plan), Recorder(), 0.0
     done = updates = failed = 0
     while done < plan.keys.rounds:
         one = rounds.play()

@@ -17,9 +17,9 @@ from ..history import History, Recorder
 from .chart import PoolChart
 from .placement import Nodes, Pack, Places
 from .scheduler import Job, Policy, Scheduler
-from .shares import SharedLinks, Work
+from .shares import JobWork, SharedLinks
 
-Outage = tuple[float, int, float]
+NodeFailure = tuple[float, int, float]
 """When a node fails, which, and how many seconds it is away."""
 
 
@@ -43,7 +43,7 @@ class PoolPlan:
     weights: Mapping[str, float] = field(default_factory=dict)
     fabric_bytes_per_s: float = inf
     store_bytes_per_s: float = inf
-    failures: Iterable[Outage] = ()
+    failures: Iterable[NodeFailure] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class _Task:
     job: Job
     process: Process | None = None
     turn: Event | None = None  # happens when the scheduler starts it
-    work: Work | None = None
+    work: JobWork | None = None
     queued_s: float = 0.0
     began_s: float = 0.0
     restart_s: float = 0.0  # before it works

@@ -28,11 +28,11 @@ class _Class:
     clock_s: float = 0.0
     pace: float = 1.0
     jobs: int = 0
-    ends: list[tuple[float, int, "Work"]] = field(default_factory=list)
+    ends: list[tuple[float, int, "JobWork"]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Work:
+class JobWork:
     """Some seconds of work that a job does; `done` happens at its end."""
 
     done: Event
@@ -50,20 +50,20 @@ class SharedLinks:
         self._since_s, self._wake, self._number = 0.0, 0, 0
         self._next: _Class | None = None  # whose work ends next
 
-    def start(self, seconds: float, demand: Demand) -> Work:
+    def start(self, seconds: float, demand: Demand) -> JobWork:
         """Begin work that takes so many seconds for a job that runs alone on links without limits."""
         if not any(demand):
-            return Work(self._env.timeout(seconds), self._env.now)
+            return JobWork(self._env.timeout(seconds), self._env.now)
         self._advance()
         one = self._classes.setdefault(demand, _Class())
-        work = Work(self._env.event(), one.clock_s, one)
+        work = JobWork(self._env.event(), one.clock_s, one)
         self._number += 1
         heappush(one.ends, (one.clock_s + seconds, self._number, work))
         one.jobs += 1
         self._share()
         return work
 
-    def stop(self, work: Work) -> float:
+    def stop(self, work: JobWork) -> float:
         """End work, done or not; the seconds of it that are done."""
         if work.of is None:
             return self._env.now - work.since_s

@@ -6,15 +6,15 @@ from math import inf
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
+from ....base.arrays import Floats
 from ....base.errors import UserError, unknown
 from ....base.files import path_beside
 from ...tables import Rate, Seconds, Table, as_tuple
 from ..spread import Spread
 from .placement import Pack
-from .pool import Outage, PoolPlan
+from .pool import NodeFailure, PoolPlan
 from .sacct import JobTrace, read_sacct
 from .scheduler import Job, Policy
 
@@ -118,7 +118,7 @@ class Arrivals(_Kind):
                 **self._jobs(),
             )
 
-    def _times(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def _times(self, rng: np.random.Generator) -> Floats:
         if self.distribution == "exponential":
             return rng.exponential(self.time, self.count)
         spread = Spread(kind="lognormal", spread=self.spread or 0.0)  # fixed: 0
@@ -156,7 +156,9 @@ class Jobs(Table):
             raise ValueError(f"expected at most {MOST_JOBS:,} jobs")
         return self
 
-    def plan(self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Iterable[Outage] = ()) -> PoolPlan:
+    def plan(
+        self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Iterable[NodeFailure] = ()
+    ) -> PoolPlan:
         """What the pool does; `where` is the file of these keys, beside which a trace is looked for.
 
         Raises:

@@ -10,12 +10,11 @@ from math import isqrt
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from ....base.arrays import Floats, Ints
 from ...tables import Table
 from ..history import MOST_SPANS, History, Recorder
-from ..spread import Floats
 from ..team import Team
 from .compression import Message
 
@@ -46,7 +45,7 @@ class Gossip(Table):
 class Graph:
     """A connected graph in which all have equally many neighbours: `near[i]` are those of worker i."""
 
-    near: NDArray[np.int64]
+    near: Ints
 
     @property
     def degree(self) -> int:

@@ -10,12 +10,11 @@ from math import sqrt
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....base.arrays import Floats
 from ..speed import Crew
 from ..spread import Spread
 
-Floats = NDArray[np.float64]
 Parts = Mapping[str, Floats]
 
 

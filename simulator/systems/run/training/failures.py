@@ -90,10 +90,10 @@ class Failure:
     factor: float = 1.0
 
 
-Parts = Mapping[str, int]
+PartCounts = Mapping[str, int]
 
 
-def mtbf_s(said: Failures, parts: Parts, save_s: float, effect: str = "stop") -> float:
+def mtbf_s(said: Failures, parts: PartCounts, save_s: float, effect: str = "stop") -> float:
     """The mean time between failures of this effect: that of a part over their number."""
     rate = sum(parts[one.part] / one.mtbf for one in said.cause if effect_of(one, save_s) == effect)
     return 1 / rate if rate else float("inf")
@@ -106,7 +106,7 @@ def effect_of(cause: Cause, save_s: float) -> str:
 
 def failures(
     said: Failures,
-    parts: Parts,
+    parts: PartCounts,
     save_s: float,
     node_of: Callable[[str, int], int],
     stream: Callable[[int], np.random.Generator],

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from ....base.arrays import Floats
 from ...tables import Rate, Seconds, Size, Table
 from ..spread import Spread
 
-Floats = NDArray[np.float64]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 import numpy as np
-from numpy.typing import NDArray
 from simpy import Environment, Event, Interrupt
 
+from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
 from ..speed import Crew, Speed
 from ..sync.rounds import Parts, Rounds
@@ -23,7 +23,6 @@ from .ranks import Ranks
 from .saved import Saved, Stretch
 from .storage import Saving
 
-Floats = NDArray[np.float64]
 Steps = Generator[Event, object, None]
 _MOST_ROUNDS = 65_536  # drawn at once
 _FIRST_ROUNDS = 16  # while nothing is known of how long they take

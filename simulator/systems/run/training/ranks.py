@@ -7,7 +7,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from ..speed import Crew, Floats, Speed
+from ....base.arrays import Floats
+from ..speed import Crew, Speed
 from .elastic import Elastic
 
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....base.arrays import Floats, Ints
 from ..sync.rounds import Parts
 from .storage import Saving
-
-Floats = NDArray[np.float64]
 
 
 @dataclass
@@ -54,7 +52,7 @@ class Stretch:
     samples: float
     starts_s: Floats
     ends_s: Floats
-    after: NDArray[np.int64]
+    after: Ints
     marks_s: Floats
 
     @property
@@ -137,7 +135,7 @@ class Saved:
         ends_s = work_s + before_s
         return Stretch(parts, samples, ends_s - seconds, ends_s, after, ends_s[after - 1] + stalls)
 
-    def _checkpoints(self, work_s: Floats, now_s: float, *, last: bool) -> tuple[NDArray[np.int64], Floats]:
+    def _checkpoints(self, work_s: Floats, now_s: float, *, last: bool) -> tuple[Ints, Floats]:
         """After how many rounds checkpoints are made, and how long training stands for each."""
         if self._every_s == inf or self._saving is None:
             return np.zeros(0, np.int64), np.zeros(0)

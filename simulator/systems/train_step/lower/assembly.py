@@ -10,9 +10,10 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
+from ....base.arrays import Ints
 from ....base.rows import Rows
 from ....program import Access, Buffer, Lane, Place, Program, Ragged
-from .piece import Ints, Piece, Table, Tables
+from .piece import Piece, Table, Tables
 
 _COLUMNS = ("kind", "label", "dtype", "bytes")
 _TAGS = ("stage", "microbatch", "layer", "action")

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....base.arrays import Ints
 from ....schedules.grid import BACKWARD, FORWARD, KINDS, WEIGHT
-from .piece import Ints, Piece
+from .piece import Piece
 from .plan import TrainPlan
 from .script import Pass
 

@@ -20,12 +20,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ....base.arrays import Ints
 from ....program import Place, Program, Ragged, group_equal, join
 from ....schedules.grid import FORWARD, KINDS
 from .assembly import ACTIONS, Assembly, Stamps
 from .cells import Cells, Placed
 from .held import LANES
-from .piece import COMPUTE, Ints, LayerPass, Piece, PieceWriter, Tables
+from .piece import COMPUTE, LayerPass, Piece, PieceWriter, Tables
 from .plan import TrainPlan
 from .script import Fragments
 from .step import Step

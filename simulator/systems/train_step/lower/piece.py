@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ....base.arrays import Ints
 from ....models.kernels import Kernel
 from ....program import Ragged
 
 COMPUTE, HOST, H2D, D2H = "compute", "host", "h2d", "d2h"
-Ints = NDArray[np.int64]
 
 
 class Table:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ....base.arrays import Ints
 from ....schedules import Action, Grid
 from ....schedules.grid import BACKWARD, FORWARD, INPUT, KINDS, WEIGHT
-from .piece import Ints
 
 _NEEDS = [
     (FORWARD, FORWARD, -1),

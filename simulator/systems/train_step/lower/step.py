@@ -12,6 +12,7 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
+from ....base.arrays import Ints
 from ....program import Place, Program, group_equal
 from ....schedules import Action
 from ....schedules.grid import KINDS
@@ -22,7 +23,7 @@ from .held import LANES, Holdings
 from .kept import resident_bytes, stage_buffer
 from .layers import LayerWriter
 from .offload import Offload
-from .piece import COMPUTE, Ints, LayerPass, Piece, PieceWriter, Tables
+from .piece import COMPUTE, LayerPass, Piece, PieceWriter, Tables
 from .plan import Stage, TrainPlan
 from .rows import ActionOps, Blocks
 from .script import Fragments, Pass, Script

@@ -1,0 +1,134 @@
+"""Workers that all wait for all, after each step or after several: rounds, with checkpoints and failures among them."""
+
+from functools import lru_cache
+from itertools import accumulate
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....base.errors import UserError, fault
+from ....base.units import format_seconds
+from ..history import History
+from ..speed import Crew
+from ..training.failures import mtbf_s
+from ..training.process import TrainingPlan, run_training
+from .mode import Mode
+
+if TYPE_CHECKING:
+    from ..resolve import ResolvedRun
+
+_MOST_FAILURES = 12.0  # between two checkpoints: beyond that a run never ends
+
+
+def _simulate(resolved: "ResolvedRun", seed: int) -> History:
+    resolved.check_places()
+    _check_progress(resolved)
+    _check_elastic(resolved)
+    return run_training(_plan(resolved, seed))
+
+
+def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
+    said, crew = resolved.scenario, _crew(resolved, seed)
+    turns = (one.model_copy(update={"rank": one.rank * crew.ranks // resolved.ranks}) for one in said.speed.turn)
+    return TrainingPlan(
+        rounds_of=lru_cache(maxsize=None)(resolved.rounds),
+        crew=crew,
+        workers=resolved.workers,
+        nodes=resolved.nodes,
+        samples=resolved.samples * (resolved.workers - said.sync.backup) / resolved.workers,
+        steps=resolved.steps,
+        wall_s=inf if said.run.wall is None else said.run.wall,
+        saving=resolved.saving,
+        work_s=resolved.work_s,
+        failures=lambda: resolved.failures(seed),
+        restart=resolved.restart,
+        spares=resolved.spares,
+        speed=said.speed.model_copy(update={"turn": tuple(turns)}),
+        input=said.input,
+        elastic=said.elastic,
+        pauses=[(one.every, one.time) for one in said.pause],
+        batches=_batches(resolved),
+        starts=said.run.start,
+        drawn=seed == said.seed,
+        seed=seed,
+    )
+
+
+def _crew(resolved: "ResolvedRun", seed: int) -> Crew:
+    """All ranks; or the workers, however many ranks each has, where they do not wait for each other's ranks."""
+    said = resolved.scenario
+    if said.sync.mode != "local" and not said.sync.backup:
+        return resolved.crew(seed)
+    team = resolved.team(seed)
+    return Crew(np.array(team.speeds), team.jitter, None, said.speed.throttle)
+
+
+def _batches(resolved: "ResolvedRun") -> tuple[tuple[float, float], ...]:
+    """Until which step each batch size lasts, and how large it is."""
+    target = resolved.scenario.target
+    if target is None or not target.batch:
+        return ()
+    until = accumulate(stage.steps for stage in resolved.stages)
+    base = resolved.update_samples
+    return tuple((step, stage.batch / base) for step, stage in zip(until, resolved.stages, strict=True))
+
+
+def _check_progress(resolved: "ResolvedRun") -> None:
+    """A run that fails before it can save anything never ends."""
+    said = resolved.scenario
+    back_s = resolved.restart.seconds + (said.failures.detect if said.failures else 0.0)
+    away = f"a failure every {format_seconds(resolved.mtbf_s)} on {resolved.nodes:,} nodes"
+    if back_s > resolved.mtbf_s:
+        allowed = f"no work is ever done: {away}, and it takes {format_seconds(back_s)} to come back from one"
+        raise UserError(fault(resolved.where, "failures", format_seconds(resolved.mtbf_s), allowed))
+    _check_planned(resolved)
+    until_s = resolved.work_s or resolved.length_s
+    if until_s > _MOST_FAILURES * resolved.mtbf_s and said.run.wall is None:
+        key = "checkpoint" if resolved.work_s is None else "checkpoint.interval"
+        raise UserError(fault(resolved.where, key, format_seconds(until_s), f"nothing is ever saved: {away}"))
+
+
+def _check_planned(resolved: "ResolvedRun") -> None:
+    """Nor does one whose planned stops take longer than the time between them."""
+    said = resolved.scenario.failures
+    between_s = inf if said is None else mtbf_s(said, resolved.parts, resolved.save_s, "planned")
+    stop_s = resolved.restart.seconds + (0.0 if resolved.saving is None else resolved.save_s)
+    if stop_s > between_s:
+        allowed = f"no work is ever done: a planned stop takes {format_seconds(stop_s)}"
+        raise UserError(fault(resolved.where, "failures", format_seconds(between_s), allowed))
+
+
+def _check_elastic(resolved: "ResolvedRun") -> None:
+    """Workers that leave are neither of a group nor the last that a step waits for."""
+    said, sync = resolved.scenario.elastic, resolved.scenario.sync
+    if said is None or said.mode != "drop":
+        return
+    if sync.inside is not None:
+        words = "is not for groups of workers: leave out [sync.inside]"
+        raise UserError(fault(resolved.where, "elastic.mode", said.mode, words))
+    if said.least <= sync.backup:
+        words = f"expected more than the {sync.backup} backup workers"
+        raise UserError(fault(resolved.where, "elastic.least", said.least, words))
+
+
+def _notes(resolved: "ResolvedRun") -> list[str]:
+    said, saving = resolved.scenario, resolved.saving
+    notes = []
+    if said.failures is not None and said.checkpoint is None:
+        notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
+    if said.checkpoint is not None and resolved.work_s is None:
+        notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
+    if said.failures is not None and saving is not None and not resolved.restart.read_s:
+        notes.append("reading a checkpoint again takes no time; see checkpoint.store, failures.read")
+    alone = [key for key in ("bandwidth", "latency", "inside") if getattr(said.sync, key) is not None]
+    if resolved.workers == 1 and alone:
+        notes.append(f"one worker exchanges nothing, so sync.{', sync.'.join(alone)} has no effect")
+    return notes
+
+
+ALL_REDUCE = Mode("all_reduce", _simulate, own=("sync.backup", "sync.overlap"), in_step=True, notes=_notes)
+LOCAL = Mode(
+    "local", _simulate, own=("sync.inner", "sync.fragments", "sync.delay"), refuses=("target.batch",), in_step=True,
+    notes=_notes,
+)  # fmt: skip
