@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..schedules import Grid
+from ..systems.registry import SYSTEMS
 from ..timeline import Timeline
 from .gantt import gantt
 from .pipeline import pipeline
@@ -29,7 +30,7 @@ def draw_timeline(
     """
     if grid is not None:
         return pipeline(timeline, grid, title=title, window_s=window_s, most_spans=most_spans)
-    if kind == "run":
+    if SYSTEMS[kind].is_course:
         return course(timeline, title=title, window_s=window_s)
     return gantt(timeline, ranks, title=title, window_s=window_s)
 

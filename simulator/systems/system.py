@@ -62,6 +62,7 @@ class System:
     Report: `report` is its class, and `words` turns a report into text. `total` reads the time that comparisons use
     from a report as JSON with the keys `total_needs`. `parts(report, program, path, class_s)` splits this time, given
     the critical path and the path's seconds by kind of op; None: its answer is no critical path.
+    Timeline: `is_course` tells whether it is a course of weeks by cause, and no ops of devices.
     What-ifs: `what_ifs` are the subjects of the shipped what-ifs that apply; with none, `explain` refuses the system.
     """
 
@@ -81,6 +82,7 @@ class System:
     needs: tuple[Need, ...]
     rivals: Rivals
     pins: tuple[Pin, ...]
+    is_course: bool = False
     fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda table, _where: table
 
     @cached_property

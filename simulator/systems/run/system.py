@@ -34,6 +34,6 @@ SYSTEM = System(
     kind="run", title="a training run", short="run", best="tokens_per_s",
     schema=RunScenario, resolve=ResolvedRun, predict=predict,
     report=RunReport, words=words, total=total, total_needs=TOTAL_NEEDS,
-    parts=None, what_ifs=("run",),
+    parts=None, what_ifs=("run",), is_course=True,
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
 )  # fmt: skip
