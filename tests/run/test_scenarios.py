@@ -141,6 +141,17 @@ def test_error_feedback_keeps_a_gradient_on_the_gpus_of_a_worker(given):
     assert simulate(given, [changes]).report.residual_bytes == 1e9 / 8
 
 
+def test_gpus_that_train_nothing_are_paid_for_but_neither_fail_nor_hold_a_part(given):
+    failures = "failures.cause=[{name='GPU', part='gpu', mtbf='3200 h'}]"
+    save = "checkpoint={mode='background', store='1 GB/s', bytes='16 GB', snapshot='1 GB/s', interval='99 s'}"
+    some, full = (simulate(given, [f"step.gpus={gpus}", "sync.workers=4", failures, save]).report for gpus in (2, 8))
+
+    assert (some.gpus, some.mtbf_s, full.mtbf_s) == (8, 3200 * 3600 / 8, 3200 * 3600 / 32)
+    assert some.rates == full.rates
+    assert "24 of 32 GPUs train nothing: their nodes are paid for whole" in some.notes
+    assert some.history.breakdown_s["checkpoint"] == pytest.approx(4 * full.history.breakdown_s["checkpoint"])
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_time_of_a_shipped_run_is_the_sum_of_its_causes(name):
     report = simulate(SCENARIOS / f"{name}.toml", ["run.repeats=1"]).report.to_json()

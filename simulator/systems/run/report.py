@@ -133,7 +133,7 @@ class RunReport(Report):
 
     @property
     def spent(self) -> Spending:
-        """Cost and energy of all GPUs, spare ones too, from start to end."""
+        """Cost and energy of all GPUs of all nodes, of spare ones too, from start to end."""
         return self.rates.amount(self.wall_s)
 
     @property
@@ -162,7 +162,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         wall_is_given=resolved.scenario.run.wall == first.wall_s,
         mode=resolved.mode.name,
         workers=resolved.workers if resolved.mode.has_workers else 0,
-        gpus=resolved.gpus if resolved.mode.has_workers else resolved.cluster.n_gpus,
+        gpus=resolved.training_gpus if resolved.mode.has_workers else resolved.cluster.n_gpus,
         unit=resolved.scenario.step.unit or resolved.mode.unit,
         step_s=resolved.step_s,
         checkpoint_interval_s=resolved.work_s,

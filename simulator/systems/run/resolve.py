@@ -59,7 +59,8 @@ class ResolvedRun(ResolvedWorkers):
         machine = Machine(
             nodes=self.nodes,
             nodes_per_worker=self.worker_nodes,
-            gpus_per_node=self.one_node.n_gpus,
+            gpus=self.training_gpus,
+            gpus_per_worker=self.worker_gpus,
             copy_bytes_per_s=self._copy_bytes_per_s if said.mode != "blocking" and said.stall is None else inf,
             nic_bytes_per_s=self.node_bytes_per_s or inf,
         )
@@ -83,9 +84,9 @@ class ResolvedRun(ResolvedWorkers):
 
     @property
     def parts(self) -> PartCounts:
-        """How many parts there are that can fail."""
+        """How many parts there are whose failure stops the run; a GPU on which nothing trains may fail."""
         nics = len(self.nics) * self.nodes
-        return {"gpu": self.gpus, "node": self.nodes, "nic": nics, "leaf": len(self.below), "job": 1}
+        return {"gpu": self.training_gpus, "node": self.nodes, "nic": nics, "leaf": len(self.below), "job": 1}
 
     @cached_property
     def mtbf_s(self) -> float:
@@ -180,6 +181,8 @@ class ResolvedRun(ResolvedWorkers):
         notes = [*self.scenario.notes, *self.mode.notes(self)]
         if self.scenario.failures is None and self.mode.takes("failures"):
             notes.append("nothing fails; see [failures]")
+        if self.mode.has_workers and (idle := self.gpus - self.training_gpus):
+            notes.append(f"{idle:,} of {self.gpus:,} GPUs train nothing: their nodes are paid for whole")
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
         if self.step is not None and not self._fits(self.step.report):

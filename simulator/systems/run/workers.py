@@ -68,6 +68,11 @@ class ResolvedWorkers(ResolvedScenario):
             raise self._fault(key, value, allowed)
         return each
 
+    @property
+    def training_gpus(self) -> int:
+        """GPUs of all workers; others of their nodes may be idle."""
+        return self.workers * self.worker_gpus
+
     @cached_property
     def workers(self) -> int:
         """How many workers there are."""
@@ -216,7 +221,7 @@ class ResolvedWorkers(ResolvedScenario):
     @cached_property
     def ranks(self) -> int:
         """What varies by itself, of all workers; at least one for each worker."""
-        per = {"worker": self.workers, "node": self.nodes, "gpu": self.gpus}[self.scenario.speed.per]
+        per = {"worker": self.workers, "node": self.nodes, "gpu": self.training_gpus}[self.scenario.speed.per]
         return max(per // self.workers, 1) * self.workers
 
     def crew(self, seed: int) -> Crew:

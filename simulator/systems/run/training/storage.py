@@ -66,11 +66,12 @@ class Saving:
 
 @dataclass(frozen=True)
 class Machine:
-    """What checkpoints pass through: nodes of a run, GPUs of each, and rates in bytes per second."""
+    """What checkpoints pass through: nodes and GPUs, those of all workers and of one; rates in bytes per second."""
 
     nodes: int
     nodes_per_worker: int
-    gpus_per_node: int
+    gpus: int
+    gpus_per_worker: int
     copy_bytes_per_s: float
     nic_bytes_per_s: float
 
@@ -82,9 +83,10 @@ def saving(said: Checkpoint, size_bytes: float, machine: Machine) -> Saving:
     its own link (Mohan et al., CheckFreq, FAST 2021, section 4). Copies in memory go to copies - 1 other nodes over the
     NIC (Wang et al., Gemini, SOSP 2023, section 4); training stands for what does not fit into idle times there.
     """
-    writers = machine.nodes if said.writers == "all" else machine.nodes_per_worker
+    every = said.writers == "all"
+    writers, gpus = (machine.nodes, machine.gpus) if every else (machine.nodes_per_worker, machine.gpus_per_worker)
     write_s = _through_store(size_bytes, said.store, said.node_rate, writers)
-    snapshot_s = size_bytes / (writers * machine.gpus_per_node) / (said.snapshot or machine.copy_bytes_per_s)
+    snapshot_s = size_bytes / gpus / (said.snapshot or machine.copy_bytes_per_s)
     share = 0.0 if not said.store or not write_s else min(size_bytes / write_s / said.store, 1.0)
     if said.mode == "blocking":
         return Saving(_or(said.stall, write_s), read_s=_read_s(said, size_bytes, machine))
