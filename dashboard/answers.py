@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from ..simulator.answers.explain import Case, Explanation, Knob, Turned, explain_case, first_look, knobs, make_case
+from ..simulator.answers.explain import (
+    Case,
+    Explanation,
+    Knob,
+    RunCase,
+    RunExplanation,
+    Turned,
+    explain_case,
+    first_look,
+    knobs,
+    open_case,
+)
 from ..simulator.answers.explain import turn as turn_knobs
 from ..simulator.answers.sweep.plan import find_files
 from ..simulator.base.memo import Kept, Memo
@@ -54,7 +65,7 @@ class Answers:
     def __init__(self, library: Library, most: int = 64, most_ops: int = 3_000_000):
         self.library = library
         self._memo, self._predicting, self._looking = Memo(), Lock(), Lock()
-        self._kept, self._looks = Kept[AnyPrediction](most, most_ops), Kept[Look](_LOOKS, _LOOKED_OPS)
+        self._kept, self._looks = Kept[AnyPrediction](most, most_ops), Kept[Any](_LOOKS, _LOOKED_OPS)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -87,8 +98,8 @@ class Answers:
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
             return self._kept.get(key, lambda: predict(resolved), _size)
 
-    def look(self, question: Question) -> Look:
-        """A question simulated to be explained, kept likewise; its numbers can be turned again and again.
+    def look(self, question: Question) -> Look | RunExplanation:
+        """A question simulated to be explained, kept likewise; numbers of a Look can be turned again and again.
 
         Raises:
             UserError: as `case_of`, and whatever the simulator refuses.
@@ -96,19 +107,22 @@ class Answers:
         case = case_of(self.library, question)
         key = case.resolved.scenario.name, case.resolved.scenario.notes, case.resolved.hash
         with self._looking:
-            return self._looks.get(key, lambda: _look(case), lambda look: look.ops)
+            found: Look | RunExplanation = self._looks.get(key, lambda: _look(case), _looked_ops)
+            return found
 
 
-def case_of(library: Library, question: Question) -> Case:
+def case_of(library: Library, question: Question) -> Case | RunCase:
     """The case of a question, not simulated yet.
 
     Raises:
         UserError: it says something that is not allowed, or is an RL cycle.
     """
-    return make_case(*_table(library, question), Memo())
+    return open_case(*_table(library, question))
 
 
-def explain(library: Library, question: Question, quick: bool, progress: Callable[[str], None]) -> Explanation:
+def explain(
+    library: Library, question: Question, quick: bool, progress: Callable[[str], None]
+) -> Explanation | RunExplanation:
     """A whole explanation; it takes a while and tells how far it is.
 
     Raises:
@@ -126,8 +140,16 @@ def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:
     return change(table, question.changes, where), where
 
 
-def _look(case: Case) -> Look:
+def _look(case: Case | RunCase) -> Look | RunExplanation:
+    if isinstance(case, RunCase):
+        found = explain_case(case, quick=True)
+        assert isinstance(found, RunExplanation)
+        return found
     return Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
+
+
+def _looked_ops(found: Look | RunExplanation) -> int:
+    return found.ops if isinstance(found, Look) else len(found.report.history.spans)
 
 
 def _size(prediction: AnyPrediction) -> int:

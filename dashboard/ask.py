@@ -134,7 +134,7 @@ class Form:
 
     def _onward(self, question: Question) -> "list[Component]":
         """Links to pages that ask more of it; not every kind can be explained."""
-        explained = [explain_link(question)] if SYSTEMS[self.kind].parts is not None else []
+        explained = [explain_link(question)] if SYSTEMS[self.kind].what_ifs else []
         return [*explained, compare_link(question)]
 
     def _hide(self, app: Dash) -> None:

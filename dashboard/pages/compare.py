@@ -186,7 +186,7 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
 
 def _links(name: str, side: Side, question: Question) -> list[html.A]:
     """Links of a side to other pages and files; not every kind can be explained."""
-    explained = [explain_link(question, f"Explain {name}")] if SYSTEMS[side.kind].parts is not None else []
+    explained = [explain_link(question, f"Explain {name}")] if SYSTEMS[side.kind].what_ifs else []
     return [*explained, downloads.link(question, "scenario.toml", f"{name} as scenario (TOML)")]
 
 

@@ -1,7 +1,8 @@
-"""Explain: what bounds a step or an update, what each of its numbers is worth, and what would help.
+"""Explain: what bounds a step, an update or a run, what each of its numbers is worth, and what would help.
 
 Three answers, one behind the other: what it is made of comes with one simulation; numbers are weighed to first order in
-a process of their own; simulating them again, and the what-ifs, begins when asked for.
+a process of their own, but not those of a run (`explain_run`); simulating them again, and the what-ifs, begins when
+asked for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,24 +14,25 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...simulator.answers.explain import Explanation, Knob, Turned, text
+from ...simulator.answers.explain import Explanation, Knob, RunCase, RunExplanation, Turned, text
 from ...simulator.answers.explain.text import bars
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
 from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, typed_form
-from ..answers import Look, explain
+from ..answers import Look, case_of, explain
 from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
 from ..question import BASE, Question, compare_link, pairs_of, parse_query
 from ..tables import table
+from . import explain_run
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "What bounds a training step or a weight update, what each number is worth, and which changes help most."
-KINDS = tuple(kind for kind, system in SYSTEMS.items() if system.parts is not None)
+ABOUT = "What bounds a training step, a weight update or a run, what each number is worth, and which changes help most."
+KINDS = tuple(kind for kind, system in SYSTEMS.items() if system.what_ifs)
 FORM = "explain"
 TIMES = "times:"
 """Before the name of a number in an address: what a slider multiplies it by."""
@@ -47,7 +49,7 @@ def layout(here: Here, query: str) -> "Component":
     form = html.Form([html.Div(side, className="sides"), html.Div(id="explain-links")], className="form",
                      **{"aria-label": "Scenario"})  # fmt: skip
     start = dmc.Button("Simulate again, and try what-ifs", id="explain-try", size="xs")
-    rest = [
+    weighed = [
         html.Section(
             [
                 html.H2("What if"),
@@ -59,8 +61,11 @@ def layout(here: Here, query: str) -> "Component":
             ]
         ),
         html.Section([html.H2("What each number is worth"), _bar("worth"), html.Div(id="explain-worth")]),
-        html.Section([html.H2("What would help"), _bar("help", start), html.Div(id="explain-help")]),
     ]  # fmt: skip
+    rest = [
+        html.Div(weighed, id="explain-weighed"),
+        html.Section([html.H2("What would help"), _bar("help", start), html.Div(id="explain-help")]),
+    ]
     stores = [
         dcc.Store(id="explain-query"), dcc.Store(id="explain-address"), dcc.Store(id="explain-factors", data=factors)
     ]  # fmt: skip
@@ -113,7 +118,7 @@ def connect(app: Dash, here: Here) -> None:
 
 def _connect_look(app: Dash, here: Here) -> None:
     @app.callback(
-        *outputs("explain", "look.children", "query.data", "links.children"),
+        *outputs("explain", "look.children", "query.data", "links.children", "weighed.hidden"),
         Output("explain-rest", "className"),
         typed_form.faults_of(FORM),
         *typed_form.inputs(FORM),
@@ -124,8 +129,10 @@ def _connect_look(app: Dash, here: Here) -> None:
             found = here.answers.look(question)
         except UserError as error:
             faults = typed_form.faults(error)
-            return typed_form.refusal(faults), no_update, no_update, "stale", ["\n".join(faults)]
-        return draw_look(found), question.query(), links(question), "", [None]
+            return typed_form.refusal(faults), no_update, no_update, no_update, "stale", ["\n".join(faults)]
+        if isinstance(found, RunExplanation):
+            return explain_run.draw_look(found), question.query(), links(question), True, "", [None]
+        return draw_look(found), question.query(), links(question), False, "", [None]
 
     @app.callback(Output("explain-address", "data"), Input("explain-query", "data"), Input("explain-factors", "data"))
     def keep(query: str | None, factors: Mapping[str, float]) -> Any:
@@ -147,6 +154,8 @@ def _connect_sliders(app: Dash, here: Here) -> None:
         if not names or query is None:
             return no_update, no_update, [no_update] * len(names)
         found = here.answers.look(parse_query(query, BASE))
+        if isinstance(found, RunExplanation):
+            return no_update, no_update, [no_update] * len(names)
         factors = dict(zip(names, values, strict=True))
         try:
             drawn: Any = draw_turned(found.turn(factors), found.explanation.what)
@@ -175,10 +184,14 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
     def weigh(tell: Callable[[str], None], query: str | None, factors: Mapping[str, float]) -> list[Any]:
         if query is None:
             return [no_update, no_update]
+        library, question = Library(folder), parse_query(query, BASE)
         try:
-            found = explain(Library(folder), parse_query(query, BASE), True, tell)
+            if isinstance(case_of(library, question), RunCase):
+                return [[], []]
+            found = explain(library, question, True, tell)
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error)), []]
+        assert isinstance(found, Explanation)
         return [draw_worth(found), draw_sliders(found, factors)]
 
     @app.callback(
@@ -192,9 +205,11 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
             return [no_update]
         question = parse_query(query, BASE)
         try:
-            return [draw_what_ifs(explain(Library(folder), question, False, tell), question)]
+            found = explain(Library(folder), question, False, tell)
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error))]
+        draw: Any = explain_run.draw_what_ifs if isinstance(found, RunExplanation) else draw_what_ifs
+        return [draw(found, question)]
 
     app.clientside_callback(
         "() => []",

@@ -11,6 +11,7 @@ from ...simulator.base.units import format_long
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import AnyPrediction
+from ...simulator.systems.run.modes import MODES
 from ...simulator.systems.run.report import RunReport
 from ...simulator.systems.run.system import RunPrediction
 from ...simulator.systems.run.text import words
@@ -120,10 +121,14 @@ FORM = Form(
 def numbers(prediction: AnyPrediction) -> "list[Component]":
     """The headline."""
     assert isinstance(prediction, RunPrediction)
-    report = prediction.report
+    return headline(prediction.report)
+
+
+def headline(report: RunReport) -> "list[Component]":
+    """The numbers of a report, and its notes."""
     low, high = (f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}" for rate in report.rate_interval)
     small = {
-        "goodput": f"of the time in {'jobs' if report.mode == 'jobs' else 'steps that are kept'}",
+        "goodput": f"of the time in {MODES[report.mode].useful}",
         "tokens_per_s": f"{report.unit}/s" + (f" (90 %: {low} to {high})" if low != high else ""),
         "steps": f"{report.samples:,.4g} {report.unit}",
         "bound_by": f"{report.exposed[report.bound_by] / report.wall_s:.0%} of the time",

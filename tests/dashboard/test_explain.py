@@ -8,9 +8,10 @@ from playwright.sync_api import expect
 from runcast.dashboard.answers import Answers, case_of
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages import explain
+from runcast.dashboard.pages import explain, explain_run
 from runcast.dashboard.question import Question
 from runcast.simulator.answers import explain as api
+from runcast.simulator.answers.explain import run_text
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
 
@@ -81,7 +82,7 @@ def test_numbers_are_turned_and_unknown_ones_passed_over(looks):
 
 
 def test_an_rl_cycle_is_not_explained():
-    with pytest.raises(UserError, match="weight_update or train_step"):
+    with pytest.raises(UserError, match="weight_update or train_step or run"):
         case_of(Library(), Question("rl-async-glm-4.5-air-h100"))
 
 
@@ -89,6 +90,23 @@ def test_a_question_is_offered_as_files():
     question = Question("tiny-2ranks", {"nodes": 1})
 
     assert f"/download/scenario.toml{question.query()}" in str(explain.links(question))
+
+
+def test_a_run_is_explained_by_its_causes(looks):
+    found = looks.look(Question("run-jobs"))
+
+    drawn = str(explain_run.draw_look(found))
+
+    assert [line for line in run_text.sentences(found) if line not in drawn] == []
+
+
+def test_what_helps_a_run_is_named_and_links_to_both_sides_where_the_change_says_all():
+    found = api.explain("data/scenarios/run-jobs.toml")
+
+    drawn = str(explain_run.draw_what_ifs(found, Question("run-jobs")))
+
+    assert [one.name for one in found.best if one.name not in drawn] == []
+    assert "%26nodes%3D71" in drawn
 
 
 def test_what_helps_links_to_both_sides():
@@ -125,6 +143,18 @@ def test_what_ifs_are_tried_when_asked_for(page):
 
     tried = len(api.explain(TINY).tried)
     expect(page.locator("#explain-help").get_by_text(f"{tried} what-ifs were simulated")).to_have_count(1)
+
+
+def test_a_run_is_explained_when_asked_for(page):
+    page.goto("/explain?base=run-jobs")
+    expect(page.locator("#explain-look")).to_contain_text("Computing takes", timeout=60_000)
+    expect(page.locator("#explain-weighed")).to_be_hidden()
+
+    page.get_by_role("button", name="Simulate again, and try what-ifs").click()
+
+    tried = len(api.explain("data/scenarios/run-jobs.toml").tried)
+    found = page.locator("#explain-help").get_by_text(f"{tried} what-ifs were simulated")
+    expect(found).to_have_count(1, timeout=90_000)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from ...systems.registry import SYSTEMS
 from ...systems.run.report import RunReport
 from ...uncertainty import difference
 from .case import Case, Refused, make_case, read_table
-from .run import RunExplanation, explain_run
+from .run import RunCase, RunExplanation, explain_run, make_run_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
 
 
@@ -145,16 +145,20 @@ def explain(
     `quick` simulates nothing again: numbers are known to first order, what-ifs not at all. `progress` is called with
     what is being tried. A UserError if the scenario says something that is not allowed, or is an RL cycle.
     """
-    table, where = read_table(scenario, parse_changes(changes))
-    if table.get("kind") == RunReport.kind:
-        return explain_run(table, where, quick, progress)
-    return explain_case(make_case(table, where, Memo()), quick, progress)
+    return explain_case(open_case(*read_table(scenario, parse_changes(changes))), quick, progress)
+
+
+def open_case(table: Mapping[str, Any], where: str) -> Case | RunCase:
+    """What is to be explained, from a table that is from `where`; a UserError as `explain`."""
+    return (make_run_case if table.get("kind") == RunReport.kind else make_case)(table, where, Memo())
 
 
 def explain_case(
-    case: Case, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
-) -> Explanation:
+    case: Case | RunCase, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
+) -> Explanation | RunExplanation:
     """Explain a case that is already read."""
+    if isinstance(case, RunCase):
+        return explain_run(case, quick, progress)
     found, without = sensitivities(case, quick, progress)
     tried, refused = ([], []) if quick else _try_what_ifs(case, progress)
     return _explanation(case, found, without, tried, refused, quick)

@@ -133,8 +133,8 @@ class RunExplanation:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """A run as its table says it."""
+class RunCase:
+    """A run as its table says it, with what its variants may share."""
 
     table: Mapping[str, Any]
     where: str
@@ -161,10 +161,13 @@ def _resolve(table: Mapping[str, Any], where: str, memo: Memo) -> ResolvedRun:
     return resolved
 
 
-def explain_run(table: Mapping[str, Any], where: str, quick: bool, progress: Progress) -> RunExplanation:
-    """Explain a run, given as a table that is from `where`; a UserError if it says something that is not allowed."""
-    memo = Memo()
-    run = _Run(table, where, memo, _resolve(table, where, memo))
+def make_run_case(table: Mapping[str, Any], where: str, memo: Memo) -> RunCase:
+    """A run from a table; a UserError if it says something that is not allowed."""
+    return RunCase(table, where, memo, _resolve(table, where, memo))
+
+
+def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation:
+    """Explain a run that is already read."""
     resolved = run.resolved
     progress("simulations", 0, 1, "")
     histories = _simulate(resolved, resolved.repeats if quick else _seeds(resolved))
@@ -216,7 +219,7 @@ def _chance(seconds: Sequence[float]) -> float | None:
 
 
 def _try_levers(
-    run: _Run, histories: Sequence[History], of: Seconds, progress: Progress
+    run: RunCase, histories: Sequence[History], of: Seconds, progress: Progress
 ) -> tuple[list[Lever], list[Refused]]:
     """The levers that were simulated, and those that do not go with the run."""
     tried, refused, every = list[Lever](), list[Refused](), list(levers(run.resolved))
