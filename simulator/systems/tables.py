@@ -40,6 +40,7 @@ def as_tuple(value: Any) -> Any:
 Size = Annotated[int, BeforeValidator(_size)]
 Rate = Annotated[float, BeforeValidator(_rate)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+Time = Annotated[Seconds, Field(gt=0)]
 
 
 FOR_PEOPLE = ("name", "notes")

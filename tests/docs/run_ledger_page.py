@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from runcast.simulator.answers.validate import runs
 from runcast.simulator.answers.validate.ledger import plain
-from runcast.simulator.answers.validate.runs import EVIDENCE, RunLedger, read_run_ledger
+from runcast.simulator.answers.validate.run_rows import EVIDENCE
+from runcast.simulator.answers.validate.runs import RunLedger, read_run_ledger
 from runcast.simulator.base.tables import Columns, markdown_table
 
 MISS = 0.10

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.federated.fluid import fair_rate, shared_ends_s, together_s
-from runcast.simulator.systems.run.federated.rounds import ClientRounds, Federated, FederatedPlan, Silo, run_federated
+from runcast.simulator.systems.run.federated.rounds import ClientRounds, FederatedPlan, run_federated
 from runcast.simulator.systems.run.federated.secure import Secure
+from runcast.simulator.systems.run.federated.tables import Federated, Silo
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.links import SharedLink
 

@@ -6,13 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from runcast.simulator.answers.validate.runs import (
-    REQUIRED,
-    read_cases,
-    read_run_ledger,
-    shipped_table,
-    value_of,
-)
+from runcast.simulator.answers.validate.run_rows import REQUIRED, read_cases, shipped_table, value_of
+from runcast.simulator.answers.validate.runs import read_run_ledger
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.runner import InProcess
 

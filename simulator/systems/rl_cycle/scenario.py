@@ -5,15 +5,12 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from ..lengths import LARGEST_TAIL
-from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, as_tuple
+from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time, as_tuple
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
 
 _MOST_TOKENS = 10**9
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
-
-
-Time = Annotated[Seconds, Field(gt=0)]
 
 
 class Cycle(Table):

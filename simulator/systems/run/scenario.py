@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from ..tables import Rate, Seconds, Size, Table
+from ..tables import Rate, Seconds, Size, Table, Time
 from ..train_step.scenario import Trained, TrainScenario
-from .federated.rounds import Federated
+from .federated.tables import Federated
 from .jobs.tables import Jobs
 from .speed import Speed
 from .sync.compression import Compress
@@ -19,7 +19,6 @@ from .training.failures import Failures
 from .training.input import Input
 from .training.storage import Checkpoint
 
-Time = Annotated[Seconds, Field(gt=0)]
 INSTEAD = ("federated", "jobs")
 """Tables that stand instead of workers of the cluster: modes of their own."""
 

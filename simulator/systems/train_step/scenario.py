@@ -14,7 +14,7 @@ from pydantic import (
 
 from ...collectives.algorithms import algorithms
 from ..lengths import LARGEST_TAIL
-from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table
+from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
 
 
 def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
@@ -221,16 +221,14 @@ class Run(Table):
     """The whole run that the step is of."""
 
     tokens: Annotated[float, Field(gt=0, le=1e18)] = Field(description="tokens to train on")
-    gpu_mtbf: Annotated[Seconds, Field(gt=0)] | None = Field(
+    gpu_mtbf: Time | None = Field(
         None, description="mean time between failures that stop the run, of one GPU (default: nothing fails)"
     )
-    checkpoint: Annotated[Seconds, Field(gt=0)] | None = Field(
-        None, description="with gpu_mtbf: how long training stands for a checkpoint"
-    )
+    checkpoint: Time | None = Field(None, description="with gpu_mtbf: how long training stands for a checkpoint")
     restart: Seconds | None = Field(
         None, description="with gpu_mtbf: from a failure until training goes on, at its last checkpoint"
     )
-    interval: Annotated[Seconds, Field(gt=0)] | None = Field(
+    interval: Time | None = Field(
         None,
         description="with gpu_mtbf: work between two checkpoints, made to divide the run "
         "(default: what makes the run shortest)",

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from ....base.arrays import Floats
 from ....base.errors import UserError, unknown
 from ....base.files import path_beside
-from ...tables import Rate, Seconds, Table, as_tuple
+from ...tables import Rate, Seconds, Table, Time, as_tuple
 from ..spread import Spread
 from .placement import Pack
 from .pool import NodeFailure, PoolPlan
@@ -19,7 +19,6 @@ from .sacct import JobTrace, read_sacct
 from .scheduler import Job, Policy
 
 MOST_JOBS = 1_000_000
-_Time = Annotated[Seconds, Field(gt=0)]
 _Count = Annotated[int, Field(gt=0, le=MOST_JOBS)]
 
 
@@ -28,7 +27,7 @@ class _Kind(Table):
 
     priority: int = Field(0, description="policy 'priority': higher ones go first")
     restart: Seconds = Field(0.0, description="time that a job which was stopped needs before it works again")
-    checkpoint: _Time | None = Field(
+    checkpoint: Time | None = Field(
         None, description="work between checkpoints, which a stopped job keeps (default: it keeps none)"
     )
     network: Rate | None = Field(None, description="rate that a job puts on the shared fabric when it runs alone")
@@ -49,8 +48,8 @@ class Submission(_Kind):
 
     name: str = Field(description="name of the job")
     gpus: _Count = Field(description="GPUs, which it needs all at once")
-    time: _Time = Field(description="time that it takes when it runs alone")
-    estimate: _Time | None = Field(None, description="time that the user asks of the queue (default: time)")
+    time: Time = Field(description="time that it takes when it runs alone")
+    estimate: Time | None = Field(None, description="time that the user asks of the queue (default: time)")
     at: Seconds = Field(0.0, description="when it comes")
     count: _Count = Field(1, description="how many of them: a job array, a hyper-parameter search, an ensemble")
     every: Seconds = Field(0.0, description="time between two of them (default: all at once)")
@@ -79,7 +78,7 @@ class Arrivals(_Kind):
     weights: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] | None = Field(
         None, description="how often each of these numbers occurs (default: all alike)"
     )
-    time: _Time = Field(description="time that a job takes when it runs alone, on average")
+    time: Time = Field(description="time that a job takes when it runs alone, on average")
     distribution: Literal["exponential", "lognormal", "fixed"] = Field(
         "exponential", description="distribution of these times"
     )

@@ -5,9 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from ...tables import Rate, Seconds, Size, Table
-
-Time = Annotated[Seconds, Field(gt=0)]
+from ...tables import Rate, Seconds, Size, Table, Time
 
 
 class Checkpoint(Table):
