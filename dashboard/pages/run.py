@@ -1,7 +1,7 @@
 """A run: its length, workers, checkpoints and failures; where its weeks went, and what happened when."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dash import Dash
@@ -32,14 +32,18 @@ CAUSES = 5
 """Causes of failures that have fields; others are changed in the address."""
 
 
-def _trains(given: Mapping[str, Any]) -> bool:
-    """Whether it is one run of workers: neither rounds of clients nor a queue of jobs."""
-    return given.get("federated.rounds") is None and given.get("jobs.policy") is None
+def _mode(given: Mapping[str, Any]) -> str:
+    """The mode that the values of the form say."""
+    if given.get("federated.rounds") is not None:
+        return "federated"
+    return "jobs" if given.get("jobs.policy") is not None else given.get("sync.mode", "all_reduce")
 
 
-def _workers(mode: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether it is one run whose workers keep in step in this way."""
-    return lambda given: _trains(given) and given.get("sync.mode") == mode
+def _of_mode(key: str, label: str, note: str = "", **more: Any) -> Field:
+    """A field that is shown where the mode simulates its key."""
+    owners = [one for one in MODES.values() if one.owns(key)] or MODES.values()
+    applies = {one.name for one in owners if one.takes(key)}
+    return Field(key, label, note, applies=lambda given: _mode(given) in applies, **more)
 
 
 def _causes() -> Sequence[Field]:
@@ -54,7 +58,7 @@ def _causes() -> Sequence[Field]:
     )
 
 
-ALL, LOCAL, SERVERS, GOSSIP = map(_workers, ("all_reduce", "local", "parameter_server", "gossip"))
+_SYNC = tuple(one.name for one in MODES.values() if one.has_workers)
 FORM = Form(
     "run",
     "run",
@@ -62,9 +66,9 @@ FORM = Form(
     GRAPH,
     {
         "Length": (
-            Field("run.steps", "Steps", "or updates", whole=True, applies=_trains),
-            Field("run.samples", "Samples", "tokens, images", whole=True, applies=_trains),
-            Field("run.wall", "Time", "such as 54 d", text=time_text, applies=_trains),
+            _of_mode("run.steps", "Steps", "or updates", whole=True),
+            _of_mode("run.samples", "Samples", "tokens, images", whole=True),
+            _of_mode("run.wall", "Time", "such as 54 d", text=time_text),
             Field("federated.rounds", "Rounds", whole=True, of="federated.rounds"),
             Field("run.repeats", "Repeats", "empty: 8; 1 if slow", whole=True),
             Field("seed", "Seed", whole=True, least=0),
@@ -76,25 +80,24 @@ FORM = Form(
             Field("step.time", "A worker's step", text=time_text, of="step.time"),
         ),
         "Workers": (
-            Field("sync.mode", "In step by", options=("all_reduce", "local", "parameter_server", "gossip"),
-                  applies=_trains),
-            Field("sync.workers", "Workers", whole=True, applies=_trains),
-            Field("sync.inner", "Steps between", "two exchanges", whole=True, applies=LOCAL),
-            Field("sync.fragments", "Fragments", whole=True, applies=LOCAL),
-            Field("sync.delay", "Delay", "in steps", whole=True, least=0, applies=LOCAL),
-            Field("sync.backup", "Backup workers", whole=True, least=0, applies=ALL),
-            Field("sync.server.update", "Updates", options=("asynchronous", "stale", "synchronous"), applies=SERVERS),
-            Field("sync.server.servers", "Servers", whole=True, applies=SERVERS),
-            Field("sync.server.bandwidth", "Server's link", text=link_text, applies=SERVERS),
-            Field("sync.gossip.topology", "Neighbours", options=("ring", "torus", "random"), applies=GOSSIP),
-            Field("sync.bandwidth", "Worker's link", "empty: its NICs", text=link_text, applies=_trains),
-            Field("sync.latency", "Latency", text=time_text, applies=_trains),
+            _of_mode("sync.mode", "In step by", options=_SYNC),
+            _of_mode("sync.workers", "Workers", whole=True),
+            _of_mode("sync.inner", "Steps between", "two exchanges", whole=True),
+            _of_mode("sync.fragments", "Fragments", whole=True),
+            _of_mode("sync.delay", "Delay", "in steps", whole=True, least=0),
+            _of_mode("sync.backup", "Backup workers", whole=True, least=0),
+            _of_mode("sync.server.update", "Updates", options=("asynchronous", "stale", "synchronous")),
+            _of_mode("sync.server.servers", "Servers", whole=True),
+            _of_mode("sync.server.bandwidth", "Server's link", text=link_text),
+            _of_mode("sync.gossip.topology", "Neighbours", options=("ring", "torus", "random")),
+            _of_mode("sync.bandwidth", "Worker's link", "empty: its NICs", text=link_text),
+            _of_mode("sync.latency", "Latency", text=time_text),
         ),
         "Checkpoints": (
             Field("checkpoint.mode", "Mode", options=("blocking", "background", "memory"), of="checkpoint.mode"),
-            Field("checkpoint.interval", "Work between two", "empty: the best", text=time_text, applies=_trains),
-            Field("checkpoint.store", "Store takes", text=rate_text, applies=_trains),
-            Field("checkpoint.stall", "Training stands", text=time_text, applies=_trains),
+            _of_mode("checkpoint.interval", "Work between two", "empty: the best", text=time_text),
+            _of_mode("checkpoint.store", "Store takes", text=rate_text),
+            _of_mode("checkpoint.stall", "Training stands", text=time_text),
         ),
         "Failures": (
             *_causes(),

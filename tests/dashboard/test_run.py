@@ -81,6 +81,13 @@ def test_a_page_has_the_fields_that_its_scenario_has_keys_for(here):
     assert not {"failures.cause.1.mtbf", "sync.inner", "model.preset", "jobs.policy"} & set(failing)
 
 
+def test_fields_that_the_mode_does_not_simulate_are_hidden(here):
+    gossip = FORM.draw(here, "?base=failing&sync.mode=gossip")
+
+    hidden = {key: _hidden(gossip, key) for key in ("checkpoint.interval", "sync.inner", "sync.workers")}
+    assert hidden == {"checkpoint.interval": True, "sync.inner": True, "sync.workers": False}
+
+
 def test_how_often_a_cause_strikes_can_be_changed(here):
     asked = FORM.ask(here, "failing", shown(here, "failing") | {"failures.cause.0.mtbf": "1200 h"}, {}, {})
     rarer, often = (here.answers.predict(one).report for one in (asked, Question("failing")))

@@ -3,7 +3,7 @@
 What several modes share is here, too: keys that they refuse together, failures that take a node away.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,11 @@ def _together(_: "RunScenario") -> bool:
     return False
 
 
+def _is_among(key: str, keys: Iterable[str]) -> bool:
+    """Whether a key, or a table around it, is one of these."""
+    return any(f"{key}.".startswith(f"{one}.") for one in keys)
+
+
 @dataclass(frozen=True)
 class Mode:
     """How a run is simulated: a value of sync.mode, or the table of that name that stands instead of workers.
@@ -72,8 +77,12 @@ class Mode:
     notes: Callable[["ResolvedRun"], list[str]] = _no_notes
 
     def takes(self, key: str) -> bool:
-        """Whether it simulates what a key says."""
-        return key not in self.refuses
+        """Whether it simulates what a key says: neither the key nor a table around it is refused."""
+        return not _is_among(key, self.refuses)
+
+    def owns(self, key: str) -> bool:
+        """Whether no other mode has the key."""
+        return _is_among(key, self.own)
 
     @property
     def has_workers(self) -> bool:

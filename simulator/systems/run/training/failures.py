@@ -45,7 +45,7 @@ class Cause(Table):
     )
 
 
-class Fault(Table):
+class TracedFailure(Table):
     """A failure at a stated time: a line of a trace."""
 
     at: Seconds = Field(description="when, from the start of the run")
@@ -60,7 +60,7 @@ class Failures(Table):
     """What stops a run, and how it goes on."""
 
     cause: tuple[Cause, ...] = Field((), description="what fails at random")
-    trace: tuple[Fault, ...] = Field((), description="what fails at stated times")
+    trace: tuple[TracedFailure, ...] = Field((), description="what fails at stated times")
     detect: Seconds = Field(0.0, description="until a failure is noticed: a time-out of a collective, a watchdog")
     place: Seconds = Field(0.0, description="until the job has its nodes again: queue, spare nodes taken in")
     init: Seconds = Field(0.0, description="start of processes and communicators, whatever the size")
@@ -117,7 +117,7 @@ def failures(
 
 
 def _of_trace(said: Failures) -> Iterator[Failure]:
-    for one in sorted(said.trace, key=lambda fault: fault.at):
+    for one in sorted(said.trace, key=lambda one: one.at):
         repair_s = said.repair if one.repair is None else one.repair
         detect_s = said.detect if one.detect is None else one.detect
         yield Failure(one.at, one.name, one.node, one.effect, detect_s, repair_s)

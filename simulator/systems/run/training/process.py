@@ -5,12 +5,13 @@ checkpoints among them are drawn all at once; the process sleeps until the last 
 Work since the last checkpoint that is safe is lost with a failure, and done again.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
 import numpy as np
-from simpy import Environment, Event, Interrupt
+from simpy import Environment, Interrupt
+from simpy.events import ProcessGenerator
 
 from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
@@ -23,7 +24,6 @@ from .ranks import Ranks
 from .saved import Saved, Stretch
 from .storage import Saving
 
-Steps = Generator[Event, object, None]
 _MOST_ROUNDS = 65_536  # drawn at once
 _FIRST_ROUNDS = 16  # while nothing is known of how long they take
 _SHOWN_CHECKPOINTS = 5000  # the first ones, in charts
@@ -125,7 +125,7 @@ class _Training:
 
     # What the trainer does
 
-    def _train(self) -> Steps:
+    def _train(self) -> ProcessGenerator:
         try:
             if self.plan.starts:
                 yield from self._spend("restart", self.plan.restart.seconds, "start")
@@ -142,7 +142,7 @@ class _Training:
         each = self.plan.rounds_of(self.plan.workers).steps
         return self.plan.steps / each - self.saved.all.rounds - 1e-9
 
-    def _work(self) -> Steps:
+    def _work(self) -> ProcessGenerator:
         """Rounds with the checkpoints between them, until something changes."""
         yield from self._take_back()
         stretch = self._draw()
@@ -193,16 +193,16 @@ class _Training:
 
     def _read(self, steps: int) -> float:
         """Samples that all workers have read so far."""
-        return 0.0 if self.plan.input is None else self.saved.all.rounds * self._each(steps)
+        return 0.0 if self.plan.input is None else self.saved.all.rounds * self._read_in_round(steps)
 
-    def _each(self, steps: int) -> float:
+    def _read_in_round(self, steps: int) -> float:
         return 0.0 if self.plan.input is None else steps * self.plan.input.samples * self.plan.workers
 
     def _before_epoch(self, steps: int) -> float:
         """Rounds until caches are warm."""
         if self.plan.input is None or self.plan.input.dataset is None:
             return inf
-        left = (self.plan.input.dataset - self._read(steps)) / self._each(steps)
+        left = (self.plan.input.dataset - self._read(steps)) / self._read_in_round(steps)
         return left if left > 1e-9 else inf
 
     def _feed(self, step_s: Floats, steps: int, batch: float) -> Floats:
@@ -215,7 +215,7 @@ class _Training:
         assert queue is not None
         epoch = int(self._read(steps) / (said.dataset or inf))
         calm_s, busy_s = (said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.store_share / 2))
-        batch_s = batch * self.ranks.fed / workers * (calm_s + (busy_s - calm_s) * self.saved.writing)
+        batch_s = batch * self.ranks.fed / workers * (calm_s + (busy_s - calm_s) * self.saved.writing_share)
         return queue.feed(step_s, steps * batch_s * said.jitter.draw(self.rng, len(step_s)))
 
     def _keep(self, stretch: Stretch, start_s: float) -> None:
@@ -244,7 +244,7 @@ class _Training:
 
     # Failures
 
-    def _fail(self) -> Steps:
+    def _fail(self) -> ProcessGenerator:
         for failure in self.plan.failures():
             self.next_failure_s = failure.at_s
             yield self.env.timeout(max(failure.at_s - self.env.now, 0.0))
@@ -255,7 +255,7 @@ class _Training:
             elif not self.ranks.is_away(failure.node):
                 self.trainer.interrupt(failure)
 
-    def _turn(self, wait_s: float, rank: int, factor: float, lasts_s: float | None) -> Steps:
+    def _turn(self, wait_s: float, rank: int, factor: float, lasts_s: float | None) -> ProcessGenerator:
         """A rank turns slow, and is found, is well again, or neither."""
         yield self.env.timeout(wait_s)
         self._set_speed(rank, factor, f"rank {rank} takes {factor:g} times longer")
@@ -275,7 +275,7 @@ class _Training:
             self.record.happen(self.env.now, "speed", words)
             self.trainer.interrupt(None)
 
-    def _end(self) -> Steps:
+    def _end(self) -> ProcessGenerator:
         yield self.env.timeout(self.plan.wall_s)
         if self.trainer.is_alive:
             self.trainer.interrupt(_Over())
@@ -288,7 +288,7 @@ class _Training:
         if isinstance(news, Failure):
             raise _Stopped(news)
 
-    def _come_back(self, failure: Failure) -> Steps:
+    def _come_back(self, failure: Failure) -> ProcessGenerator:
         """From a failure until training goes on; another failure meanwhile begins it anew."""
         while True:
             self.record.happen(self.env.now, _word(failure), f"{failure.name}, node {failure.node}")
@@ -304,7 +304,7 @@ class _Training:
             except _Stopped as stopped:
                 failure = stopped.failure
 
-    def _save_all(self) -> Steps:
+    def _save_all(self) -> ProcessGenerator:
         """Save what is done before a stop that was planned, if there are checkpoints at all."""
         saving = self.plan.saving
         if saving is None:
@@ -318,7 +318,7 @@ class _Training:
         """What is not safe is lost."""
         self.record.spend("lost", self.saved.lose(self.env.now))
 
-    def _replace(self, failure: Failure) -> Steps:
+    def _replace(self, failure: Failure) -> ProcessGenerator:
         """Take a spare node for the failed one, go on without it, or wait for one that is repaired."""
         self.ranks.renew(failure.node)
         if not failure.repair_s:
@@ -331,7 +331,7 @@ class _Training:
             yield from self._spend("repair", max(self.ranks.next_return_s - self.env.now, 0.0), failure.name)
             self.ranks.fill(self.env.now)
 
-    def _take_back(self) -> Steps:
+    def _take_back(self) -> ProcessGenerator:
         """Nodes that have returned fill gaps; samples are shared anew if speeds have changed."""
         if self.ranks.gaps and self.ranks.next_return_s <= self.env.now:
             self.ranks.fill(self.env.now)
@@ -340,7 +340,7 @@ class _Training:
             self.ranks.unbalanced = False
             yield from self._spend("resize", self.plan.speed.rebalance, "samples are shared anew")
 
-    def _resize(self) -> Steps:
+    def _resize(self) -> ProcessGenerator:
         if self.plan.elastic is not None and self.ranks.is_resized():
             self.mean_s = 0.0
             self.record.happen(self.env.now, "resize", f"{self.ranks.workers} workers, {len(self.ranks.gaps)} gaps")
@@ -348,7 +348,7 @@ class _Training:
 
     # Time
 
-    def _spend(self, cause: str, seconds: float, name: str = "") -> Steps:
+    def _spend(self, cause: str, seconds: float, name: str = "") -> ProcessGenerator:
         """Wait for a cause, whatever else happens meanwhile; a failure ends it."""
         start_s, end_s = self.env.now, self.env.now + seconds
         try:

@@ -101,13 +101,13 @@ class Saved:
 
     def __init__(self, saving: Saving | None, work_s: float | None):
         self._saving, self._every_s = saving, inf if work_s is None or saving is None else work_s
-        self._safe, self._written, self._fresh = Work(), Work(), Work()
+        self._safe, self._writing, self._fresh = Work(), Work(), Work()
         self._safe_at_s = -inf
 
     @property
     def all(self) -> Work:
         """All work, safe or not."""
-        return self._safe + self._written + self._fresh
+        return self._safe + self._writing + self._fresh
 
     @property
     def store_share(self) -> float:
@@ -115,7 +115,7 @@ class Saved:
         return 0.0 if self._saving is None else self._saving.store_share
 
     @property
-    def writing(self) -> float:
+    def writing_share(self) -> float:
         """The share of the time in which a checkpoint is being written."""
         if self._saving is None or self._every_s == inf:
             return 0.0
@@ -157,7 +157,7 @@ class Saved:
         """Add what was done of a stretch that lasted so long, until now."""
         rounds, marks, first = stretch.ended(lasted_s), stretch.marked(lasted_s), 0
         if marks or self._safe_at_s <= now_s:
-            self._safe, self._written = self._safe + self._written, Work()
+            self._safe, self._writing = self._safe + self._writing, Work()
         if marks:
             first = int(stretch.after[marks - 1])
             self._mark(stretch, stretch.marked(lasted_s - self._write_s), first)
@@ -173,7 +173,7 @@ class Saved:
             self._safe += self._fresh + stretch.work(0, before)
         else:
             written += self._fresh
-        self._written, self._fresh = written, Work()
+        self._writing, self._fresh = written, Work()
 
     @property
     def _write_s(self) -> float:
@@ -181,12 +181,12 @@ class Saved:
 
     def save(self) -> None:
         """All work is safe now."""
-        self._safe, self._written, self._fresh = self.all, Work(), Work()
+        self._safe, self._writing, self._fresh = self.all, Work(), Work()
 
     def lose(self, now_s: float) -> float:
         """A failure undoes what is not safe; the seconds of that work."""
         if self._safe_at_s <= now_s:
-            self._safe, self._written = self._safe + self._written, Work()
-        lost_s = self._written.length_s + self._fresh.length_s
-        self._written, self._fresh, self._safe_at_s = Work(), Work(), -inf
+            self._safe, self._writing = self._safe + self._writing, Work()
+        lost_s = self._writing.length_s + self._fresh.length_s
+        self._writing, self._fresh, self._safe_at_s = Work(), Work(), -inf
         return lost_s
