@@ -17,6 +17,7 @@ from ..systems.registry import SYSTEMS, AnyPrediction
 from ..timeline import write_csv, write_trace
 
 if TYPE_CHECKING:
+    from ..systems.collective.system import CollectivePrediction
     from ..systems.run.system import RunPrediction
     from ..systems.train_step.system import TrainPrediction
 
@@ -184,5 +185,18 @@ def _of_run(prediction: "RunPrediction") -> dict[str, Any]:
     return figures | ({"Staleness": staleness(history.staleness)} if history.staleness_mean else {})
 
 
-_MORE: Mapping[str, Callable[[Any], dict[str, Any]]] = {"train_step": _of_ranks, "run": _of_run}
+def _of_collective(prediction: "CollectivePrediction") -> dict[str, Any]:
+    """Time and bandwidth by size and algorithm."""
+    from ..figures import busbw_by_size, time_by_size
+
+    report = prediction.report
+    return {
+        "Bus bandwidth by size": busbw_by_size(report.rows, f"Bus bandwidth: {report.question}"),
+        "Time by size": time_by_size(report.rows, f"Time: {report.question}"),
+    }
+
+
+_MORE: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "train_step": _of_ranks, "run": _of_run, "collective": _of_collective,
+}  # fmt: skip
 """Figures beside the timeline, by kind of system."""

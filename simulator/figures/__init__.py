@@ -1,6 +1,7 @@
 """Figures: pure functions from data to plotly figures, and the HTML and PNG files that hold them."""
 
 from .breakdown import breakdown, difference, tornado, waterfall
+from .collective import busbw_by_size, time_by_size
 from .drawing import draw_timeline, look_at
 from .gantt import compare_steps, gantt
 from .layer_view import layer_view
@@ -11,7 +12,7 @@ from .run import course, staleness
 from .spans import Window
 
 __all__ = [
-    "Marked", "Section", "Window", "breakdown", "compare_steps", "course", "difference", "draw_timeline", "gantt",
-    "layer_view", "look_at", "memory_by_owner", "memory_by_rank", "page", "pipeline", "png", "png_browser", "staleness",
-    "tornado", "waterfall", "write_html",
+    "Marked", "Section", "Window", "breakdown", "busbw_by_size", "compare_steps", "course", "difference",
+    "draw_timeline", "gantt", "layer_view", "look_at", "memory_by_owner", "memory_by_rank", "page", "pipeline", "png",
+    "png_browser", "staleness", "time_by_size", "tornado", "waterfall", "write_html",
 ]  # fmt: skip

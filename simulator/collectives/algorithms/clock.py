@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .messages import Chunks, Group, Ints, Pairs, Round, Term
-
-Floats = NDArray[np.float64]
+from ...base.arrays import Floats, Ints
+from .messages import Chunks, Group, Pairs, Round, Term
 
 _MOST_KNOWN = 64
 """Patterns of messages whose hops are kept; rings repeat one, others have a new one in each round."""

@@ -9,7 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from .messages import Algorithm, Chunks, Group, Ints, Pairs, Round, Term, fixed
+from ...base.arrays import Ints
+from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed
 
 
 def _shifts(group: Group) -> Iterator[Ints]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .messages import Algorithm, Chunks, Group, Ints, Pairs, Round, Term, fixed, powers_of_two
+from ...base.arrays import Ints
+from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed, powers_of_two
 
 
 class _Folded:

@@ -11,12 +11,13 @@ from functools import cached_property
 
 import numpy as np
 
+from ...base.arrays import Ints
 from ...base.errors import UserError
 from ...profile import Profile
 from ..collective import Stages
 from ..machines import Machines
 from .clock import Hops
-from .messages import Algorithm, Group, HopKind, Ints, Pairs, Term
+from .messages import Algorithm, Group, HopKind, Pairs, Term
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ...base.arrays import Ints
 
 HopKind = Literal["inside", "rail", "striped"]
 """How a message travels: inside an island; through the sender's own NICs; through all NICs of its island."""

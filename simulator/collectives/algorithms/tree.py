@@ -13,8 +13,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from ...base.arrays import Ints
 from .clock import Ideal, end_s
-from .messages import Algorithm, Chunks, Group, HopKind, Ints, Pairs, Round, Term, fixed
+from .messages import Algorithm, Chunks, Group, HopKind, Pairs, Round, Term, fixed
 
 _FEW = (3, 4)
 

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from ...base.arrays import Ints
 from ...collectives.algorithms.hops import ClusterNet
-from ...collectives.algorithms.messages import Chunks, Group, Ints, Pairs
+from ...collectives.algorithms.messages import Chunks, Group, Pairs
 from ...costs import Costs
 from ...hardware import Cluster
 from ...profile import PROVENANCE

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST_UPDATES = 50_000_000
 
-OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora")
+OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora", "collectives")
 """Keys of a step that is predicted, beside its model."""
 OF_WORKERS = (
     "sync", "compress", "speed", "target", "slow", "run.steps", "run.samples", "run.wall", "step.time", "step.samples",
