@@ -60,7 +60,7 @@ CHANGES = {
     "rollout.length={kind='histogram', values=3, weights=[1]}": "rollout.length.values = 3: expected a list of numbers",
     "rollout.length={kind='histogram', values=[0], weights=[1]}": "rollout.length.values.0 = 0: expected",
     "rollout=3": "rollout = 3: expected a table",
-    "kind=sleep": "kind = 'sleep': expected 'weight_update', 'train_step', 'rl_cycle' or 'run'",
+    "kind=sleep": "kind = 'sleep': expected 'weight_update', 'train_step', 'rl_cycle', 'run' or 'collective'",
 }
 
 
