@@ -25,6 +25,7 @@ _RANGE: dict[Dimension, tuple[str, str]] = {
     "bytes_per_s": ("1 kB/s", "1000 PB/s"),
     "flop_per_s": ("1 kFLOP/s", "1e9 PFLOP/s"),
     "watts": ("1 W", "1000 kW"),
+    "seconds": ("1 ns", "1e9 s"),
 }
 """Wide enough for any what-if; beyond them a simulation's times lose their meaning."""
 

@@ -8,7 +8,8 @@ The difference of the times and the ratio of the shares correct a model, for ste
 same time. They act alike, so all of them that send beyond a leaf share its uplinks. The share of a rank's bytes that
 leaves the leaf depends on the exchange: all bytes of a message to another pod; in a ring only those of the last node
 under a leaf; in an all-to-all those for peers elsewhere. Traffic between rails first moves to another GPU inside the
-node (NCCL's PXN), so a NIC's peers are on its own rail. Traffic of several stages at once is not added.
+node (NCCL's PXN), so a NIC's peers are on its own rail. Traffic of several stages at once is not added. In fabrics with
+real switches above the leaves, the routes of a stage's flows decide (`flows`).
 """
 
 from collections import defaultdict
@@ -21,6 +22,7 @@ import numpy as np
 from ..base.units import format_seconds
 from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Estimate, Parameter, Profile, load_network
+from .flows import share_by_flows, tiles
 
 MEASURED_ON = "infiniband"
 """The network of profiles that do not name theirs."""
@@ -168,8 +170,10 @@ class Uplinks:
 
     def share_left(self, kind: str, group: Sequence[int], nearby: int) -> float:
         """The share of the NICs' rate that a group keeps; `nearby` is its number of ranks on each island."""
-        if self.cluster.fabric.oversubscription == 1:
+        if self.cluster.network.is_even:
             return 1.0
+        if not self.cluster.network.is_ideal:
+            return share_by_flows(self.cluster, kind, self._groups(kind, group), nearby)
         beyond = self._message(group) if kind == "send_recv" else self._collective(kind, group, nearby)
         sends: dict[str, float] = {}
         for rank, share in beyond.items():
@@ -178,6 +182,13 @@ class Uplinks:
         for nic, share in sends.items():
             load[self.cluster.leaf_of(nic)] += share * float(self.cluster.capacity[self.cluster.nic_tx(nic)])
         return min([1.0, *(self.cluster.uplink_bytes_per_s(leaf) / asked for leaf, asked in load.items() if asked)])
+
+    def _groups(self, kind: str, group: Sequence[int]) -> list[tuple[int, ...]]:
+        """The groups of its stage that send at the same time as this one."""
+        stage = self._alike(group[0])
+        if kind == "send_recv":
+            return list(zip(stage, self._alike(group[-1]), strict=False))
+        return tiles(group, stage)
 
     def _message(self, pair: Sequence[int]) -> dict[int, float]:
         """For each rank of the sender's stage, the share of its message that leaves its leaf: 1 or 0."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Floats
-from ..hardware import Cluster
+from ..hardware import Cluster, Shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class RingBroadcast:
 def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
     """The ring over these ranks (GPU numbers) of a cluster."""
     islands = [ring_order(cluster, island) for island in islands_of(cluster, ranks)]
-    hops = [list(_between(cluster, a, b)) for a, b in pairwise([islands[-1], *islands])] if len(islands) > 1 else [[]]
+    hops = _hops(cluster, islands)
     leaving = [_leaving(cluster, island) if len(islands) > 1 else {} for island in islands]
     inside = [entry for island, left in zip(islands, leaving, strict=True) for entry in _inside(cluster, island, left)]
     link, where = np.unique([entry[0] for hop in (inside, *hops) for entry in hop], return_inverse=True)
@@ -124,6 +124,7 @@ def side_by_side(rings: Sequence[RingBroadcast]) -> RingBroadcast:
 
 
 _Entry = tuple[int, float]  # link, share
+_Nic = tuple[int, str]  # GPU, NIC
 
 
 def islands_of(cluster: Cluster, ranks: Sequence[int]) -> list[list[int]]:
@@ -191,16 +192,23 @@ def _inside(cluster: Cluster, island: list[int], leaving: dict[int, float]) -> I
         yield from ((link, share) for link in cluster.route(cluster.gpu(a), cluster.gpu(b)) if share > 0)
 
 
-def _between(cluster: Cluster, a: list[int], b: list[int]) -> Iterator[_Entry]:
-    """(link, share) of a hop between islands, striped over the rails: each pair of NICs carries an equal share."""
-    rails = _rails(cluster, a, b)
-    for (gpu_a, nic_a), (gpu_b, nic_b) in rails:
-        path = (
-            *cluster.nic_out_route(gpu_a, nic_a),
-            *cluster.route(nic_a, nic_b),
-            *cluster.nic_in_route(gpu_b, nic_b),
-        )
-        yield from ((link, 1 / len(rails)) for link in path)
+def _hops(cluster: Cluster, islands: list[list[int]]) -> list[list[_Entry]]:
+    """(link, share) of each hop between islands, striped over the rails: each pair of NICs carries an equal share.
+
+    The first hop is that from the last island. All hops send at the same time.
+    """
+    if len(islands) == 1:
+        return [[]]
+    hops = [_rails(cluster, a, b) for a, b in pairwise([islands[-1], *islands])]
+    over = iter(cluster.spread([(a[1], b[1]) for rails in hops for a, b in rails]))
+    return [[entry for ends in rails for entry in _rail(cluster, *ends, next(over), len(rails))] for rails in hops]
+
+
+def _rail(cluster: Cluster, a: _Nic, b: _Nic, over: Shares, rails: int) -> Iterator[_Entry]:
+    """(link, share) of one pair of NICs, from GPU to GPU."""
+    yield from ((link, 1 / rails) for link in cluster.nic_out_route(*a))
+    yield from ((link, share / rails) for link, share in over.items())
+    yield from ((link, 1 / rails) for link in cluster.nic_in_route(*b))
 
 
 def _leaving(cluster: Cluster, island: list[int]) -> dict[int, float]:
@@ -210,9 +218,6 @@ def _leaving(cluster: Cluster, island: list[int]) -> dict[int, float]:
     for gpu, _ in nics:
         shares[gpu] = shares.get(gpu, 0.0) + 1 / len(nics)
     return shares
-
-
-_Nic = tuple[int, str]  # GPU, NIC
 
 
 def _rails(cluster: Cluster, a: list[int], b: list[int]) -> list[tuple[_Nic, _Nic]]:

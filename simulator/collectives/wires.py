@@ -12,12 +12,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..hardware import Cluster
+from ..hardware import Cluster, Shares
 from ..profile.forms import BUS_FACTOR
 from .rings import nvlink_bytes_per_s, ring_order
-
-Shares = Mapping[int, float]
-"""For each link, its bytes divided by the bytes that a rank sends."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +97,8 @@ class Crossings:
         if cluster.island(a) == cluster.island(b):
             return Wires(inside=dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0))
         (out, _), (_, into) = (self._through_nics(rank, stages.get(rank, (rank,))) for rank in (a, b))
+        if (leaves_by := cluster.nic_towards(a, cluster.nic_of(b))) != cluster.nic_of(a):  # on another plane
+            out = dict.fromkeys((*cluster.nic_out_route(a, leaves_by), cluster.nic_tx(leaves_by)), 1.0)
         return Wires(beyond={**out, **into})
 
     def _through_nics(self, rank: int, stage: Sequence[int]) -> tuple[Shares, Shares]:
@@ -159,41 +158,38 @@ def _sharing(cluster: Cluster, rank: int, near: Sequence[int]) -> Iterator[tuple
     yield from ((nic, sum(nic in nics for nics in served)) for nic in cluster.nics_of_gpu(rank))
 
 
-Route = tuple[int, ...]
+def read_route(cluster: Cluster, owner: int, receiver: int) -> Shares:
+    """The links from the owner's nearest host memory to the receiver's device, through the NICs of both."""
+    return write_route(cluster, owner, receiver, from_host=True)
 
 
-def read_route(cluster: Cluster, owner: int, receiver: int) -> Route:
-    """The route from the owner's nearest host memory to the receiver's device, through the NICs of both."""
-    out, into = cluster.nic_of(owner), cluster.nic_of(receiver)
-    fetched = cluster.route(cluster.numa_of(owner), out)
-    return _distinct([*fetched, *nic_route(cluster, out, into), *cluster.nic_in_route(receiver, into)])
+def write_route(cluster: Cluster, source: int, target: int, *, from_host: bool) -> Shares:
+    """The links from the source's device (or nearest host memory) to the target's device, through the NICs of both.
 
-
-def write_route(cluster: Cluster, source: int, target: int, *, from_host: bool) -> Route:
-    """The route from the source's device (or nearest host memory) to the target's device, through the NICs of both."""
+    Two crossings of a link carry the same bytes at the same time, and count once.
+    """
     out, into = cluster.nic_of(source), cluster.nic_of(target)
-    fetched = cluster.route(cluster.numa_of(source), out) if from_host else cluster.nic_out_route(source, out)
-    return _distinct([*fetched, *nic_route(cluster, out, into), *cluster.nic_in_route(target, into)])
+    start = cluster.numa_of(source) if from_host else cluster.gpu(source)
+    ends = dict.fromkeys(cluster.nic_in_route(target, into), 1.0)
+    if _node(out) != _node(into) and cluster.nic_towards(source, into) != out:  # on another plane
+        return {**cluster.spread([(start, into)])[0], **ends}
+    fetched = cluster.route(start, out) if from_host else cluster.nic_out_route(source, out)
+    return {**dict.fromkeys(fetched, 1.0), **nic_route(cluster, out, into), **ends}
 
 
-def peer_route(cluster: Cluster, source: int, target: int) -> Route:
-    """The route from device to device: over NVLink if it joins them, else through the NICs of both."""
+def peer_route(cluster: Cluster, source: int, target: int) -> Shares:
+    """The links from device to device: over NVLink if it joins them, else through the NICs of both."""
     if cluster.has_nvlink(source, target):
-        return cluster.route(cluster.gpu(source), cluster.gpu(target))
+        return dict.fromkeys(cluster.route(cluster.gpu(source), cluster.gpu(target)), 1.0)
     return write_route(cluster, source, target, from_host=False)
 
 
-def nic_route(cluster: Cluster, out: str, into: str) -> Route:
-    """The route from one NIC to another; inside a node, out through one NIC and in through the other."""
+def nic_route(cluster: Cluster, out: str, into: str) -> Shares:
+    """The links from one NIC to another; inside a node, out through one NIC and in through the other."""
     if _node(out) != _node(into):
-        return cluster.route(out, into)
-    return (cluster.nic_tx(out), cluster.nic_rx(into))
+        return cluster.spread([(out, into)])[0]
+    return dict.fromkeys((cluster.nic_tx(out), cluster.nic_rx(into)), 1.0)
 
 
 def _node(vertex: str) -> str:
     return vertex.partition(".")[0]
-
-
-def _distinct(links: Sequence[int]) -> Route:
-    """A route without repeated links: two crossings carry the same bytes at the same time, and count once."""
-    return tuple(dict.fromkeys(links))

@@ -15,8 +15,7 @@ from ..base.arrays import Floats
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
 from ..collectives import MEASURED, Choice, Collective, Machines, Networks, Pricer, pricer
-from ..collectives.wires import Route
-from ..hardware import Cluster
+from ..hardware import Cluster, Route, Shares
 from ..profile import Parameter, Profile
 from ..program import Place, Program
 from .costs import Costs
@@ -220,13 +219,16 @@ class Pricing:
     # Along routes
 
     def route(
-        self, ops: Ops, routes: Sequence[Route], latency: Sequence[Term], rates: Floats, basis: Mapping[str, Parameter]
+        self, ops: Ops, routes: Sequence[Shares], latency: Sequence[Term], rates: Floats, basis: Mapping[str, Parameter]
     ) -> None:
         """Charge ops that move their bytes along all routes at the same time; the most crowded link sets the rate.
 
+        A route has the share of its bytes on each link.
+
         `rates` are the sustained rates of links in bytes/s. `basis` replaces the parameter of a kind of link.
         """
-        links, crossings = np.unique([link for route in routes for link in route], return_counts=True)
+        links, which = np.unique([link for route in routes for link in route], return_inverse=True)
+        crossings = np.bincount(which, [share for route in routes for share in route.values()])
         per_route = rates[links] / crossings
         slowest, rate = int(links[per_route.argmin()]), float(per_route.min())
         size = self.bytes(ops)

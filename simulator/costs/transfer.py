@@ -83,7 +83,7 @@ def pairs(pricing: Pricing, ops: Ops) -> None:
 def stage_in(pricing: Pricing, ops: Ops) -> None:
     """All ranks of a stage copy their shares from host memory at once."""
     for group, own in pricing.group_by_ranks(ops):
-        routes = [pricing.cluster.h2d_route(rank) for rank in group]
+        routes = [dict.fromkeys(pricing.cluster.h2d_route(rank), 1.0) for rank in group]
         pricing.route(own, routes, [pricing.latency_of("h2d.latency_s")], pricing.capacity, {})
 
 

@@ -80,7 +80,7 @@ def read(pricing: Pricing, ops: Ops) -> None:
     for root, own in pricing.group_by_root(ops):
         for owner in np.unique(owners[np.isin(ops, own)]).tolist():
             mine = own[np.isin(own, ops[owners == owner])]
-            route = (*read_route(pricing.cluster, owner, root), pricing.hbm[root])
+            route = {**read_route(pricing.cluster, owner, root), pricing.hbm[root]: 1.0}
             pricing.route(mine, [route], [pricing.latency_of("rdma.latency_s")], pricing.machines.one_sided, basis)
 
 

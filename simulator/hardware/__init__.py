@@ -6,14 +6,14 @@
 from .catalogue import Spec, cluster, cluster_inputs, cluster_keys, cluster_names
 from .cluster import Cluster
 from .device import DTYPES, Device, device, device_keys, device_names
-from .fabric import Fabric
+from .fabrics import Fabric, Shares
 from .files import networks
-from .graph import Link, Wire, duplex, half_duplex, loop, oneway
+from .graph import Link, Route, Wire, duplex, half_duplex, loop, oneway
 from .limits import Limits, limits
 from .node import Node
 
 __all__ = [
-    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "Spec", "Wire", "cluster", "cluster_inputs",
-    "cluster_keys", "cluster_names", "device", "device_keys", "device_names", "duplex", "half_duplex", "limits",
-    "loop", "networks", "oneway",
+    "DTYPES", "Cluster", "Device", "Fabric", "Limits", "Link", "Node", "Route", "Shares", "Spec", "Wire", "cluster",
+    "cluster_inputs", "cluster_keys", "cluster_names", "device", "device_keys", "device_names", "duplex",
+    "half_duplex", "limits", "loop", "networks", "oneway",
 ]  # fmt: skip

@@ -5,18 +5,19 @@ changed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..base.errors import UserError, fault
 from ..base.files import path_beside, read_toml
-from ..base.schema import MOST, count, number, validate
+from ..base.schema import validate
 from . import files
 from .cluster import Cluster
 from .device import device
-from .fabric import Fabric, FabricKind
+from .fabrics import IDEAL, Fabric, FabricError
+from .network_keys import NetworkKeys
 from .node import Node, NodeShape, build
 
 Spec = str | Mapping[str, Any]
@@ -25,13 +26,10 @@ MAX_GPUS = 131_072
 """Larger clusters are refused: plans and Programs of that size have not been tried."""
 
 
-class _ClusterKeys(NodeShape):
+class _ClusterKeys(NodeShape, NetworkKeys):
     """The keys of a Cluster file and of the node file under it."""
 
     about: str = ""
-    fabric: FabricKind
-    oversubscription: Annotated[float, number(1, MOST)]
-    leaf_radix: Annotated[int, count(2)]
 
 
 class _Part(NamedTuple):
@@ -67,7 +65,26 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
         raise UserError(fault(where, "mix", kinds, "expected one kind of network: set network in each entry"))
     if (gpus := sum(part.shape.gpus_per_node * part.nodes for part in parts)) > MAX_GPUS:
         raise UserError(fault(where, "nodes", nodes, f"{gpus} GPUs; at most {MAX_GPUS} are supported yet"))
-    return Cluster(_build_nodes(parts), min(fabrics, key=_reach))
+    try:
+        return Cluster(_build_nodes(parts), _joint(fabrics, where))
+    except FabricError as error:
+        prefix = "cluster." if isinstance(spec, Mapping) else ""
+        raise UserError(fault(where, f"{prefix}{error.key}", error.value, error.allowed)) from None
+
+
+def _joint(fabrics: Sequence[Fabric], where: str) -> Fabric:
+    """The fabric of nodes that each name one; only those with an ideal spine may differ."""
+    plain = {replace(fabric, switch_latency_s=0.0) for fabric in fabrics}
+    if len(plain) > 1 and any(fabric != _usual(fabric) for fabric in plain):
+        kinds = sorted({fabric.kind for fabric in fabrics})
+        raise UserError(fault(where, "mix", kinds, "expected one fabric: the same keys of it in each entry"))
+    return min(fabrics, key=_reach)
+
+
+def _usual(fabric: Fabric) -> Fabric:
+    """An ideal fabric with no keys but its own."""
+    kind = fabric.kind if fabric.kind in IDEAL else IDEAL[0]
+    return Fabric(kind, fabric.oversubscription, fabric.leaf_radix, fabric.switch_latency_s, fabric.network)
 
 
 def _reach(fabric: Fabric) -> tuple[bool, float, int, float]:
@@ -91,7 +108,7 @@ def cluster_inputs(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[s
         {
             "nodes": part.nodes,
             "shape": part.shape.model_dump(mode="json", exclude={"device": {"aliases"}}),  # they change no result
-            "fabric": asdict(part.fabric),
+            "fabric": part.fabric.inputs(),
             "wires": {"nic_s": part.shape.nic_s, **files.plain(files.wires())},
         }
         for part in _parts(spec, nodes, where)
@@ -195,5 +212,5 @@ def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Par
     own = {name: getattr(keys, name) for name in NodeShape.model_fields}
     own |= {"node": Path(keys.node).name, "device": device(keys.device, where, f"{prefix}device")}
     shape = NodeShape.model_construct(**own)
-    fabric = Fabric(keys.fabric, keys.oversubscription, keys.leaf_radix, shape.switch_s, keys.network)
+    fabric = keys.as_fabric(shape.switch_s, keys.network)
     return _Part(shape, fabric, nodes)

@@ -1,7 +1,8 @@
 """Many nodes and their network as one graph: names, links, and routes between any two vertices.
 
 Nodes of one type are stamped from one template: their links follow each other, and a route found in the template is
-moved to any node by adding an offset. What a node looks like inside is `node`; where cables end is `fabric`.
+moved to any node by adding an offset. What a node looks like inside is `node`; where cables end, and which way bytes
+take between them, is `fabrics`.
 """
 
 from bisect import bisect_right
@@ -9,48 +10,50 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from math import inf
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.errors import UserError
+from ..base.errors import UserError, fault
 from ..base.rows import Rows
+from .cabling import Place, nic_of_port, nic_rates, number_of_port, nvlink_domains, port_of_nic, shared_vertices
 from .device import Device
-from .fabric import Fabric, cable
-from .graph import Graph, Link, Route, Wire
+from .fabrics import Fabric, Network, Shares, Transfer
+from .graph import Link, Route, Wire, join_links
 from .node import Node
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 
 
-class _Place(NamedTuple):
-    """A vertex inside a node: `n3.gpu5` is (3, "gpu5")."""
+class _Crossing(NamedTuple):
+    """A way from node to node: links out of the one, what lies between their NICs, links into the other."""
 
-    node: int
-    local: str
-
-    def __str__(self) -> str:
-        return f"n{self.node}.{self.local}"
+    out: Route
+    over: Transfer
+    into: Route
 
 
 class Cluster:
     """A directed graph of links over named vertices such as `n0.gpu3`, `n0.numa1`, `n0.nic5`, `leaf4` and `spine`.
 
     Links are numbered node by node, then the network's own. Between nodes, traffic leaves through the source's own NIC
-    and arrives through the destination's own NIC (`nic_of`), except between GPUs of one NVLink domain.
+    and arrives through the destination's own NIC (`nic_of`), except between GPUs of one NVLink domain. Where these two
+    NICs are on different planes it first moves inside the source's node, to a GPU whose NIC is on the other one's.
     """
 
     def __init__(self, nodes: Sequence[Node], fabric: Fabric | None = None):
         self.nodes = tuple(nodes)
         self.fabric = fabric or Fabric("single")
-        leaf_of, wires = cable(self.fabric, [_nic_rates(node) for node in self.nodes])
-        self._core = Graph(wires)
+        rates = {node: nic_rates(node) for node in dict.fromkeys(self.nodes)}
+        self.network = Network(self.fabric, [rates[node] for node in self.nodes])
         self._islands: dict[int, int] = {}  # those that were asked for
         self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
         self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
-        domains = _domains(self.nodes)
-        self._outside = [_outside(leaves, switch) for leaves, switch in zip(leaf_of, domains, strict=True)]
+        domains = nvlink_domains(self.nodes)
+        at_leaves = zip(self.network.leaves, domains, strict=True)
+        self._outside = [shared_vertices(leaves, switch) for leaves, switch in at_leaves]
         self._racks: dict[str | None, list[int]] = defaultdict(list)  # nodes by the NVLink switch that they share
         for node, switch in enumerate(domains):
             self._racks[switch].append(node)
@@ -146,26 +149,22 @@ class Cluster:
             raise UserError(f"no NIC is attached to {me}")
         return tuple(f"n{me.node}.{nic}" for nic in nics)
 
-    def _gpu(self, gpu: int) -> _Place:
+    def _gpu(self, gpu: int) -> Place:
         node = self.node_of(gpu)
-        return _Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
+        return Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
 
-    def _numa(self, gpu: int) -> _Place:
+    def _numa(self, gpu: int) -> Place:
         me = self._gpu(gpu)
         numa = self.nodes[me.node].numa_of.get(me.local)
         if numa is None:
             raise UserError(f"no host memory is attached to {me}")
-        return _Place(me.node, numa)
+        return Place(me.node, numa)
 
     @cached_property
     def links(self) -> Rows[Link]:
         """Every link of the cluster, in index order."""
-        graphs = [*(node.graph for node in self.nodes), self._core]
-        tables = {graph: _columns(graph.links) for graph in graphs}
-        columns = {field: np.concatenate([tables[graph][field] for graph in graphs]) for field in Link._fields}
-        before = np.array([*(f"n{node}." for node in range(self.n_nodes)), ""], object)
-        names = np.repeat(before, [len(graph.links) for graph in graphs]) + columns["name"]
-        return Rows(Link, {**columns, "name": names})
+        before = [*(f"n{node}." for node in range(self.n_nodes)), ""]
+        return join_links([*(node.graph.links for node in self.nodes), self.network.links], before)
 
     @property
     def capacity(self) -> NDArray[np.float64]:
@@ -176,7 +175,7 @@ class Cluster:
     def period(self) -> int:
         """After how many GPUs the cluster repeats itself, in what they reach as in their links; 0: never."""
         node = self.nodes[0]
-        if self.fabric.oversubscription != 1 or self.is_mixed:
+        if not self.network.is_even or self.is_mixed:
             return 0
         return len(node.gpus) * node.nvlink_domain_nodes
 
@@ -210,22 +209,30 @@ class Cluster:
     def nic_tx(self, nic: str) -> int:
         """Index of the link that leaves a NIC for the network."""
         me = self._place(nic)
-        return self._route(me, me._replace(local=_port(me.local)))[0]
+        return self._route(me, me._replace(local=port_of_nic(me.local)))[0]
 
     def nic_rx(self, nic: str) -> int:
         """Index of the link that enters a NIC from the network."""
         me = self._place(nic)
-        return self._route(me._replace(local=_port(me.local)), me)[0]
+        return self._route(me._replace(local=port_of_nic(me.local)), me)[0]
 
     def leaf_of(self, nic: str) -> str:
         """The leaf switch in which a NIC's cable ends; itself where there is no network."""
         me = self._place(nic)
-        return self._outside[me.node].get(_port(me.local), nic)
+        return self._outside[me.node].get(port_of_nic(me.local), nic)
 
     def uplink_bytes_per_s(self, leaf: str) -> float:
-        """The rate from a leaf to the spine in bytes/s; infinite for a single leaf."""
-        route = self._core.route(leaf, "spine") if leaf in self._core.vertices else None
-        return self._core.links[route[0]].bytes_per_s if route else float("inf")
+        """The rate in bytes/s at which all NICs under a leaf may send to other leaves, while all others do.
+
+        It is that of the narrowest level of the fabric; infinite for a single leaf.
+
+        Raises:
+            UserError: the fabric has several sites, which are apart by more than a level.
+        """
+        if self.fabric.sites > 1:
+            allowed = "no rate holds inside a site and between two; state sync.bandwidth, or use one site"
+            raise UserError(fault("cluster", "sites", self.fabric.sites, allowed))
+        return self.network.beyond.get(leaf, inf)
 
     def h2d_route(self, gpu: int) -> Route:
         """Nearest host memory to GPU: host memory, the socket's port, the GPU's inbound link."""
@@ -246,90 +253,140 @@ class Cluster:
     def route(self, src: str, dst: str) -> Route:
         """Link indices from one vertex of a node to another: lowest latency, then fewest links.
 
+        Between nodes it is that of a first flow with `routing = "hash"`, whatever the routing.
+
         Raises:
             UserError: a vertex does not exist, or nothing connects the two.
         """
         return self._route(self._place(src), self._place(dst))
 
-    def _route(self, src: _Place, dst: _Place) -> Route:
+    def paths(self, src_nic: str, dst_nic: str) -> list[Route]:
+        """Every equal route from one NIC to another NIC in another node; raises as `route`."""
+        crossing = self._cross(self._place(src_nic), self._place(dst_nic))
+        found = self.network.paths(crossing.over.src, crossing.over.dst) + self.node_links
+        return [(*crossing.out, *links, *crossing.into) for links in found.tolist()]
+
+    def shares(self, src: str, dst: str, flow: int = 0) -> Shares:
+        """For each link, the share of a flow's bytes from one vertex to another, if it is alone; raises as `route`."""
+        a, b = self._place(src), self._place(dst)
+        if a.node == b.node or self._over_switch(a, b):
+            return dict.fromkeys(self._route(a, b), 1.0)
+        crossing = self._cross(a, b)
+        return self._all_shares(crossing, self.network.shares(crossing.over, flow))
+
+    def spread(self, pairs: Sequence[tuple[str, str]]) -> list[Shares]:
+        """As `shares`, for each pair of vertices in different nodes, all flows of it; all pairs send together."""
+        crossings = [self._cross(self._place(src), self._place(dst)) for src, dst in pairs]
+        shares = self.network.spread([crossing.over for crossing in crossings])
+        return [self._all_shares(crossing, found) for crossing, found in zip(crossings, shares, strict=True)]
+
+    def nic_towards(self, gpu: int, nic: str) -> str:
+        """The NIC by which a GPU's node sends to a NIC elsewhere: the GPU's own, or one on the other NIC's plane."""
+        me, there = self._gpu(gpu), self._place(nic)
+        return f"n{me.node}.{nic_of_port(self._exit(me, port_of_nic(there.local)))}"
+
+    def _route(self, src: Place, dst: Place) -> Route:
         route = self._between(src, dst)
         if route is None:
             raise UserError(f"no route from {src} to {dst}")
         return route
 
-    def _between(self, a: _Place, b: _Place) -> Route | None:
+    def _between(self, a: Place, b: Place) -> Route | None:
         if a.node == b.node:
-            return self._moved(a.node, self.nodes[a.node].graph.route(a.local, b.local))
-        return self._through(a, "nvswitch", b, "nvswitch") or self._through(a, self._cable(a), b, self._cable(b))
+            return self._inside(a.node, a.local, b.local)
+        return self._over_switch(a, b) or self._over_network(a, b)
 
-    def _through(self, a: _Place, leave: str, b: _Place, enter: str) -> Route | None:
-        """Out of a's node at one shared vertex, across the network, into b's node at another."""
-        exit_, entry = self._outside[a.node].get(leave), self._outside[b.node].get(enter)
-        if exit_ is None or entry is None:
+    def _over_switch(self, a: Place, b: Place) -> Route | None:
+        """The route over an NVSwitch that two nodes share."""
+        switch = self._outside[a.node].get("nvswitch")
+        if switch is None or switch != self._outside[b.node].get("nvswitch"):
             return None
-        out = self._moved(a.node, self.nodes[a.node].graph.route(a.local, leave))
-        across = () if exit_ == entry else self._moved(self.n_nodes, self._core.route(exit_, entry))
-        into = self._moved(b.node, self.nodes[b.node].graph.route(enter, b.local))
-        return None if out is None or across is None or into is None else (*out, *across, *into)
+        out, into = self._inside(a.node, a.local, "nvswitch"), self._inside(b.node, "nvswitch", b.local)
+        return None if out is None or into is None else out + into
 
-    def _cable(self, place: _Place) -> str:
+    def _over_network(self, a: Place, b: Place) -> Route | None:
+        crossing = self._crossing(a, b)
+        if crossing is None or (over := self.network.route(*crossing.over[:4])) is None:
+            return None
+        return (*crossing.out, *self._moved(self.n_nodes, over), *crossing.into)
+
+    def _cross(self, a: Place, b: Place) -> _Crossing:
+        if a.node == b.node or (crossing := self._crossing(a, b)) is None:
+            raise UserError(f"no route from {a} to {b} over the network")
+        return crossing
+
+    def _crossing(self, a: Place, b: Place) -> _Crossing | None:
+        """How bytes leave a's node and enter b's by their NICs; None if they cannot."""
+        enter = self._cable(b)
+        leave = self._exit(a, enter)
+        src, dst = self._outside[a.node].get(leave), self._outside[b.node].get(enter)
+        if src is None or dst is None or not self._same_plane(leave, enter):
+            return None
+        out, into = self._way_out(a, leave), self._inside(b.node, enter, b.local)
+        if out is None or into is None:
+            return None
+        nics = f"n{a.node}.{nic_of_port(leave)}", f"n{b.node}.{nic_of_port(enter)}"
+        return _Crossing(out, Transfer(src, dst, *nics), into)
+
+    def _exit(self, a: Place, enter: str) -> str:
+        """The port by which a vertex sends to a port of this name elsewhere: its own if both are on one plane."""
+        node, own = self.nodes[a.node], self._cable(a)
+        if a.local in node.nics or not own or not enter or self._same_plane(own, enter):
+            return own
+        ports = [port_of_nic(nic) for nic in (*node.nics_of.get(a.local, ()), *node.nics)]
+        there = [port for port in ports if self._same_plane(port, enter)]
+        return next((port for port in there if port == enter), next(iter(there), own))
+
+    def _same_plane(self, port: str, other: str) -> bool:
+        return self.network.same_plane(number_of_port(port), number_of_port(other))
+
+    def _way_out(self, a: Place, leave: str) -> Route | None:
+        """From a vertex to a port of its node; to that of another GPU's NIC through this GPU, if NVLink leads there."""
+        node, nic = self.nodes[a.node], nic_of_port(leave)
+        straight = self._inside(a.node, a.local, leave)
+        if a.local not in node.gpus or nic in node.nics_of.get(a.local, ()):
+            return straight
+        relay = next((gpu for gpu, nics in node.nics_of.items() if nic in nics), a.local)
+        first, then = self._inside(a.node, a.local, relay), self._inside(a.node, relay, leave)
+        if not first or then is None or {self.links[link].kind for link in first} != {"nvlink"}:
+            return straight
+        return first + then
+
+    def _all_shares(self, crossing: _Crossing, over: Shares | None) -> Shares:
+        """The shares of a whole crossing, with those between switches."""
+        if over is None:
+            raise UserError(f"no route from {crossing.over.out} to {crossing.over.into}: the links between are down")
+        own = dict.fromkeys((*crossing.out, *crossing.into), 1.0)
+        return own | {self.node_links + link: share for link, share in over.items()}
+
+    def _inside(self, node: int, src: str, dst: str) -> Route | None:
+        """The route between two vertices of a node."""
+        found = self.nodes[node].graph.route(src, dst)
+        return None if found is None else self._moved(node, found)
+
+    def _cable(self, place: Place) -> str:
         """The port that serves a vertex: a NIC's own, a GPU's NIC's, else that of the first NIC near that memory."""
         node = self.nodes[place.node]
         own = [place.local] if place.local in node.nics else node.nics_of.get(place.local, ())
         near = [nic for nic in node.nics if node.numa_of.get(nic) == place.local]
-        return _port(next(iter((*own, *near, *node.nics)), ""))
+        return port_of_nic(next(iter((*own, *near, *node.nics)), ""))
 
-    def _moved(self, node: int, route: Route | None) -> Route | None:
+    def _moved(self, node: int, route: Route) -> Route:
         first = self._first_link[node]
-        return None if route is None else tuple([first + i for i in route])
+        return tuple([first + i for i in route])
 
-    def _place(self, vertex: str) -> _Place:
+    def _place(self, vertex: str) -> Place:
         head, _, local = vertex.partition(".")
         number = head[1:]
         if head[:1] == "n" and number.isdecimal() and int(number) < self.n_nodes:
-            place = _Place(int(number), local)
+            place = Place(int(number), local)
             if local in self.nodes[place.node].graph.out and local not in self._outside[place.node]:
                 return place
         raise UserError(f"no vertex {vertex!r} in this cluster of {self.n_nodes} nodes")
 
-    def _beside(self, nic: str, gpu: int) -> _Place:
+    def _beside(self, nic: str, gpu: int) -> Place:
         """A NIC in the node of a GPU."""
         place = self._place(nic)
         if place.node != self.node_of(gpu):
             raise UserError(f"no route from {nic} to {self.gpu(gpu)}: they are in different nodes")
         return place
-
-
-def _columns(links: Sequence[Link]) -> dict[str, NDArray[Any]]:
-    names, kinds, rates, latencies = zip(*links, strict=True) if links else ((),) * 4
-    texts = np.array(names, object), np.array(kinds, object)
-    return dict(zip(Link._fields, (*texts, np.array(rates, float), np.array(latencies, float)), strict=True))
-
-
-def _port(nic: str) -> str:
-    return nic.replace("nic", "port")
-
-
-def _nic_rates(node: Node) -> list[float]:
-    """Bytes per second that each NIC sends to the network; a NIC without a cable sends nothing."""
-    routes = [node.graph.route(nic, _port(nic)) for nic in node.nics]
-    return [node.graph.links[route[0]].bytes_per_s if route else 0.0 for route in routes]
-
-
-def _domains(nodes: Sequence[Node]) -> list[str | None]:
-    """The NVSwitch that each node shares with its neighbours of the same type, or None."""
-    names: list[str | None] = []
-    start = rack = -1
-    for i, node in enumerate(nodes):
-        new_run = i == 0 or nodes[i - 1] is not node
-        start = i if new_run else start
-        if node.nvlink_domain_nodes > 1 and (i - start) % node.nvlink_domain_nodes == 0:
-            rack += 1
-        names.append(f"rack{rack}.nvswitch" if node.nvlink_domain_nodes > 1 else None)
-    return names
-
-
-def _outside(leaves: Sequence[str], switch: str | None) -> dict[str, str]:
-    """Cluster names of a node's vertices that other nodes share."""
-    ports = {f"port{k}": leaf for k, leaf in enumerate(leaves)}
-    return ports | ({"nvswitch": switch} if switch else {})

@@ -6,11 +6,16 @@ through host memory, so those vertices only begin and end routes.
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.rows import Rows
 
 KINDS = ("nvlink", "pcie", "nic", "leaf", "spine", "socket", "host_memory", "hbm", "c2c")
-"""`nic` is the cable between NIC and leaf, `leaf` goes up from a leaf to the spine and `spine` comes down; `socket`
+"""`nic` is the cable between NIC and leaf, `leaf` goes up from a switch or across, and `spine` comes down; `socket`
 joins CPUs (UPI, xGMI), `c2c` joins a GPU to its CPU's die."""
 
 HOP_S = 1e-9
@@ -58,6 +63,20 @@ def half_duplex(a: str, b: str, kind: str, bytes_per_s: float, latency_s: float 
 def loop(vertex: str, kind: str, bytes_per_s: float, latency_s: float = 0.0) -> Wire:
     """A link that no route crosses but that belongs to a vertex, such as a GPU's own memory."""
     return Wire(vertex, vertex, Link(f"{vertex}.{kind}", kind, bytes_per_s, latency_s))
+
+
+def join_links(tables: Sequence[tuple[Link, ...]], before: Sequence[str]) -> Rows[Link]:
+    """The links of several graphs as one table; `before` is put before the names of each graph's links."""
+    columns = {id(links): _columns(links) for links in {id(links): links for links in tables}.values()}
+    joined = {field: np.concatenate([columns[id(links)][field] for links in tables]) for field in Link._fields}
+    names = np.repeat(np.array(before, object), [len(links) for links in tables]) + joined["name"]
+    return Rows(Link, {**joined, "name": names})
+
+
+def _columns(links: Sequence[Link]) -> dict[str, NDArray[Any]]:
+    names, kinds, rates, latencies = zip(*links, strict=True) if links else ((),) * 4
+    texts = np.array(names, object), np.array(kinds, object)
+    return dict(zip(Link._fields, (*texts, np.array(rates, float), np.array(latencies, float)), strict=True))
 
 
 class Graph:

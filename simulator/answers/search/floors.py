@@ -215,7 +215,7 @@ def _stages_alike(resolved: ResolvedTrain) -> bool:
     machines, dims = resolved.cluster, resolved.dims
     if dims.pp == 1:
         return True
-    if machines.fabric.oversubscription > 1:
+    if not machines.network.is_even:
         return False
     # GPUs that reach each other without the network; all islands of one kind of node are alike
     island = sum(machines.island(gpu) == 0 for gpu in range(min(machines.n_gpus, 1024)))

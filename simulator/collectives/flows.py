@@ -1,0 +1,124 @@
+"""The share of the NICs' rate that links between switches leave, by the route of every flow of a stage.
+
+All groups of a stage send at the same time. A ring sends from each island to the next one, an all-to-all to all others
+at once, and always by the NIC of the receiver's rail. The flows of a message or a ring are spread as the fabric routes
+them, so some may collide; an all-to-all has so many that they count as even over all equal routes. The slowest flow
+decides, as the others wait for it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.errors import UserError
+from ..hardware import Cluster
+
+Pair = tuple[int, int]
+
+_MOST_PAIRS = 4096
+"""Pairs of switches between which an all-to-all's bytes are followed; of more, the fabric's narrowest level counts."""
+
+
+def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nearby: int) -> float:
+    """The share of the NICs' rate that groups keep which send together; `nearby` is the number of ranks of an island.
+
+    The groups of `send_recv` are pairs.
+    """
+    if kind == "all_to_all":
+        return _all_to_all(cluster, groups)
+    if kind == "send_recv":
+        return _along(cluster, [(group[0], group[-1]) for group in groups])
+    return _along(cluster, [(a, group[(i + nearby) % len(group)]) for group in groups for i, a in enumerate(group)])
+
+
+def tiles(group: Sequence[int], stage: Sequence[int]) -> list[tuple[int, ...]]:
+    """A stage cut into groups of the shape of one, from its first rank on; ranks that are left over do not send."""
+    steps, left, found = [rank - group[0] for rank in group], set(stage), []
+    for first in sorted(stage):
+        one = tuple(first + step for step in steps)
+        if left.issuperset(one):
+            found.append(one)
+            left.difference_update(one)
+    return found or [tuple(group)]
+
+
+def _along(cluster: Cluster, pairs: Sequence[Pair]) -> float:
+    """The share that is left if each of these ranks sends to the other, through all NICs of both."""
+    flows = Counter(nics for a, b in pairs if cluster.island(a) != cluster.island(b) for nics in _nics(cluster, a, b))
+    sent, received = Counter[str](), Counter[str]()
+    for (out, into), times in flows.items():
+        sent[out] += times
+        received[into] += times
+    load = np.zeros(len(cluster.capacity))
+    for (nics, times), shares in zip(flows.items(), cluster.spread(list(flows)), strict=True):
+        out, into = nics
+        tx, rx = (cluster.capacity[link] for link in (cluster.nic_tx(out), cluster.nic_rx(into)))
+        rate = times * min(tx / sent[out], rx / received[into])
+        for link, share in shares.items():
+            load[link] += share * rate
+    return _left(cluster, load[cluster.node_links :])
+
+
+def _nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
+    """The NICs between which one rank sends to another: in both nodes those of the receiver's rails."""
+    home = cluster.node_of(a)
+    here = set(cluster.nics_of(home))
+    own = cluster.nics_of_gpu(a)
+    for k, into in enumerate(cluster.nics_of_gpu(b)):
+        same_rail = f"n{home}.{into.partition('.')[2]}"
+        yield same_rail if same_rail in here else own[k % len(own)], into
+
+
+def _left(cluster: Cluster, load: NDArray[np.float64]) -> float:
+    """The share of its load, in bytes/s, that the fullest link between switches carries; at most 1."""
+    capacity = cluster.capacity[cluster.node_links :]
+    busy = load > 0
+    return float(min(1.0, (capacity[busy] / load[busy]).min(initial=1.0)))
+
+
+def _all_to_all(cluster: Cluster, groups: Sequence[Sequence[int]]) -> float:
+    """The share that is left if every rank sends equally to all ranks of its group on other islands."""
+    sent = _between_leaves(cluster, groups)
+    return _left(cluster, _evenly(cluster, sent)) if len(sent) <= _MOST_PAIRS else _by_level(cluster, sent)
+
+
+def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]]) -> dict[tuple[str, str], float]:
+    """The bytes/s that an all-to-all of each group sends from one leaf to another."""
+    nodes = cluster.network.leaves
+    number = {leaf: i for i, leaf in enumerate(dict.fromkeys(leaf for leaves in nodes for leaf in leaves))}
+    most, many = max(map(len, nodes)), len(number)
+    leaf_at = np.array([[number[leaves[k % len(leaves)]] for k in range(most)] for leaves in nodes])
+    total = np.zeros(many * many)
+    for group in groups:
+        node = np.array([cluster.node_of(rank) for rank in group])
+        rail = np.array([int(cluster.nic_of(rank).partition(".nic")[2]) for rank in group])
+        rate = np.array([cluster.capacity[cluster.nic_tx(cluster.nic_of(rank))] for rank in group])
+        island = np.array([cluster.island(rank) for rank in group])
+        far = island[:, None] != island[None, :]
+        src, dst = leaf_at[node[:, None], rail[None, :]], np.broadcast_to(leaf_at[node, rail][None, :], far.shape)
+        each = np.broadcast_to((rate / np.maximum(far.sum(axis=1), 1))[:, None], far.shape)
+        out = far & (src != dst)
+        total += np.bincount(src[out] * many + dst[out], each[out], minlength=many * many)
+    names = list(number)
+    return {(names[i // many], names[i % many]): float(total[i]) for i in np.flatnonzero(total).tolist()}
+
+
+def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
+    """The load of every link if bytes from switch to switch are spread over all equal routes."""
+    load = np.zeros(len(cluster.network.links))
+    for (src, dst), rate in sent.items():
+        paths = cluster.network.paths(src, dst)
+        if not len(paths):
+            raise UserError(f"no route from {src} to {dst}: the links between are down")
+        np.add.at(load, paths.ravel(), rate / len(paths))
+    return load
+
+
+def _by_level(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> float:
+    """The share that the narrowest level leaves of what each switch sends beyond itself."""
+    beyond: dict[str, float] = defaultdict(float)
+    for (src, _), rate in sent.items():
+        beyond[src] += rate
+    return min(1.0, *(cluster.uplink_bytes_per_s(leaf) / rate for leaf, rate in beyond.items()))

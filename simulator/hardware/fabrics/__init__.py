@@ -1,0 +1,9 @@
+"""Networks between nodes, a file for each kind of fabric; a new kind is a file and a line of `build.KINDS`."""
+
+from .build import IDEAL, KINDS, check_keys
+from .network import Network, Shares, Transfer
+from .plan import Cabling, Fabric, FabricError, Routing
+
+__all__ = [
+    "IDEAL", "KINDS", "Cabling", "Fabric", "FabricError", "Network", "Routing", "Shares", "Transfer", "check_keys",
+]  # fmt: skip

@@ -1,0 +1,122 @@
+"""The network of a cluster: its links, and the shares of a transfer's bytes that its routing puts on them.
+
+`hash`: every flow takes one of the equal routes, by a hash of the NICs at its ends and its number, as switches choose
+among equal-cost paths (ECMP). `spray`: the bytes are split evenly over all of them. `adaptive`: flows come in order,
+and each takes the route whose fullest link is then the least loaded; of equal ones, that of its hash.
+"""
+
+from collections.abc import Iterable
+from functools import cached_property
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Link, Route
+from .build import IDEAL, KINDS, build, plane_of
+from .paths import Paths
+from .plan import Fabric, Rates
+
+Shares = dict[int, float]
+"""For each link, its bytes divided by those that are sent."""
+
+
+class Transfer(NamedTuple):
+    """Bytes from NIC `out` to NIC `into`, whose cables end in switches `src` and `dst`.
+
+    `weight` is what it counts as load: its rate, as far as the others' compare with it.
+    """
+
+    src: str
+    dst: str
+    out: str
+    into: str
+    weight: float = 1.0
+
+
+class Network:
+    """What lies between the NICs of these nodes; links are numbered from 0."""
+
+    def __init__(self, fabric: Fabric, rates: Rates):
+        plan = build(fabric, rates)
+        self.fabric, self.leaves, self.beyond = fabric, plan.leaves, plan.beyond
+        self.hops = plan.hops
+        self.links = tuple(Link(hop.name, hop.kind, hop.bytes_per_s, hop.latency_s) for hop in plan.hops)
+
+    @cached_property
+    def _paths(self) -> Paths:
+        return Paths(self.hops)
+
+    @cached_property
+    def _capacity(self) -> NDArray[np.float64]:
+        return np.array([hop.bytes_per_s for hop in self.hops], np.float64)
+
+    def same_plane(self, nic: int, other: int) -> bool:
+        """Whether NICs of these numbers reach each other."""
+        return plane_of(self.fabric, nic) == plane_of(self.fabric, other)
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether it is leaves under one ideal spine, or no network at all."""
+        fabric = self.fabric
+        return fabric.kind in IDEAL and not fabric.degraded and fabric.sites == fabric.planes == 1
+
+    @property
+    def is_even(self) -> bool:
+        """Whether it slows no NIC, whatever they send, as long as none receives more than its rate."""
+        fabric = self.fabric
+        whole = not fabric.degraded and fabric.sites == 1
+        return whole and KINDS[fabric.kind].is_even(fabric)
+
+    def paths(self, src: str, dst: str) -> NDArray[np.int32]:
+        """Every equal route from one switch to another, shape `[routes, links]`; of shape `[0, 0]` if there is none."""
+        return self._paths.between(src, dst)
+
+    def route(self, src: str, dst: str, out: str, into: str, flow: int = 0) -> Route | None:
+        """The route of a flow between NICs `out` and `into`, by its hash; None if there is none."""
+        paths = self.paths(src, dst)
+        return tuple(paths[self._choice(out, into, flow, len(paths))].tolist()) if len(paths) else None
+
+    def spread(self, transfers: Iterable[Transfer]) -> list[Shares | None]:
+        """The shares of transfers that are under way together, in order; None where there is no route."""
+        load = np.zeros(len(self.links))
+        return [self._shares(one, load) for one in transfers]
+
+    def shares(self, transfer: Transfer, flow: int) -> Shares | None:
+        """The shares of one of its flows, alone in the network."""
+        return self._flow(transfer, flow, np.zeros(len(self.links)))
+
+    def _shares(self, transfer: Transfer, load: NDArray[np.float64]) -> Shares | None:
+        """The shares of all flows of a transfer, beside this load; with adaptive routing its own is added."""
+        flows = 1 if self.fabric.routing == "spray" else self.fabric.flows
+        found: Shares = {}
+        for flow in range(flows):
+            own = self._flow(transfer, flow, load)
+            if own is None:
+                return None
+            for link, share in own.items():
+                found[link] = found.get(link, 0.0) + share / flows
+                if self.fabric.routing == "adaptive":
+                    load[link] += transfer.weight * share / flows
+        return found
+
+    def _flow(self, transfer: Transfer, flow: int, load: NDArray[np.float64]) -> Shares | None:
+        paths = self.paths(transfer.src, transfer.dst)
+        if not len(paths):
+            return None
+        if self.fabric.routing == "spray":
+            links, times = np.unique(paths, return_counts=True)
+            return dict(zip(links.tolist(), (times / len(paths)).tolist(), strict=True))
+        if self.fabric.routing == "adaptive" and paths.shape[1]:
+            fullest = ((load[paths] + transfer.weight / self.fabric.flows) / self._capacity[paths]).max(axis=1)
+            paths = paths[fullest == fullest.min()]
+        chosen = self._choice(transfer.out, transfer.into, flow, len(paths))
+        return dict.fromkeys(paths[chosen].tolist(), 1.0)
+
+    def _choice(self, out: str, into: str, flow: int, among: int) -> int:
+        """A number below `among` that depends on nothing but the flow and the seed."""
+        if among == 1:
+            return 0
+        text = f"{self.fabric.hash_seed} {out} {into} {flow}"
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") % among

@@ -1,0 +1,111 @@
+"""What links between switches leave of a NIC's rate, by hand: nodes of one GPU and one NIC each."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator.collectives.flows import tiles
+from runcast.simulator.collectives.networks import Uplinks
+from runcast.simulator.collectives.rings import ring_broadcast
+from runcast.simulator.collectives.wires import Crossings, write_route
+from runcast.simulator.hardware import cluster
+
+SMALL = {"base": "dgx-h100", "gpus_per_node": 1, "nics": 1, "pcie_switches": 1, "sockets": 1}
+LEAVES = {**SMALL, "fabric": "leaf_spine", "cabling": "leaf", "routing": "spray"}
+ALL = tuple(range(16))
+
+
+def share_left(keys, kind, group, *stages, nodes=16):
+    alike = {rank: stage for stage in (stages or (tuple(range(nodes)),)) for rank in stage}
+    return Uplinks(cluster(keys, nodes), alike).share_left(kind, group, 1)
+
+
+@pytest.mark.parametrize(("o", "radix"), [(1, 16), (3, 16), (7, 16)])
+def test_sprayed_messages_between_leaves_share_the_uplinks(o, radix):
+    """16 ports: 8, 12 or 14 down; 12 or 14 nodes of one leaf send to the others' as many."""
+    down = radix * o // (o + 1)
+    stages = tuple(range(down)), tuple(range(down, 2 * down))
+    keys = {**LEAVES, "leaf_radix": radix, "oversubscription": o}
+    assert share_left(keys, "send_recv", (0, down), *stages, nodes=2 * down) == pytest.approx(1 / o)
+
+
+@given(seed=st.integers(0, 500))
+def test_of_hashed_messages_the_fullest_uplink_decides(seed):
+    keys = {**LEAVES, "routing": "hash", "leaf_radix": 16, "hash_seed": seed}
+    machine, stages = cluster(keys, 16), (tuple(range(8)), tuple(range(8, 16)))
+    routes = [machine.route(f"n{node}.nic0", f"n{node + 8}.nic0") for node in range(8)]
+    most = max(sum(link in route for route in routes) for link in range(machine.node_links, len(machine.links)))
+    assert share_left(keys, "send_recv", (0, 8), *stages) == 1 / most
+
+
+def test_a_ring_leaves_a_leaf_once():
+    assert share_left({**LEAVES, "leaf_radix": 16, "oversubscription": 7}, "all_reduce", ALL) == 1
+
+
+def test_rings_across_leaves_all_send_beyond():
+    """16 ports, 12 down and 4 up: of rings of a rank under each leaf, 12 flows share 4 uplinks."""
+    keys = {**LEAVES, "leaf_radix": 16, "oversubscription": 3}
+    assert share_left(keys, "all_reduce", (0, 12), nodes=24) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("routing", ["hash", "spray", "adaptive"])
+def test_an_all_to_all_sends_what_lies_elsewhere(routing):
+    """12 of 23 peers are under the other leaf: 12 NICs x 12/23 on 4 uplinks."""
+    keys = {**LEAVES, "routing": routing, "leaf_radix": 16, "oversubscription": 3}
+    assert share_left(keys, "all_to_all", tuple(range(24)), nodes=24) == pytest.approx(23 / 36)
+
+
+def test_the_core_of_a_fat_tree_counts_where_groups_lie_in_two_pods():
+    """k = 4, aggregation switches with 2 ports down and 2 up, of which one link of each core is down: half is left."""
+    down = [{"link": f"agg{a}>core{a % 2 * 2}", "factor": 0} for a in range(4)]
+    keys = {**SMALL, "fabric": "fat_tree", "cabling": "leaf", "leaf_radix": 4, "routing": "spray", "degraded": down}
+    assert share_left(keys, "all_reduce", (0, 4), tuple(range(8)), nodes=16) == pytest.approx(1 / 2)
+
+
+def test_a_ring_round_a_torus_has_a_link_of_each_node():
+    """Links have R / 2D, and a ring along x uses one of the four."""
+    keys = {**SMALL, "fabric": "torus", "sizes": [4, 4]}
+    assert share_left(keys, "all_reduce", (0, 1, 2, 3)) == pytest.approx(1 / 4)
+
+
+def test_an_all_to_all_on_a_ring_of_nodes_is_bound_by_its_cut():
+    """Of n (n - 1) pairs on a ring of n, n^2/8 pass each link; it has half of a NIC's rate."""
+    n = 8
+    keys = {**SMALL, "fabric": "torus", "sizes": [n]}
+    assert share_left(keys, "all_to_all", tuple(range(n)), nodes=n) == pytest.approx(1 / 2 * 8 * (n - 1) / n**2)
+
+
+def test_messages_to_another_site_share_the_link_between_them():
+    keys = {**LEAVES, "leaf_radix": 16, "sites": 2, "site_bandwidth": "400 Gb/s"}
+    stages = tuple(range(8)), tuple(range(8, 16))
+    assert share_left(keys, "send_recv", (0, 8), *stages) == pytest.approx(1 / 8)
+
+
+def test_rails_alone_slow_nobody():
+    keys = {"base": "dgx-h100", "fabric": "rail_only"}
+    assert share_left(keys, "all_to_all", tuple(range(128)), tuple(range(128)), nodes=16) == 1
+
+
+@given(start=st.integers(0, 3), stride=st.sampled_from([1, 2, 4, 8]), size=st.sampled_from([2, 4, 8]), data=st.data())
+def test_tiles_of_a_stage_cover_it_once(start, stride, size, data):
+    stage = range(start * 64, start * 64 + 64)
+    group = [stage[0] + i * stride for i in range(size)]
+    assert sorted(rank for tile in tiles(group, stage) for rank in tile) == list(stage)
+
+
+def test_a_sprayed_ring_uses_all_spines():
+    machine = cluster({**LEAVES, "leaf_radix": 16}, 16)
+    ring = ring_broadcast(machine, ALL)
+    up = [share for link, share in zip(ring.link, ring.share, strict=True) if machine.links[link].kind == "leaf"]
+    assert up == pytest.approx([1 / 8] * 16)  # to the other leaf, and back
+
+
+def test_a_write_to_another_rail_moves_over_nvlink_and_leaves_by_that_rail():
+    machine = cluster({"base": "dgx-h100", "fabric": "rail_only"}, 2)
+    names = {machine.links[link].name for link in write_route(machine, 3, 12, from_host=False)}
+    assert names >= {"n0.gpu3>nvswitch", "n0.nvswitch>gpu4", "n0.nic4>port4", "n1.port4>nic4"}
+
+
+def test_a_message_to_another_rail_leaves_by_that_rail():
+    machine = cluster({"base": "dgx-h100", "fabric": "rail_only"}, 2)
+    beyond = Crossings(machine).message(3, 12, {}).beyond
+    assert {machine.nic_tx("n0.nic4"), machine.nic_rx("n1.nic4")} <= set(beyond)
