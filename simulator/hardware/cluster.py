@@ -20,7 +20,7 @@ from ..base.errors import UserError, fault
 from ..base.rows import Rows
 from .cabling import Place, nic_of_port, nic_rates, number_of_port, nvlink_domains, port_of_nic, shared_vertices
 from .device import Device
-from .fabrics import Fabric, Network, Shares, Transfer
+from .fabrics import Fabric, Network, Parts, Shares, Transfer, parts_of
 from .graph import Link, Route, Wire, join_links
 from .node import Node
 
@@ -279,6 +279,10 @@ class Cluster:
         crossings = [self._cross(self._place(src), self._place(dst)) for src, dst in pairs]
         shares = self.network.spread([crossing.over for crossing in crossings])
         return [self._all_shares(crossing, found) for crossing, found in zip(crossings, shares, strict=True)]
+
+    def parts(self) -> Parts:
+        """The switches, cables and transceivers of its network."""
+        return parts_of(self.fabric, [nic_rates(node) for node in self.nodes])
 
     def nic_towards(self, gpu: int, nic: str) -> str:
         """The NIC by which a GPU's node sends to a NIC elsewhere: the GPU's own, or one on the other NIC's plane."""

@@ -47,6 +47,12 @@ def wires() -> Table:
 
 
 @cache
+def network_parts() -> Table:
+    """What parts of a network draw, by the rate of a port."""
+    return MappingProxyType(read_toml(_ROOT / "network-parts.toml"))
+
+
+@cache
 def networks() -> Table:
     """Kinds of network by name: `base`, `source`, `date` and `parameters`, as data/networks.toml has them."""
     return MappingProxyType(read_toml(files("runcast.data") / "networks.toml"))

@@ -42,6 +42,32 @@ def import_cluster_file(
     typer.echo(f"wrote {out}")
 
 
+@cluster.command("show")
+def show_cluster(
+    cluster: Annotated[str, typer.Argument(help="The machines: dgx-h100, or a Cluster file.")],
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 1,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML page to write with a drawing of them.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a key: fabric=fat_tree, sizes='[4, 4]'; repeatable.")
+    ] = None,
+) -> None:
+    """Print what the network between nodes is made of, and draw it."""
+    from ..figures import Section, draw_fabric, write_html
+    from ..hardware import cluster as build
+    from ..hardware import cluster_keys
+    from ..scenario.changes import parse_changes
+
+    changes = parse_changes(settings or [], such_as="fabric=fat_tree")
+    machine = build({**cluster_keys(cluster), **changes} if changes else cluster, nodes)
+    facts = [("cluster", f"{cluster}, {nodes:,} nodes of {machine.nodes[0].device.name}"), *machine.parts().facts()]
+    for name, what in facts:
+        typer.echo(f"{name:14}{what}")
+    if out is not None:
+        title = f"Fabric of {nodes:,} nodes of {cluster}"
+        write_html(out, title, [Section(facts=facts, figures={title: draw_fabric(machine, title)})])
+        typer.echo(f"wrote {out}")
+
+
 device = typer.Typer(help="Describe a GPU of your own.", no_args_is_help=True, rich_markup_mode=None)
 
 

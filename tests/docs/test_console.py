@@ -14,7 +14,7 @@ from .console import ROOT, commands, played
 
 QUESTIONS = (ROOT / "docs/questions.md").read_text().split("\n## ")[1:]
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("explain", "search")]
-PAGES = ("compare", "devices", "own-runs", "sweeps", "traces", *LONG)
+PAGES = ("compare", "devices", "fabrics", "own-runs", "sweeps", "traces", *LONG)
 QUICK = ("2", "3")
 """Questions that are answered within seconds."""
 

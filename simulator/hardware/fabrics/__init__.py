@@ -2,8 +2,10 @@
 
 from .build import IDEAL, KINDS, check_keys
 from .network import Network, Shares, Transfer
+from .parts import Parts, parts_of, several
 from .plan import Cabling, Fabric, FabricError, Routing
 
 __all__ = [
-    "IDEAL", "KINDS", "Cabling", "Fabric", "FabricError", "Network", "Routing", "Shares", "Transfer", "check_keys",
+    "IDEAL", "KINDS", "Cabling", "Fabric", "FabricError", "Network", "Parts", "Routing", "Shares", "Transfer",
+    "check_keys", "parts_of", "several",
 ]  # fmt: skip
