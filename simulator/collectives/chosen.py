@@ -58,7 +58,7 @@ class Chosen:
     def _net(self, collective: Collective) -> ClusterNet:
         key = collective.op, collective.group
         if key not in self._nets:
-            self._nets[key] = ClusterNet(self._machines, collective.group, collective.op, self._stages)
+            self._nets[key] = ClusterNet(self._machines, collective.group, collective.op, self._stages).crowded()
         return self._nets[key]
 
 

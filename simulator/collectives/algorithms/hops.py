@@ -6,6 +6,7 @@ fitted curves, and at least that of the wires.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from ...base.errors import UserError
 from ...profile import Profile
 from ..collective import Stages
 from ..machines import Machines
+from ..networks import Uplinks
 from .clock import Hops
 from .messages import Algorithm, Group, HopKind, Pairs, Term
 
@@ -56,6 +58,7 @@ class ClusterNet:
             raise UserError(f"algorithms need islands of equal size (given: {' and '.join(map(str, sorted(sizes)))})")
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
+        self._left = 1.0  # of the NICs' rate
 
     @property
     def ports(self) -> int:
@@ -66,6 +69,14 @@ class ClusterNet:
     def period(self) -> int:
         """The ranks of an island."""
         return self.near
+
+    def crowded(self) -> "ClusterNet":
+        """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
+        other = copy(self)
+        other.__dict__.pop("kinds", None)
+        stages = self._stages or dict.fromkeys(self.ranks, self.ranks)
+        other._left = Uplinks(self._machines.cluster, stages).share_left(self._op, self.ranks, self.near)
+        return other
 
     def group(self, root: int = 0, pieces: int = 1) -> Group:
         """The ranks, island by island."""
@@ -99,7 +110,7 @@ class ClusterNet:
         """Each kind of hop that the group has, at its slowest rank."""
         found: dict[HopKind, Hop] = {"inside": self._inside} if self.near > 1 else {}
         if self.islands > 1:
-            rail = self._rail
+            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._left)
             found |= {"rail": rail, "striped": Hop(rail.latency_s, rail.bytes_per_s * self.near)}
         return found
 

@@ -78,14 +78,17 @@ class _Ways:
         found: dict[int, float] = {}
         for place in places:
             source, target = (net.ranks[start + place] for start in starts)
-            for link in self._between(source, target):
-                found[link] = found.get(link, 0.0) + 1 / len(places)
+            for link, share in self._between(source, target):
+                found[link] = found.get(link, 0.0) + share / len(places)
         yield from found.items()
 
-    def _between(self, source: int, target: int) -> tuple[int, ...]:
-        cluster = self._cluster
-        out, into = cluster.nic_of(source), cluster.nic_of(target)
-        return (*cluster.nic_out_route(source, out), *cluster.route(out, into), *cluster.nic_in_route(target, into))
+    def _between(self, source: int, target: int) -> Iterator[tuple[int, float]]:
+        """From GPU to GPU through a NIC of each node, as the fabric routes one flow."""
+        cluster, into = self._cluster, self._cluster.nic_of(target)
+        out = cluster.nic_towards(source, into)
+        yield from ((link, 1.0) for link in cluster.nic_out_route(source, out))
+        yield from cluster.shares(out, into).items()
+        yield from ((link, 1.0) for link in cluster.nic_in_route(target, into))
 
 
 def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange]) -> tuple[Program, Costs]:

@@ -98,10 +98,10 @@ class ResolvedCollective(ResolvedScenario):
         except UserError as error:
             raise self._fault("collective.gpus", self.gpus, str(error)) from None
 
-    @property
+    @cached_property
     def net(self) -> ClusterNet:
-        """Those of the first group."""
-        return self.nets[0]
+        """Those of the first group, at the rate that links between switches leave it."""
+        return self.nets[0].crowded()
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
