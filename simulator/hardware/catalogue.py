@@ -107,7 +107,7 @@ def cluster_inputs(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[s
     parts = [
         {
             "nodes": part.nodes,
-            "shape": part.shape.model_dump(mode="json", exclude={"device": {"aliases"}}),  # they change no result
+            "shape": part.shape.model_dump(mode="json", exclude={"device": {"aliases"}, "nvls": True}),  # no result
             "fabric": part.fabric.inputs(),
             "wires": {"nic_s": part.shape.nic_s, **files.plain(files.wires())},
         }

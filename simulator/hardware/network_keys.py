@@ -37,6 +37,7 @@ class NetworkKeys(Section):
     routing: Routing = "hash"
     hash_seed: Annotated[int, count(0, _MANY)] = 0
     flows: Annotated[int, count(1)] = 1
+    sharp: bool = False
 
     def as_fabric(self, switch_latency_s: float, network: str) -> Fabric:
         """The fabric of these keys, with the latency of a switch and the kind of network in data/networks.toml."""
@@ -45,5 +46,5 @@ class NetworkKeys(Section):
             self.spines or 0, self.spine_radix or 0, self.core_oversubscription, self.sizes, self.groups or 0,
             self.group_routers or 0, self.global_links or 0, self.planes,
             tuple((one.link, one.factor) for one in self.degraded), self.sites, self.site_bandwidth or 0.0,
-            self.site_latency or 0.0, self.routing, self.hash_seed, self.flows,
+            self.site_latency or 0.0, self.routing, self.hash_seed, self.flows, self.sharp,
         )  # fmt: skip

@@ -39,9 +39,10 @@ class NodeShape(Section):
     A GPU reaches its host over PCIe (through a switch where `pcie_switches` > 0) or, where `c2c_bytes_per_s` > 0, over
     a chip-to-chip link; then PCIe joins it to a switch only. `nvlink_wires` lists (gpu, gpu, links) for `wires`, and
     `nvlink_bytes_per_s` is then the rate of one link, otherwise of one GPU's port on the NVSwitch.
-    `nvlink_domain_nodes` consecutive nodes share an NVSwitch. Without switches, NICs hang on sockets whatever
-    `nic_attach` says. GPUs, switches and NICs are spread evenly, in order. `host_power` is what the server draws
-    at most beside the boards of its GPUs; None: not known. `device` is what a file says until it is looked up.
+    `nvlink_domain_nodes` consecutive nodes share an NVSwitch, which adds what GPUs send where it has `nvls`.
+    Without switches, NICs hang on sockets whatever `nic_attach` says. GPUs, switches and NICs are spread evenly, in
+    order. `host_power` is what the server draws at most beside the boards of its GPUs; None: not known. `device` is
+    what a file says until it is looked up.
     """
 
     node: str
@@ -56,6 +57,7 @@ class NodeShape(Section):
     nvlink_bytes_per_s: _RateOrNone = 0.0
     nvlink_wires: Annotated[tuple[tuple[_Gpu, _Gpu, _Links], ...], AfterValidator(_check_pairs)] = ()
     nvlink_domain_nodes: Annotated[int, count(1)] = 1
+    nvls: bool = False
     c2c_bytes_per_s: _RateOrNone = 0.0
     host_power: Annotated[float, quantity("watts")] | None = None
     host_memory: Annotated[float, quantity("bytes")]
@@ -87,12 +89,14 @@ class Node:
         nvlink_domain_nodes: int = 1,
         host_memory_bytes: float = 0,
         host_power_w: float | None = None,
+        nvls: bool = False,
     ):
         self.device = device
         self.graph = Graph(wires)
         self.nvlink_domain_nodes = nvlink_domain_nodes
         self.host_memory_bytes = host_memory_bytes
         self.host_power_w = host_power_w
+        self.nvls = nvls
         self.gpus = self._named("gpu")
         self.nics = self._named("nic")
         self.numas = self._named("numa")
@@ -138,7 +142,7 @@ class Node:
 def build(shape: NodeShape) -> Node:
     """The node type that a shape describes."""
     wires = [*_gpus(shape), *_nvlink(shape), *_sockets(shape), *_switches(shape), *_nics(shape)]
-    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory, shape.host_power)
+    return Node(shape.device, wires, shape.nvlink_domain_nodes, shape.host_memory, shape.host_power, shape.nvls)
 
 
 def _latency_s(kind: str) -> float:

@@ -39,7 +39,8 @@ class Rails(Ideal):
     period = property(lambda self: self.near)
 
     def hops(self, pairs):
-        inside = (pairs.src // self.near == pairs.dst // self.near) | (np.maximum(pairs.src, pairs.dst) >= self.ranks)
+        at_switch = np.maximum(pairs.src, pairs.dst) >= self.ranks
+        inside = np.where(at_switch, self.ranks == self.near, pairs.src // self.near == pairs.dst // self.near)
         near, far = self.HOPS["inside"], self.HOPS["striped" if pairs.striped else "rail"]
         latency, rate = (np.where(inside, a, b) for a, b in zip(near, far, strict=True))
         ports = (np.minimum(2 * ends + ~inside, self.ports - 1) for ends in (pairs.src, pairs.dst))
@@ -162,6 +163,11 @@ def test_switches_that_add_take_the_time_of_the_data():
     assert seconds("all_reduce", "nvls", 8, pieces=10_000, latency_s=0) == pytest.approx(SIZE / RATE, rel=1e-3)
 
 
+@pytest.mark.parametrize(("group", "name"), [(Group(1, 8, nvls=False), "nvls"), (Group(4, 8, sharp=False), "sharp")])
+def test_switches_that_do_not_add_are_refused(group, name):
+    assert f"({name} = true in the cluster)" in algorithms("all_reduce")[name].refuses(group)
+
+
 def test_a_slow_hop_slows_a_ring_step_by_step():
     """Two islands of four: every step waits for the slowest hop, here that between them."""
     group = Group(2, 4)
@@ -178,7 +184,9 @@ def test_ranks_beyond_a_power_of_two_cost_two_steps(name):
 
 def test_one_rank_takes_no_time():
     alone = [
-        one.chunks(Group(1, 1)) for one in ALL if not one.refuses(Group(1, 1)) and one.name not in ("tree", "nvls")
+        one.chunks(Group(1, 1))
+        for one in ALL
+        if not one.refuses(Group(1, 1)) and one.name not in ("tree", "nvls", "sharp")
     ]
     assert {end_s(chunks, Group(1, 1), SIZE, Ideal(1, 1.0, 1.0)) for chunks in alone} == {0.0}
 

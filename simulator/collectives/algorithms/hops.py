@@ -80,7 +80,9 @@ class ClusterNet:
 
     def group(self, root: int = 0, pieces: int = 1) -> Group:
         """The ranks, island by island."""
-        return Group(self.islands, self.near, root, pieces)
+        cluster = self._machines.cluster
+        nvls = all(cluster.nodes[cluster.node_of(rank)].nvls for rank in self._machines.one_of_each(self.ranks))
+        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp)
 
     def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
         """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest."""
@@ -143,7 +145,8 @@ class ClusterNet:
     def hops(self, pairs: Pairs) -> Hops:
         """As `clock.Net`."""
         ranks = len(self.ranks)
-        inside = (pairs.src // self.near == pairs.dst // self.near) | (pairs.dst >= ranks) | (pairs.src >= ranks)
+        at_switch = np.maximum(pairs.src, pairs.dst) >= ranks
+        inside = np.where(at_switch, self.islands == 1, pairs.src // self.near == pairs.dst // self.near)
         beyond = self.kinds.get("striped" if pairs.striped else "rail")
         near = self.kinds.get("inside") or beyond
         far = beyond or near

@@ -22,13 +22,15 @@ class Group:
     """The ranks of a collective: `islands` of `near` ranks each.
 
     `root` is the rank from which or to which data goes, where there is one. Pipelined algorithms cut what they send
-    into `pieces`.
+    into `pieces`. `nvls`: the switch inside an island adds; `sharp`: those between islands do.
     """
 
     islands: int
     near: int
     root: int = 0
     pieces: int = 1
+    nvls: bool = True
+    sharp: bool = True
 
     @property
     def ranks(self) -> int:

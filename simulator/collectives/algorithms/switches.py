@@ -1,7 +1,9 @@
 """In-network reduction: switches add what ranks send, and send the sum to all of them.
 
 Graham et al., COMHPC 2016 (SHARP): `S/B + a`, as each rank sends and receives its data once. NVLS is the same inside an
-NVSwitch domain. Data goes in pieces: a switch sends the sum of one while it receives the next.
+NVSwitch domain. Data goes in pieces: a switch sends the sum of one while it receives the next. Between islands, ranks
+of equal place add their shards, after a reduce-scatter and before an all-gather inside; switches above each other count
+as one.
 """
 
 from collections.abc import Iterator
@@ -9,9 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed
+from .two_level import Levels
 
 
-def _chunks(group: Group) -> Chunks:
+def _nvls(group: Group) -> Chunks:
     """One switch, which all ranks reach."""
     switch = np.full(group.ranks, group.ranks)
     up, down = Pairs(group.everyone, switch), Pairs(switch, group.everyone)
@@ -25,12 +28,44 @@ def _chunks(group: Group) -> Chunks:
     return Chunks(group.pieces, rounds, streams=2, switches=1)
 
 
+def _sharp(group: Group) -> Chunks:
+    """A switch for each place, which adds what the ranks of that place have after a reduce-scatter inside."""
+    levels, pieces = Levels(group, group.pieces), group.pieces
+    switch = group.ranks + levels.local
+    up, down = Pairs(group.everyone, switch), Pairs(switch, group.everyone)
+
+    def rounds() -> Iterator[Round]:
+        yield levels.ring_inside(-1, adds=True)
+        for piece in range(pieces):
+            block = fixed(levels.local * pieces + piece)
+            yield Round(up, block, adds=True)
+            yield Round(down, block, writes=1)
+        yield levels.ring_inside(0, adds=False)._replace(reads=1, writes=1)
+
+    return Chunks(group.near * pieces, rounds, streams=2, switches=group.near)
+
+
 def _nvls_terms(group: Group, size: float) -> list[Term]:
     return [Term(group.pieces + 1, size / group.pieces, ("inside",))]
 
 
+def _sharp_terms(group: Group, size: float) -> list[Term]:
+    share = size / group.near
+    inside = Term(group.near - 1, share, ("inside",))
+    return [inside, Term(group.pieces + 1, share / group.pieces, ("rail",)), inside]
+
+
 def _no_nvls(group: Group) -> str:
-    return "" if group.islands == 1 else f"NVLS adds inside one NVSwitch domain (given: ranks of {group.islands})"
+    if group.islands > 1:
+        return f"NVLS adds inside one NVSwitch domain (given: ranks of {group.islands})"
+    return "" if group.nvls else "needs an NVSwitch that adds (nvls = true in the cluster)"
 
 
-NVLS = Algorithm("all_reduce", "nvls", _nvls_terms, _chunks, refuses=_no_nvls, pipelined=True)
+def _no_sharp(group: Group) -> str:
+    if group.islands == 1:
+        return "SHARP adds between nodes (given: ranks of one)"
+    return "" if group.sharp else "needs switches that add (sharp = true in the cluster)"
+
+
+NVLS = Algorithm("all_reduce", "nvls", _nvls_terms, _nvls, refuses=_no_nvls, pipelined=True)
+SHARP = Algorithm("all_reduce", "sharp", _sharp_terms, _sharp, refuses=_no_sharp, pipelined=True)

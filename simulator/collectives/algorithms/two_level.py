@@ -10,20 +10,20 @@ import numpy as np
 from .messages import Algorithm, Chunks, Group, Pairs, Round, Term
 
 
-class _Levels:
-    """Places of all ranks: their island, and their number in it."""
+class Levels:
+    """Places of all ranks: their island, and their number in it; each place has so many `blocks`."""
 
-    def __init__(self, group: Group):
-        self.group = group
+    def __init__(self, group: Group, blocks: int):
+        self.group, self.blocks = group, blocks
         self.island, self.local = np.divmod(group.everyone, group.near)
         self.inside = Pairs(group.everyone, self.island * group.near + (self.local + 1) % group.near)
         self.between = Pairs(group.everyone, (group.everyone + group.near) % group.ranks)
 
     def ring_inside(self, begin: int, *, adds: bool) -> Round:
-        """A ring in each island. A block of it is as many blocks as there are islands."""
-        near, islands = self.group.near, self.group.islands
+        """A ring in each island, of all blocks of a place at a time."""
+        near, each = self.group.near, self.blocks
         blocks = self.local + begin
-        return Round(self.inside, lambda k: (blocks - k) % near * islands, near - 1, length=islands, adds=adds)
+        return Round(self.inside, lambda k: (blocks - k) % near * each, near - 1, length=each, adds=adds)
 
     def ring_between(self, begin: int, *, adds: bool) -> Round:
         """A ring of the ranks of each place, over the blocks that belong to the place."""
@@ -33,7 +33,7 @@ class _Levels:
 
 
 def _chunks(group: Group) -> Chunks:
-    levels = _Levels(group)
+    levels = Levels(group, group.islands)
 
     def rounds() -> Iterator[Round]:
         yield levels.ring_inside(-1, adds=True)

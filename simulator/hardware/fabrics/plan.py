@@ -20,7 +20,7 @@ class Fabric:
     A leaf has `leaf_radix` ports, of which its uplinks take the share that `oversubscription` (NIC bandwidth over
     uplink bandwidth of one leaf) leaves them. `network` is its kind in data/networks.toml; empty if nothing is known
     of it. Counts of 0 take what the kind says. `degraded` has the factor of links by name, 0 for a link that is down.
-    `flows` is how many flows (queue pairs) two NICs share their bytes out to.
+    `flows` is how many flows (queue pairs) two NICs share their bytes out to. `sharp`: switches add what NICs send.
     """
 
     kind: str = "rail"
@@ -44,6 +44,7 @@ class Fabric:
     routing: Routing = "hash"
     hash_seed: int = 0
     flows: int = 1
+    sharp: bool = False
 
     @property
     def down_ports(self) -> int:
@@ -51,9 +52,12 @@ class Fabric:
         return down_ports(self.leaf_radix, self.oversubscription)
 
     def inputs(self) -> dict[str, Any]:
-        """Its keys as plain values, for hashing: the first five, and those that are not left as they are."""
+        """Its keys as plain values, for hashing: the first five, and those that are not left as they are.
+
+        `sharp` is left out: only algorithms that need it ask for it, by name.
+        """
         usual = {one.name: one.default for one in fields(self)[5:]}
-        return {key: value for key, value in asdict(self).items() if value != usual.get(key, _NO_DEFAULT)}
+        return {key: x for key, x in asdict(self).items() if key != "sharp" and x != usual.get(key, _NO_DEFAULT)}
 
 
 _NO_DEFAULT = object()

@@ -253,6 +253,7 @@ class ResolvedCollective(ResolvedScenario):
             "scenario": said.model_dump(mode="json", exclude={*FOR_PEOPLE, "cluster", "profile", "stack"}),
             "profile": self.profile.to_json(),
             "cluster": cluster_inputs(said.cluster, said.nodes, self.where),
+            "adds": [self.net.group().nvls, self.net.group().sharp],
             "version": release(),
         }
         return content_hash(content)[:16]
