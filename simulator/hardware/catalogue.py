@@ -78,13 +78,14 @@ def _joint(fabrics: Sequence[Fabric], where: str) -> Fabric:
     if len(plain) > 1 and any(fabric != _usual(fabric) for fabric in plain):
         kinds = sorted({fabric.kind for fabric in fabrics})
         raise UserError(fault(where, "mix", kinds, "expected one fabric: the same keys of it in each entry"))
-    return min(fabrics, key=_reach)
+    return replace(min(fabrics, key=_reach), sharp=all(fabric.sharp for fabric in fabrics))
 
 
 def _usual(fabric: Fabric) -> Fabric:
     """An ideal fabric with no keys but its own."""
     kind = fabric.kind if fabric.kind in IDEAL else IDEAL[0]
-    return Fabric(kind, fabric.oversubscription, fabric.leaf_radix, fabric.switch_latency_s, fabric.network)
+    own = fabric.oversubscription, fabric.leaf_radix, fabric.switch_latency_s, fabric.network
+    return Fabric(kind, *own, sharp=fabric.sharp)
 
 
 def _reach(fabric: Fabric) -> tuple[bool, float, int, float]:

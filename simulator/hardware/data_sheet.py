@@ -39,9 +39,9 @@ _KEPT = ("sms", "l2", "copy_engines")
 _HOST = ("sockets", "pcie_switches", "pcie_gen", "upstream_pcie_gen", "upstream_ports", "c2c_bytes_per_s",
          "host_memory", "host_memory_bytes_per_s", "socket_bytes_per_s", "nic_attach")  # fmt: skip
 """Keys of a node that have nothing to do with its GPUs and its network."""
-_BOARD = ("nvlink", "nvlink_bytes_per_s", "nvlink_wires", "nvlink_domain_nodes", "nics", "nic", "host_power")
+_BOARD = ("nvlink", "nvlink_bytes_per_s", "nvlink_wires", "nvlink_domain_nodes", "nvls", "nics", "nic", "host_power")
 """Keys of a node that are those of a named server only."""
-_FABRIC = ("network", "fabric", "oversubscription", "leaf_radix")
+_FABRIC = ("network", "fabric", "oversubscription", "leaf_radix", "sharp")
 """Keys of a cluster."""
 
 Entries = dict[str, Any]
@@ -194,7 +194,7 @@ def _node_entries(sheet: DataSheet, server: str) -> Entries:
 
 def _cluster_entries(sheet: DataSheet, server: str) -> Entries:
     table, stated = files.table("clusters", server), sheet.stated
-    entries = {key: _from_catalogue(table, key, f"cluster {server}") for key in _FABRIC}
+    entries = {key: _from_catalogue(table, key, f"cluster {server}") for key in _FABRIC if key in table}
     entries |= {"network": stated["network"]} if "network" in stated else {}
     alone = not sheet.server and not sheet.keys.get("nics")
     return entries | ({"fabric": {"value": "single", "source": _NONE}} if alone else {})
