@@ -10,4 +10,10 @@ backend       the device: host memory with Gloo, or CUDA with NCCL (untested so 
 world         which rank this is, all ranks as processes of this machine, how they join and what they tell each other
 measured      all ranks' spans as one table, a Timeline and files
 run           all of it, in one rank, on one time for all ranks
+
+Collectives of kind `collective` have no Program here: their algorithms' messages are run as they are.
+
+exchanging    the messages of one process: its sending and its receiving port
+blocks        which blocks a rank has at first and is owed, and the library's own collective on them
+collectives   every size by every algorithm of a scenario, timed and checked
 """

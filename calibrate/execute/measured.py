@@ -112,12 +112,17 @@ class Measured:
         Raises:
             UserError: they cannot be written there.
         """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _no_folder(folder, error) from None
+        make_folder(folder)
         write_atomic(folder / SPANS, self.spans.to_csv(index=False, lineterminator="\n").encode())
         write_atomic(folder / SUMMARY, json.dumps(self.summary(), indent=2).encode() + b"\n")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, if need be; a UserError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_folder(folder, error) from None
 
 
 def check_folder(folder: Path) -> None:

@@ -1,0 +1,100 @@
+"""Blocks of a collective: which a rank has at first, which it is owed, and the library's own collective on them.
+
+Contents are whole numbers, so that sums are exact in any order. A block that a rank does not have at first holds a
+number that no block has.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ...simulator.collectives.algorithms.messages import Chunks, Group
+
+ELEMENT_BYTES = 4
+_MOST = 1 << 20  # of a number: the sum over two thousand ranks still fits
+_UNSET = -1
+_REDUCES = ("all_reduce", "reduce", "reduce_scatter")
+
+
+def brings(op: str, group: Group, blocks: int, rank: int) -> list[int]:
+    """The blocks that a rank has at first: all for a sum, one for each rank for an all-to-all, else its own.
+
+    Block i of a gather or scatter belongs to the rank i places after the root.
+    """
+    if op in _REDUCES or (op in ("broadcast", "scatter") and rank == group.root):
+        return list(range(blocks))
+    return {
+        "all_gather": [rank],
+        "gather": [(rank - group.root) % group.ranks],
+        "all_to_all": list(range(rank * group.ranks, (rank + 1) * group.ranks)),
+    }.get(op, [])
+
+
+def gets(op: str, group: Group, blocks: int, rank: int) -> list[int]:
+    """The blocks that an op owes a rank, in the order in which the library returns them."""
+    every = list(range(blocks))
+    if op in ("reduce", "gather") and rank != group.root:
+        return []
+    return {
+        "reduce_scatter": [rank],
+        "gather": [(peer - group.root) % group.ranks for peer in range(group.ranks)],
+        "scatter": [(rank - group.root) % group.ranks],
+        "all_to_all": every[rank :: group.ranks],
+    }.get(op, every)
+
+
+def first_blocks(op: str, group: Group, chunks: Chunks, process: int, size: int, seed: int = 0) -> torch.Tensor:
+    """The buffer of a rank or a switch before a collective of `size` bytes: a row for each block, all of one length."""
+    elements = -(-size * chunks.buffers // (chunks.blocks * ELEMENT_BYTES))
+    shape, rng = (chunks.blocks, elements), np.random.default_rng((seed, process))
+    if process >= group.ranks:
+        return torch.zeros(shape, dtype=torch.int32)
+    data = torch.full(shape, _UNSET, dtype=torch.int32)
+    own = brings(op, group, chunks.blocks, process)
+    data[own] = torch.from_numpy(rng.integers(0, _MOST, (len(own), elements), dtype=np.int32))
+    return data
+
+
+class Call(NamedTuple):
+    """A collective of the library, ready to start; `result` holds the rows of `gets` once it has ended."""
+
+    start: Callable[[], object]
+    result: list[torch.Tensor]
+
+
+def library(op: str, group: Group, data: torch.Tensor, rank: int, ranks: dist.ProcessGroup | None = None) -> Call:
+    """The library's own collective on the blocks of a rank, which stay as they are; `ranks` are the group's."""
+    root, at_root = group.root, rank == group.root
+    own = data[brings(op, group, len(data), rank)]
+    whole = torch.empty_like(data) if op == "broadcast" and not at_root else own.clone()
+    one, parts = torch.empty_like(data[:1]), [torch.empty_like(data[:1]) for _ in range(group.ranks)]
+    dealt = [own[block : block + 1] for block in gets("gather", group, len(data), root)]
+    start: Mapping[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole, group=ranks),
+        "reduce": lambda: dist.reduce(whole, root, group=ranks),
+        "broadcast": lambda: dist.broadcast(whole, root, group=ranks),
+        "all_gather": lambda: dist.all_gather(parts, own, group=ranks),
+        "reduce_scatter": lambda: dist.reduce_scatter(one, list(own.split(1)), group=ranks),
+        "all_to_all": lambda: dist.all_to_all_single(whole, own, group=ranks),
+        "gather": lambda: dist.gather(own, parts if at_root else None, root, group=ranks),
+        "scatter": lambda: dist.scatter(one, dealt if at_root else None, root, group=ranks),
+    }
+    result = {
+        "reduce": [whole] if at_root else [],
+        "all_gather": parts,
+        "reduce_scatter": [one],
+        "gather": parts if at_root else [],
+        "scatter": [one],
+    }
+    return Call(start[op], result.get(op, [whole]))
+
+
+def wrong_rows(op: str, group: Group, data: torch.Tensor, rank: int, expected: list[torch.Tensor]) -> int:
+    """How many of the blocks that a rank is owed differ from what the library gave it."""
+    owed = data[gets(op, group, len(data), rank)]
+    if not len(owed):
+        return 0
+    return int((owed != torch.cat(expected)).any(dim=1).sum())

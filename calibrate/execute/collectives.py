@@ -1,0 +1,180 @@
+"""A scenario of kind collective, run by real processes on Gloo: each size by each algorithm, checked and timed.
+
+All processes start at one time of the common clock; a collective ends with its last process.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...simulator.answers.compare.spans import SUMMARY
+from ...simulator.base.errors import UserError, fault
+from ...simulator.base.files import write_atomic
+from ...simulator.base.tables import align
+from ...simulator.base.units import format_bytes
+from ...simulator.collectives.algorithms import algorithms
+from ...simulator.collectives.algorithms.messages import Chunks, Group
+from ...simulator.systems.collective.resolve import ResolvedCollective, Row
+from ...simulator.systems.collective.scenario import MEASURED
+from .blocks import Call, first_blocks, library, wrong_rows
+from .content import available_bytes
+from .exchanging import Messenger
+from .measured import make_folder
+from .run import Clock, common_clock
+from .world import World, process_group
+
+RUNS = 5
+_LEAD_NS = 5_000_000
+"""From telling the time of a start to the start."""
+
+_COPIES = 4
+"""Buffers of a process beside those of the algorithm: what the library reads and writes."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What one size by one algorithm took in each run, in seconds, and how many blocks of all ranks were wrong."""
+
+    row: Row
+    seconds: tuple[float, ...]
+    wrong: int
+
+    @property
+    def median_s(self) -> float:
+        """The median of all runs."""
+        return median(self.seconds)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Starts of all processes at one time."""
+
+    clock: Clock
+
+    def time(self, act: Callable[[], object]) -> float:
+        """Seconds from when the last process starts to act until the last one has ended."""
+        start = torch.tensor([self._now_ns() + _LEAD_NS])
+        dist.broadcast(start, 0)
+        while (left_ns := int(start) - self._now_ns()) > 0:
+            time.sleep(left_ns / 1e9)
+        began_ns = self._now_ns()
+        act()
+        both = torch.tensor([began_ns, self._now_ns()])
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+        return float(both[1] - both[0]) / 1e9
+
+    def _now_ns(self) -> int:
+        return time.perf_counter_ns() + self.clock.offset_ns
+
+
+def processes(resolved: ResolvedCollective) -> int:
+    """The processes that a scenario takes: its ranks, and one for each switch."""
+    return len(resolved.ranks) + _switches(resolved)
+
+
+def _switches(resolved: ResolvedCollective) -> int:
+    return max((one.chunks(resolved.net.group()).switches for one in resolved.chosen), default=0)
+
+
+def check(resolved: ResolvedCollective, world: World | None) -> None:
+    """Return if a scenario can be executed here; without a world all its processes will be on this machine.
+
+    Raises:
+        UserError: several groups, another number of processes, or too little memory.
+    """
+    if (groups := resolved.keys.groups) > 1:
+        raise UserError(fault(resolved.where, "collective.groups", groups, "one group is executed"))
+    needs = processes(resolved)
+    if world is not None and world.size != needs:
+        parts = f"{len(resolved.ranks)} ranks and {_switches(resolved)} switches"
+        raise UserError(f"{resolved.where}: takes {parts}, but {world.size} processes were started")
+    here = needs if world is None else world.local_size
+    needed = here * max(row.bytes * (_chunks(resolved, row)[1].buffers + _COPIES) for row in resolved.rows)
+    available = available_bytes()
+    if available is not None and needed > available:
+        allowed = f"{here} processes here need {format_bytes(needed)}, but {format_bytes(available)} are available"
+        raise UserError(fault(resolved.where, "collective.sizes", max(resolved.keys.sizes), allowed))
+
+
+def _chunks(resolved: ResolvedCollective, row: Row) -> tuple[Group, Chunks]:
+    """The group of a row, and its messages; for the library those of any algorithm, which say what blocks there are."""
+    known = algorithms(resolved.keys.op)
+    group = resolved.net.group(resolved.keys.root, row.pieces)
+    return group, known.get(row.algorithm, next(iter(known.values()))).chunks(group)
+
+
+def execute_rows(resolved: ResolvedCollective, world: World, runs: int = RUNS) -> list[Executed]:
+    """Run every size by every algorithm among peers; all processes return what it took.
+
+    The fitted curve of a profile, `measured`, is run as the library's own collective.
+    """
+    with process_group():
+        start = _Start(common_clock(world.rank, world.size))
+        ranks = dist.new_group(list(range(len(resolved.ranks))))
+        return [_execute(resolved, row, world.rank, ranks, start, runs) for row in resolved.rows]
+
+
+def _execute(
+    resolved: ResolvedCollective, row: Row, process: int, ranks: dist.ProcessGroup, start: _Start, runs: int
+) -> Executed:
+    op, (group, chunks), own = resolved.keys.op, _chunks(resolved, row), process < len(resolved.ranks)
+    data = first_blocks(op, group, chunks, process, row.bytes)
+    call = library(op, group, data, process, ranks) if own else Call(lambda: None, [])
+    if row.algorithm == MEASURED:
+        return Executed(row, tuple(start.time(call.start) for _ in range(runs)), 0)
+    messenger = Messenger(chunks, process)
+    messenger.run(data)
+    call.start()
+    wrong = torch.tensor([wrong_rows(op, group, data, process, call.result) if own else 0])
+    dist.all_reduce(wrong)
+    return Executed(row, tuple(start.time(lambda: messenger.run(data)) for _ in range(runs)), int(wrong))
+
+
+COLUMNS = ("size (B)", "algorithm", "predicted (us)", "executed (us)", "fastest", "slowest", "ratio", "wrong blocks")
+
+
+def lines(rows: Sequence[Executed]) -> Iterator[str]:
+    """A table: predicted and executed seconds of each size by each algorithm, and their ratio."""
+    yield from align([COLUMNS, *map(_cells, rows)], (0, 2, 3, 4, 5, 6, 7))
+
+
+def _cells(one: Executed) -> tuple[str, ...]:
+    times = (one.row.seconds, one.median_s, min(one.seconds), max(one.seconds))
+    ratio = one.median_s / one.row.seconds if one.row.seconds else float("inf")
+    micros = [f"{1e6 * each:.1f}" for each in times]
+    return (str(one.row.bytes), one.row.algorithm, *micros, f"{ratio:.2f}", str(one.wrong))
+
+
+def write(rows: Sequence[Executed], resolved: ResolvedCollective, folder: Path) -> None:
+    """Save all runs of all rows, in SI units, and what they are of, in a folder, which is made if need be.
+
+    Raises:
+        UserError: it cannot be written there.
+    """
+    make_folder(folder)
+    write_atomic(folder / SUMMARY, json.dumps(_summary(rows, resolved), indent=2).encode() + b"\n")
+
+
+def _summary(rows: Sequence[Executed], resolved: ResolvedCollective) -> dict[str, Any]:
+    return {
+        "name": resolved.scenario.name,
+        "scenario_hash": resolved.hash,
+        "op": resolved.keys.op,
+        "ranks": len(resolved.ranks),
+        "collectives": "gloo",
+        "torch": torch.__version__,
+        "rows": [
+            {
+                "bytes": one.row.bytes, "algorithm": one.row.algorithm, "pieces": one.row.pieces,
+                "predicted_s": one.row.seconds, "executed_s": one.median_s, "runs_s": one.seconds, "wrong": one.wrong,
+            }
+            for one in rows
+        ],
+    }  # fmt: skip

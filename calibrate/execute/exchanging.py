@@ -1,0 +1,124 @@
+"""What one process does of an algorithm's messages: it sends and receives blocks of its buffer, and adds them up.
+
+A rank's sending port and its receiving port are a thread each, as in `algorithms.clock`: messages leave, and arrive,
+one after the other, and a sender waits for what its stream has received. Switches are processes of their own, after
+the ranks. `blocks` says what is in the buffers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Condition, Thread
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from ...simulator.collectives.algorithms.messages import Chunks, Round
+from .world import TIMEOUT
+
+
+class Message(NamedTuple):
+    """A message to or from a peer: these rows of the buffer."""
+
+    peer: int
+    rows: slice
+
+
+class Turn(NamedTuple):
+    """What a port does in one round: one message, or at a switch any number.
+
+    It waits until the other port has ended `after` turns.
+    """
+
+    messages: list[Message]
+    after: int
+    adds: bool
+
+
+class Messenger:
+    """The messages of one process, which is a rank or a switch."""
+
+    def __init__(self, chunks: Chunks, process: int):
+        self._sends: list[Turn] = []
+        self._receives: list[Turn] = []
+        arrived = [0] * chunks.streams  # turns of the receiving port up to the last one of each stream
+        for one in chunks.rounds():
+            for messages in one.blocks():
+                sends = [Message(to, _rows(blocks, one)) for a, to, blocks in messages if a == process]
+                receives = [Message(a, _rows(blocks, one)) for a, to, blocks in messages if to == process]
+                if sends:
+                    self._sends.append(Turn(sends, arrived[one.reads], one.adds))
+                if receives:
+                    self._receives.append(Turn(receives, len(self._sends), one.adds))
+                    arrived[one.writes] = len(self._receives)
+
+    def run(self, data: torch.Tensor) -> None:
+        """Send and receive all messages, with the process group of all ranks; `data` has a row for each block.
+
+        Raises:
+            RuntimeError: a peer is lost.
+        """
+        sent, received = _Progress(), _Progress()
+        Thread(target=self._receive, args=(data, sent, received), daemon=True).start()
+        self._send(data, sent, received)
+        received.wait_for(len(self._receives))
+
+    def _send(self, data: torch.Tensor, sent: "_Progress", received: "_Progress") -> None:
+        with sent.counts():
+            for turn in self._sends:
+                received.wait_for(turn.after)
+                _finish(dist.isend, [(data[rows].contiguous(), peer) for peer, rows in turn.messages])
+                sent.note()
+
+    def _receive(self, data: torch.Tensor, sent: "_Progress", received: "_Progress") -> None:
+        """Messages change the buffer when those that leave in their round have left: these hold what was there before."""
+        with suppress(Exception), received.counts():
+            for turn in self._receives:
+                arrived = [(torch.empty_like(data[rows]), peer) for peer, rows in turn.messages]
+                _finish(dist.irecv, arrived)
+                sent.wait_for(turn.after)
+                for (content, _), (_, rows) in zip(arrived, turn.messages, strict=True):
+                    data[rows] = data[rows].add_(content) if turn.adds else content
+                received.note()
+
+
+class _Progress:
+    """How many turns a port has ended. The other port waits for them."""
+
+    def __init__(self) -> None:
+        self._done, self._changed = 0, Condition()
+        self._lost: BaseException | None = None
+
+    def note(self) -> None:
+        """One more has ended."""
+        with self._changed:
+            self._done += 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def counts(self) -> Iterator[None]:
+        """Around all turns: nobody waits for a port that has failed."""
+        try:
+            yield
+        except BaseException as error:
+            with self._changed:
+                self._lost = error
+                self._changed.notify_all()
+            raise
+
+    def wait_for(self, turns: int) -> None:
+        """Wait until so many have ended; a RuntimeError if they never will."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._done >= turns or self._lost is not None, TIMEOUT.total_seconds())
+            if self._done < turns:
+                raise RuntimeError("a message between ranks is lost") from self._lost
+
+
+def _rows(blocks: Sequence[int], one: Round) -> slice:
+    return slice(blocks[0], blocks[-1] + 1, one.stride)
+
+
+def _finish(start: Callable[..., Any], messages: Sequence[tuple[torch.Tensor, int]]) -> None:
+    """Start all, then wait for all."""
+    for work in [start(content, peer) for content, peer in messages]:
+        work.wait()
