@@ -25,7 +25,7 @@ from ...simulator.systems.collective.resolve import ResolvedCollective, Row
 from ...simulator.systems.collective.scenario import MEASURED
 from .blocks import Call, first_blocks, library, wrong_rows
 from .content import available_bytes
-from .exchanging import Messenger
+from .exchanging import Messenger, Ways, make_ways
 from .measured import make_folder
 from .run import Clock, common_clock
 from .world import World, process_group
@@ -53,7 +53,7 @@ class Executed:
 
 
 @dataclass(frozen=True)
-class _Start:
+class Start:
     """Starts of all processes at one time."""
 
     clock: Clock
@@ -116,20 +116,26 @@ def execute_rows(resolved: ResolvedCollective, world: World, runs: int = RUNS) -
     The fitted curve of a profile, `measured`, is run as the library's own collective.
     """
     with process_group():
-        start = _Start(common_clock(world.rank, world.size))
-        ranks = dist.new_group(list(range(len(resolved.ranks))))
-        return [_execute(resolved, row, world.rank, ranks, start, runs) for row in resolved.rows]
+        start = Start(common_clock(world.rank, world.size))
+        ranks, ways = dist.new_group(list(range(len(resolved.ranks)))), make_ways()
+        return [_execute(resolved, row, world.rank, ranks, ways, start, runs) for row in resolved.rows]
 
 
 def _execute(
-    resolved: ResolvedCollective, row: Row, process: int, ranks: dist.ProcessGroup, start: _Start, runs: int
+    resolved: ResolvedCollective,
+    row: Row,
+    process: int,
+    ranks: dist.ProcessGroup,
+    ways: Ways,
+    start: Start,
+    runs: int,
 ) -> Executed:
     op, (group, chunks), own = resolved.keys.op, _chunks(resolved, row), process < len(resolved.ranks)
     data = first_blocks(op, group, chunks, process, row.bytes)
     call = library(op, group, data, process, ranks) if own else Call(lambda: None, [])
     if row.algorithm == MEASURED:
         return Executed(row, tuple(start.time(call.start) for _ in range(runs)), 0)
-    messenger = Messenger(chunks, process)
+    messenger = Messenger(chunks, process, ways)
     messenger.run(data)
     call.start()
     wrong = torch.tensor([wrong_rows(op, group, data, process, call.result) if own else 0])

@@ -2,7 +2,9 @@
 
 import torch.distributed as dist
 from runcast.calibrate.execute.blocks import ELEMENT_BYTES, first_blocks, library, wrong_rows
-from runcast.calibrate.execute.exchanging import Messenger
+from runcast.calibrate.execute.collectives import Start
+from runcast.calibrate.execute.exchanging import Messenger, make_ways
+from runcast.calibrate.execute.run import common_clock
 from runcast.simulator.collectives.algorithms import OPS, algorithms
 from runcast.simulator.collectives.algorithms.messages import Group
 
@@ -34,19 +36,31 @@ def cases(processes):
 
 
 def wrong(some):
-    """Of each case, how many blocks of this process differ from what the library gives: as they are, and if all change."""
-    found, ranks = [], {}
+    """How many blocks of this process differ from what the library gives, by case: as they are, and if all change."""
+    found, ranks, ways = [], {}, make_ways()
     for op, name, group in some:
         if group.ranks not in ranks:
             ranks[group.ranks] = dist.new_group(list(range(group.ranks)))
         chunks, rank = algorithms(op)[name].chunks(group), dist.get_rank()
         data = first_blocks(op, group, chunks, rank, ELEMENTS * ELEMENT_BYTES)
         if rank >= group.ranks:
-            Messenger(chunks, rank).run(data)
+            Messenger(chunks, rank, ways).run(data)
             found.append((0, 0))
             continue
         call = library(op, group, data, rank, ranks[group.ranks])
-        Messenger(chunks, rank).run(data)
+        Messenger(chunks, rank, ways).run(data)
         call.start()
         found.append(tuple(wrong_rows(op, group, some, rank, call.result) for some in (data, data + 1)))
+    return found
+
+
+def seconds(some, runs):
+    """Seconds of some runs by (op, algorithm, group, bytes): from a common start until the last process has ended."""
+    start, ways, found = Start(common_clock(dist.get_rank(), dist.get_world_size())), make_ways(), []
+    for op, name, group, size in some:
+        chunks = algorithms(op)[name].chunks(group)
+        data = first_blocks(op, group, chunks, dist.get_rank(), size)
+        messenger = Messenger(chunks, dist.get_rank(), ways)
+        messenger.run(data)
+        found.append([start.time(lambda: messenger.run(data)) for _ in range(runs)])  # noqa: B023
     return found

@@ -18,17 +18,29 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from . import hosts
+
 ROOT = Path(__file__).parents[3]
 _MOST_S = 50  # until all ranks are done
 _GLOO_S = 20  # a message that takes longer never comes
 
 
-def run_ranks(ranks: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `function(*arguments)` returns in each of so many ranks; it and they are pickled."""
+def run_ranks(
+    ranks: int, function: Callable[..., Any], *arguments: Any, link_bits_per_s: float | None = None
+) -> list[Any]:
+    """What `function(*arguments)` returns in each of so many ranks; it and they are pickled.
+
+    With a rate, each rank is a host of its own, with a link of this rate (`hosts`); else all share one machine.
+    """
     with TemporaryDirectory() as folder:
-        Path(folder, "job").write_bytes(pickle.dumps((ranks, function, arguments)))
+        Path(folder, "job").write_bytes(pickle.dumps((ranks, link_bits_per_s, function, arguments)))
         command = [sys.executable, "-m", "tests.run.real.processes", folder]
-        parent = subprocess.Popen(command, cwd=ROOT, env=_environment(), start_new_session=True, stderr=subprocess.PIPE)
+        if link_bits_per_s is not None:
+            command = [*hosts.INSIDE, *command]
+        environment = _environment("lo" if link_bits_per_s is None else "eth0")
+        parent = subprocess.Popen(
+            command, cwd=ROOT, env=environment, start_new_session=True, stderr=subprocess.PIPE, preexec_fn=_in_time
+        )
         try:
             _, errors = parent.communicate(timeout=_MOST_S + 10)
         finally:
@@ -39,25 +51,33 @@ def run_ranks(ranks: int, function: Callable[..., Any], *arguments: Any) -> list
         return pickle.loads(Path(folder, "results").read_bytes())
 
 
-def _environment() -> dict[str, str]:
-    """All ranks meet on the loopback device; their messages are no output of tests."""
-    return os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+def _in_time() -> None:
+    """Ranks mostly sleep: where they may, they wake up in time on a busy machine, too."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def _environment(device: str) -> dict[str, str]:
+    """All ranks meet on this network device; their messages are no output of tests."""
+    return os.environ | {"GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def _fork(folder: Path) -> None:
     """Run the job of a folder, one forked process per rank; the first rank that fails ends all."""
-    ranks, function, arguments = pickle.loads((folder / "job").read_bytes())
-    jobs = [(rank, ranks, folder / "store", function, arguments) for rank in range(ranks)]
+    ranks, link_bits_per_s, function, arguments = pickle.loads((folder / "job").read_bytes())
+    jobs = [(rank, ranks, link_bits_per_s, folder / "store", function, arguments) for rank in range(ranks)]
+    if link_bits_per_s is not None:
+        hosts.make_switch()
     with get_context("fork").Pool(ranks) as pool:
         results = dict(pool.imap_unordered(_rank, jobs))
     (folder / "results").write_bytes(pickle.dumps([results[rank] for rank in range(ranks)]))
 
 
-def _rank(job: tuple[int, int, Path, Callable[..., Any], tuple[Any, ...]]) -> tuple[int, Any]:
-    rank, ranks, store, function, arguments = job
+def _rank(job: tuple[int, int, float | None, Path, Callable[..., Any], tuple[Any, ...]]) -> tuple[int, Any]:
+    rank, ranks, link_bits_per_s, store, function, arguments = job
     signal.alarm(_MOST_S)
-    with suppress(PermissionError):  # ranks mostly sleep: where they may, they wake up in time on a busy machine, too
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    if link_bits_per_s is not None:
+        hosts.plug_in(rank, link_bits_per_s)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=_GLOO_S))
     dist.barrier()
