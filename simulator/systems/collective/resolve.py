@@ -62,6 +62,11 @@ class ResolvedCollective(ResolvedScenario):
             raise self._fault("collective.gpus", asked, f"{self.scenario.nodes} nodes have {there} GPUs")
         if asked % self.keys.groups:
             raise self._fault("collective.groups", self.keys.groups, f"expected a divisor of {asked} GPUs")
+        if asked < 2 * self.keys.groups:
+            key, value = ("gpus", asked) if self.keys.groups == 1 else ("groups", self.keys.groups)
+            raise self._fault(
+                f"collective.{key}", value, f"expected 2 GPUs or more in a group (all groups have {asked})"
+            )
         if self.keys.root >= asked // self.keys.groups:
             allowed = f"there are {asked // self.keys.groups} ranks in a group, numbered from 0"
             raise self._fault("collective.root", self.keys.root, allowed)
@@ -93,8 +98,9 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def nets(self) -> tuple[ClusterNet, ...]:
         """The hops between the ranks of each group."""
+        members = self.members
         try:
-            return tuple(ClusterNet(self.hardware, ranks, self.keys.op) for ranks in self.members)
+            return tuple(ClusterNet(self.hardware, ranks, self.keys.op) for ranks in members)
         except UserError as error:
             raise self._fault("collective.gpus", self.gpus, str(error)) from None
 
@@ -135,6 +141,8 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def _not_measured(self) -> tuple[str, ...]:
         """Why the profile has no curve for the op, if so."""
+        if self.keys.op not in BUS_FACTOR:
+            return (f"measured: profiles have no curves of {self.keys.op}",)
         try:
             self._measure(1)
         except UserError as error:
@@ -243,7 +251,8 @@ class ResolvedCollective(ResolvedScenario):
         """Algorithms whose messages would share links, but are too many."""
         if self.keys.groups == 1 and (self.cluster.period or self.net.islands == 1):
             return []
-        return [one.name for one in self.chosen if not self._shares_links(one)]
+        alone = (one for one in self.chosen if not one.chunks(self.net.group()).switches)
+        return [one.name for one in alone if not self._shares_links(one)]
 
     @cached_property
     def hash(self) -> str:

@@ -22,6 +22,8 @@ def _sizes(value: Any) -> tuple[int, ...]:
             raise ValueError("expected the smaller size first, such as '1 KiB:16 GiB'")
         return tuple(first << k for k in range((last // first).bit_length()))
     if isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("expected one size or more")
         return tuple(map(_size, as_tuple(value)))
     return (_size(value),)
 
@@ -29,7 +31,7 @@ def _sizes(value: Any) -> tuple[int, ...]:
 def _size(value: Any) -> int:
     size = round(parse(value, "bytes"))
     if not 0 < size <= _LARGEST:
-        raise ValueError("expected sizes above zero and at most 1 PiB, such as '1 GiB' or '1 KiB:16 GiB'")
+        raise ValueError("expected sizes above zero and at most 1024 TiB, such as '1 GiB' or '1 KiB:16 GiB'")
     return size
 
 
