@@ -1,0 +1,140 @@
+"""Messages as flows over links: with room they end when the clock says; without it groups share them, as in SimGrid.
+
+Pods are those of tests/collectives/test_uplinks.py: 8 nodes of one GPU and one NIC, four under a leaf.
+"""
+
+import random
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from runcast.simulator.collectives import Machines
+from runcast.simulator.collectives.algorithms import OPS, algorithms
+from runcast.simulator.collectives.algorithms.clock import end_s
+from runcast.simulator.collectives.algorithms.hops import ClusterNet
+from runcast.simulator.collectives.algorithms.messages import Chunks, Pairs, Round, fixed
+from runcast.simulator.engine import simulate
+from runcast.simulator.hardware import cluster
+from runcast.simulator.profile import load_profile
+from runcast.simulator.systems.collective.lower import Exchange, lower
+
+from ..examples import examples
+from .make import collective, seconds
+
+ALL = [one for op in OPS for one in algorithms(op).values()]
+COLLECTIVES = Path(__file__).parents[1] / "oracles/simgrid_collectives.py"
+FABRICS = 40
+MIXED = ("scatter_all_gather",)
+"""Some messages go through a rank's own NICs while others go through all NICs of its node, so that they share some."""
+
+
+def pods(oversubscription):
+    base = {"base": "dgx-h100", "gpus_per_node": 1, "nics": 1, "pcie_switches": 1, "sockets": 1}
+    return {**base, "oversubscription": oversubscription, "leaf_radix": 4 + 4 // oversubscription}
+
+
+def machines(given, nodes):
+    return Machines(cluster(given, nodes), load_profile("h100-sxm"))
+
+
+def ends_s(exchanges, on):
+    return simulate(*lower(on.cluster, on.capacity, exchanges)).makespan_s
+
+
+@given(
+    st.sampled_from(ALL), st.integers(1, 4), st.sampled_from([1, 2, 4, 8]), st.integers(0, 31), st.integers(1, 6),
+    st.floats(1e3, 1e9),
+)  # fmt: skip
+@examples(150)
+def test_flows_with_room_end_when_the_clock_says(algorithm, islands, near, root, pieces, size):
+    assume(islands * near > 1)
+    on = machines({"base": "dgx-h100", "gpus_per_node": near, "nics": near, "pcie_switches": near}, islands)
+    net = ClusterNet(on, range(islands * near), algorithm.op)
+    group = net.group(root % (islands * near), pieces)
+    chunks = algorithm.chunks(group)
+    assume(not algorithm.refuses(group) and not chunks.switches)
+    flows_s, clock_s = ends_s([Exchange(chunks, group, size, net)], on), end_s(chunks, group, size, net)
+    if algorithm.name in MIXED and islands > 1:
+        assert clock_s * (1 - 1e-9) <= flows_s <= clock_s * 1.5
+    else:
+        assert flows_s == pytest.approx(clock_s, rel=1e-9)
+
+
+NIC, CABLE = 0.9303 * 50e9, 50e9
+"""What a NIC of 400 Gb/s sustains (profile h100-sxm), and what an uplink of a leaf carries."""
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2, 4])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_that_lie_in_both_pods_share_their_uplinks(oversubscription, groups):
+    """A ring of each group crosses the uplinks of a pod once: each step waits for 1/groups of four cables or fewer."""
+    size, ranks = 1 << 30, 8 // groups
+    keys = {"nodes": 8, "cluster": pods(oversubscription), "algorithm": "ring", "level": "chunks", "groups": groups}
+    placement = {"placement": "scattered"} if groups > 1 else {}
+    resolved = collective(sizes=size, **keys, **placement)
+    net, uplink = resolved.net, 4 / oversubscription * CABLE
+    step_s = net.kinds["rail"].latency_s + size / ranks / min(NIC, uplink / groups)
+    assert net.kinds["rail"].bytes_per_s == pytest.approx(NIC, rel=1e-4)
+    assert resolved.rows[0].seconds == pytest.approx(net.launch_s + 2 * (ranks - 1) * step_s, rel=1e-4)
+
+
+def test_groups_in_pods_of_their_own_share_nothing():
+    keys = {"sizes": "1 GiB", "nodes": 8, "cluster": pods(4), "algorithm": "ring"}
+    together, alone = seconds(level="chunks", groups=2, **keys), seconds(**keys, groups=2)
+    assert together == pytest.approx(alone, rel=1e-9)
+
+
+def test_groups_along_rails_share_the_nodes_and_no_cable():
+    """Eight groups, one GPU of each of two nodes: as long as one of them alone."""
+    keys = {"sizes": "1 GiB", "algorithm": "ring"}
+    together = seconds(groups=8, placement="rails", level="chunks", **keys)
+    assert together == pytest.approx(seconds(groups=8, placement="rails", **keys), rel=1e-9)
+
+
+# Random messages on random fabrics, as SimGrid has them
+
+
+def messages(seed):
+    """Exchanges of one round between random GPUs, in up to three groups of a GPU of each of some nodes."""
+    rng = random.Random(seed)
+    nodes, near = rng.randint(3, 8), rng.choice([1, 2, 4])
+    given = {**pods(rng.choice([1, 2, 4])), "gpus_per_node": near, "nics": rng.choice([1, near])}
+    on, exchanges = machines(given, nodes), []
+    for place in range(rng.randint(1, near)):
+        net = ClusterNet(on, [node * near + place for node in range(nodes)], "all_reduce")
+        to = np.array(rng.sample(range(nodes), nodes))
+        src = np.flatnonzero(to != np.arange(nodes))
+        pairs = Pairs(src, to[src])
+        chunks = Chunks(1, lambda pairs=pairs: iter([Round(pairs, fixed(np.zeros_like(pairs.src)))]))
+        exchanges.append(Exchange(chunks, net.group(), float(rng.randint(1, 60) * 10_000_000), net))
+    return on, exchanges
+
+
+def as_ops(costs, sizes):
+    """Flows as ops of SimGrid: what each puts on the links that it crosses, and a link of its own with its rate."""
+    capacity, ops = list(map(float, costs.capacity_bytes_per_s)), []
+    for op, row in enumerate(costs.row.tolist()):
+        first, end = costs.demand.start[row], costs.demand.start[row + 1]
+        links, rates = costs.demand.values[first:end].tolist(), costs.rate_bytes_per_s[first:end]
+        amounts = dict(zip(links, (rates * costs.work_s[op]).tolist(), strict=True))
+        amounts[len(capacity)] = float(sizes[op])
+        capacity.append(float(sizes[op] / costs.work_s[op]))
+        ops.append({"start": float(costs.latency_s[op]), "amounts": amounts})
+    return {"capacity": [rate if rate < inf else 1e18 for rate in capacity], "ops": ops}
+
+
+def test_messages_that_share_links_end_as_in_simgrid(simgrid):
+    cases, ours, shared = [], [], 0
+    for seed in range(FABRICS):
+        on, exchanges = messages(seed)
+        program, costs = lower(on.cluster, on.capacity, exchanges)
+        if not len(program):
+            continue
+        cases.append(as_ops(costs, program.bytes))
+        ours.append(simulate(program, costs).end_s.tolist())
+        shared += any(end > a + b + 1e-9 for end, a, b in zip(ours[-1], costs.latency_s, costs.work_s, strict=True))
+    assert shared > FABRICS / 4
+    assert ours == [pytest.approx(ends, rel=1e-6) for ends in simgrid(COLLECTIVES, cases)]

@@ -1,0 +1,122 @@
+"""What a scenario of kind collective may say, what is wrong with it in one line, and what its hash rests on."""
+
+import pytest
+from runcast.simulator.base.errors import UserError
+
+from .make import changed, collective, predicted, seconds
+
+MISTAKES = [
+    ({"op": "all_reduc"}, "collective: op = 'all_reduc': expected one of all_reduce, all_gather, reduce_scatter, "
+     "broadcast, reduce, all_to_all, gather, scatter"),
+    ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, tree, two_level, halving_doubling, "
+     "recursive_doubling, nvls, measured, all for all_reduce"),
+    ({"op": "broadcast", "algorithm": "ring"}, "collective: algorithm = 'ring': expected one of chain, binomial, "
+     "scatter_all_gather, measured, all for broadcast"),
+    ({"algorithm": "nvls"}, "collective.algorithm = 'nvls': nvls: NVLS adds inside one NVSwitch domain (given: ranks "
+     "of 2)"),
+    ({"op": "all_gather", "algorithm": "recursive_doubling", "nodes": 3}, "collective.algorithm = "
+     "'recursive_doubling': recursive_doubling: expected a power of two of ranks (given: 24)"),
+    ({"op": "all_to_all", "algorithm": "pairwise", "nodes": 1, "gpus": 6}, "collective.algorithm = 'pairwise': "
+     "pairwise: expected a power of two of ranks (given: 6)"),
+    ({"op": "gather", "level": "measured"}, "collective.algorithm = 'all': measured: profiles have no curves of "
+     "gather"),
+    ({"sizes": "2 MiB:1 MiB"}, "collective.sizes = '2 MiB:1 MiB': expected the smaller size first, such as "
+     "'1 KiB:16 GiB'"),
+    ({"sizes": 0}, "collective.sizes = 0: expected sizes above zero and at most 1024 TiB, such as '1 GiB' or "
+     "'1 KiB:16 GiB'"),
+    ({"sizes": "1025 TiB"}, "collective.sizes = '1025 TiB': expected sizes above zero and at most 1024 TiB, such as "
+     "'1 GiB' or '1 KiB:16 GiB'"),
+    ({"sizes": []}, "collective.sizes = (): expected one size or more"),
+    ({"sizes": "many"}, "collective.sizes = 'many': expected a quantity such as \"8 GiB\" or \"6.3 GB\""),
+    ({"gpus": 17}, "collective.gpus = 17: 2 nodes have 16 GPUs"),
+    ({"gpus": 0}, "collective.gpus = 0: expected more than 0"),
+    ({"gpus": 1}, "collective.gpus = 1: expected 2 GPUs or more in a group (all groups have 1)"),
+    ({"gpus": 9}, "collective.gpus = 9: algorithms need islands of equal size (given: 1 and 8)"),
+    ({"groups": 3}, "collective.groups = 3: expected a divisor of 16 GPUs"),
+    ({"groups": 16}, "collective.groups = 16: expected 2 GPUs or more in a group (all groups have 16)"),
+    ({"groups": 4, "placement": "scattered"}, "collective.placement = 'scattered': groups of 8 and 8 and 0 and 0 GPUs "
+     "are not equal"),
+    ({"placement": "rails"}, "collective.placement = 'rails': is for groups of 2 or more"),
+    ({"op": "broadcast", "root": 16}, "collective.root = 16: there are 16 ranks in a group, numbered from 0"),
+    ({"op": "broadcast", "root": 8, "groups": 2}, "collective.root = 8: there are 8 ranks in a group, numbered from 0"),
+    ({"root": 1}, "collective.root = 1: is for broadcast, reduce, gather, scatter (op = 'all_reduce')"),
+    ({"every_rank": True}, "collective.every_rank = True: goes with collective.level = 'chunks', not 'formula'"),
+    ({"level": "exact"}, "collective.level = 'exact': expected 'measured', 'formula' or 'chunks'"),
+    ({"pieces": 0}, "collective.pieces = 0: expected more than 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "line"), MISTAKES, ids=[str(keys) for keys, _ in MISTAKES])
+def test_a_mistake_is_one_line(keys, line):
+    with pytest.raises(UserError) as error:
+        predicted(**keys)
+    assert error.value.faults == (f"a.toml: {line}",)
+
+
+def test_sizes_double_from_the_first_to_the_last():
+    assert collective(sizes="1 KiB:5 KiB").keys.sizes == (1024, 2048, 4096)
+    assert collective(sizes=["3 KiB", 7]).keys.sizes == (3072, 7)
+
+
+def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced():
+    found = predicted()
+    assert [row.algorithm for row in found.rows] == [
+        "measured", "ring", "tree", "two_level", "halving_doubling", "recursive_doubling",
+    ]  # fmt: skip
+    assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2)",)
+
+
+@pytest.mark.parametrize("op", ["gather", "scatter"])
+def test_an_op_without_curves_has_algorithms_only(op):
+    found = predicted(op)
+    assert [row.algorithm for row in found.rows] == ["direct", "binomial"]
+    assert found.notes == (f"left out: measured: profiles have no curves of {op}",)
+
+
+def test_ranks_beyond_a_power_of_two_are_told():
+    note = "4 of 12 ranks are beyond a power of two: they give all data to a neighbour first"
+    assert predicted(algorithm="halving_doubling", nodes=3, cluster={"base": "dgx-h100", "gpus_per_node": 4}).notes == (
+        f"halving_doubling: {note}",
+    )
+
+
+def test_the_best_one_is_the_fastest_algorithm_at_the_largest_size():
+    found = predicted(sizes="1 KiB:1 GiB")
+    last = [row for row in found.rows if row.bytes == 1 << 30 and row.algorithm != "measured"]
+    assert found.best == min(last, key=lambda row: row.seconds)
+    assert found.winners[1 << 30] == found.best.algorithm != found.winners[1 << 10]
+
+
+def test_messages_one_by_one_and_folded_take_the_same_time():
+    folded, whole = (seconds(level="chunks", algorithm="ring", every_rank=every) for every in (False, True))
+    assert folded == pytest.approx(whole, rel=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "two_level"])
+def test_messages_on_links_with_room_take_what_the_closed_form_says(algorithm):
+    formula, chunks = (seconds(level=level, algorithm=algorithm) for level in ("formula", "chunks"))
+    assert chunks == pytest.approx(formula, rel=1e-9)
+
+
+BASE = {"op": "broadcast", "level": "chunks"}
+CHANGES = {
+    "collective.op": "reduce", "collective.sizes": "32 MiB", "collective.algorithm": "chain",
+    "collective.level": "formula", "collective.gpus": 8, "collective.groups": 2, "collective.root": 3,
+    "collective.pieces": 7, "collective.every_rank": True, "nodes": 3, "cluster": "dgx-a100", "profile": "generic",
+    "stack": "execute-gloo",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_every_key_is_in_the_hash(key):
+    assert changed({key: CHANGES[key]}, **BASE).hash != changed({}, **BASE).hash
+
+
+def test_words_are_not_in_the_hash():
+    said = {"name": "mine", "notes": ["a line"]}
+    assert changed(said, **BASE).hash == changed({}, **BASE).hash == changed({"collective.root": 0}, **BASE).hash
+
+
+def test_placement_is_in_the_hash():
+    packed, rails = (collective(groups=2, placement=placement) for placement in ("packed", "rails"))
+    assert packed.hash != rails.hash
