@@ -268,6 +268,18 @@ def data_sheets(
     _write_widths(fit_data_sheet_errors(rows or steps.shipped_table(), tell=typer.echo), out)
 
 
+@calibrate.command("run-errors")
+def run_errors(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
+    rows: Annotated[Path | None, typer.Option(help="Table of whole runs; default: the shipped ledger.")] = None,
+) -> None:
+    """Estimate what published runs were off beyond chance, failure rates and the step, each source left out in turn."""
+    from ...simulator.answers.validate.run_rows import shipped_table
+    from ..fitting.run_errors import fit_run_errors
+
+    _write_widths(fit_run_errors(rows or shipped_table(), tell=typer.echo), out)
+
+
 def _write_widths(found: dict[str, Any], out: Path) -> None:
     """Write what a fit of errors found, and print its widths."""
     import json

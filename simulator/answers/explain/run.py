@@ -1,7 +1,8 @@
 """A run explained: where its time goes, and what to change first.
 
 Each lever (`levers`) is simulated with the random numbers of the run as it is, so that a difference is of the change
-and not of chance. What runs differ by chance is said beside it.
+and not of chance. What runs differ by chance is said beside it. Rates of failures are as stated for both; the report's
+interval has those that are drawn, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -170,8 +171,9 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     """Explain a run that is already read."""
     resolved = run.resolved
     progress("simulations", 0, 1, "")
-    histories = _simulate(resolved, resolved.repeats if quick else _seeds(resolved))
-    report = make_run_report(resolved, histories[: resolved.repeats])
+    histories = _simulate(resolved.with_apart(None), resolved.repeats if quick else _seeds(resolved))
+    drawn = _simulate(resolved, resolved.repeats) if resolved.has_drawn_rates else histories[: resolved.repeats]
+    report = make_run_report(resolved, drawn)
     aim = _aim(resolved, histories[0], report.unit)
     tried, refused = ([], []) if quick else _try_levers(run, histories, aim.of, progress)
     return RunExplanation(
@@ -227,7 +229,7 @@ def _try_levers(
     for i, one in enumerate(every):
         progress("what-ifs", i, len(every), f": {one.name}")
         try:
-            tried.append(_compare(one, now, _simulate(run.pull(one), len(now)), of))
+            tried.append(_compare(one, now, _simulate(run.pull(one).with_apart(None), len(now)), of))
         except UserError as error:
             refused.append(Refused(one.name, one.subject, error.faults[0]))
     return tried, refused

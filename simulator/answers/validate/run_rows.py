@@ -4,22 +4,24 @@ Columns are those of data/validation/run.csv; the scenario files, with what the 
 data/validation/runs. How rows are scored and shown is in `runs`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, isfinite
 from operator import ge, le
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, cast
 
 from ...base.errors import UserError, hint
 from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
-from ...profile import Z90
 from ...scenario import change, check_question, parse_changes, resolve
-from ...systems.run.report import RunReport, make_run_report
+from ...systems.run.history import History
+from ...systems.run.intervals import speed_width, width_of
+from ...systems.run.report import make_run_report
 from ...systems.run.resolve import ResolvedRun
+from ...systems.run.training.rates import apart
 from .ledger import Case, CellError, Cells, read_cells, shipped_file
+from .metrics import value_of
 
 REQUIRED = ("id", "source", "where", "subject", "evidence", "base", "changes", "metric", "measured")
 EVIDENCE: Mapping[str, str] = {
@@ -51,19 +53,32 @@ class RunCase(Case):
     origin: str = ""
 
     def predict(self) -> dict[str, Any]:
-        """The mean of the metric over repeats of the run, and its 90 % interval, None where nothing varies.
+        """The mean of the metric over repeats of the run with rates as stated, and `width`, that of ln(metric).
+
+        What repeats with drawn rates of failures and the step leave open is the width; clusters of the row's own source
+        do not say how far rates are apart.
 
         Raises:
             UserError: the scenario contains something that is not allowed, or the report has no such metric.
         """
-        resolved = self.resolved
-        metric, seed = self.cells.text("metric"), resolved.scenario.seed
-        histories = [resolved.simulate(seed + i) for i in range(resolved.repeats)]
-        values = [value_of(make_run_report(resolved, [one]).to_json(), metric) for one in histories]
-        spread = make_run_report(resolved, histories).spread if metric in _SPEEDS else _spread(values)
-        mean = fmean(values)
-        low, high = (mean * exp(side * Z90 * spread) if spread else None for side in (-1, 1))
-        return {"predicted": mean, "interval_low": low, "interval_high": high}
+        resolved, metric = self.resolved, self.cells.text("metric")
+        stated = drawn = self._repeat(resolved.with_apart(None))
+        if resolved.has_drawn_rates and self.is_scored:
+            drawn = self._repeat(resolved.with_apart(apart(self.cells.text("source"))))
+        histories, values = [one for one, _ in drawn], _values(drawn, metric)
+        width = speed_width(resolved, histories) if metric in _SPEEDS else width_of(values)
+        return {"predicted": fmean(_values(stated, metric)), "width": width, "mode": resolved.mode.name}
+
+    def _repeat(self, resolved: ResolvedRun) -> list[tuple[History, Mapping[str, Any]]]:
+        """What happened in each repeat of the run, and its report as JSON."""
+        seeds = [resolved.scenario.seed + i for i in range(resolved.repeats)]
+        found = [(resolved.simulate(seed), resolved.drawn_mtbf_s(seed)) for seed in seeds]
+        return [(one, make_run_report(resolved, [one]).to_json() | {"mtbf_s": mtbf_s}) for one, mtbf_s in found]
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether a run was measured, and not only bounded; in identities and projections rates are what they state."""
+        return self.cells.text("evidence") == "measured" and not self.cells.has("bound")
 
     @property
     def resolved(self) -> ResolvedRun:
@@ -73,49 +88,8 @@ class RunCase(Case):
         return cast(ResolvedRun, resolve(check_question(self.scenario, where), where, Memo()))
 
 
-def _spread(values: list[float]) -> float:
-    """The standard deviation of values relative to their mean."""
-    mean = fmean(values)
-    return stdev(values) / mean if len(values) > 1 and mean > 0 else 0.0
-
-
-def value_of(report: Mapping[str, Any], metric: str) -> float:
-    """A number of a report as JSON: `goodput`, `counts.failures`, or a ratio of two: `breakdown_s.lost / wall_s`.
-
-    Raises:
-        UserError: the report has no such number, or it is divided by none.
-    """
-    above, *below = (_number(report, key.strip()) for key in metric.split("/", 1))
-    if below and not below[0]:
-        raise UserError(f"metric = {metric!r}: divides by zero here")
-    return above / below[0] if below else above
-
-
-def _number(report: Mapping[str, Any], key: str) -> float:
-    found: Any = report
-    for part in key.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            if found is not report and key in _sparse():
-                return 0.0
-            raise UserError(f"metric = {key!r}: unknown; {hint(key, _names(report))}")
-        found = found[part]
-    if isinstance(found, bool) or not isinstance(found, int | float) or not isfinite(found):
-        raise UserError(f"metric = {key!r}: is no number here")
-    return float(found)
-
-
-def _sparse() -> set[str]:
-    """Metrics that a report leaves out where they are zero."""
-    return {f"{one.name}.{name}" for one in RunReport.metrics if one.sparse for name in one.names}
-
-
-def _names(report: Mapping[str, Any]) -> Iterator[str]:
-    """Every number of a report by its key, those of a step's report left out."""
-    for key, value in report.items():
-        if isinstance(value, Mapping) and key != "step":
-            yield from (f"{key}.{name}" for name in value)
-        elif isinstance(value, int | float):
-            yield key
+def _values(repeats: Sequence[tuple[History, Mapping[str, Any]]], metric: str) -> list[float]:
+    return [value_of(report, metric) for _, report in repeats]
 
 
 # Rows of a file.

@@ -6,6 +6,7 @@ What a row is, and how it is predicted, is in `run_rows`.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import hypot, inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ import pandas as pd
 from ...base.tables import Columns, markdown_table, terminal_table
 from ...base.units import format_long
 from ...runner import Runner
+from ...systems.run.intervals import SHARES, interval, quantity_of, shipped_run_errors
 from ...systems.run.report import RunReport
 from .ledger import Ledger, Watch, csv_bytes, plain, predict_cases, split_rows
 from .run_rows import BOUNDS, RunCase, read_cases, shipped_table
@@ -24,8 +26,8 @@ from .scores import count_held, coverage, error_scores, warn
 PREDICTED = ("predicted",)
 """Columns that `--csv` writes and `--against` reads."""
 
-_TEXTS = ("id", "source", "where", "subject", "evidence", "metric", "bound", "notes", "miss")
-_NUMBERS = ("measured", "predicted", "error", "interval_low", "interval_high")
+_TEXTS = ("id", "source", "where", "subject", "evidence", "metric", "bound", "notes", "miss", "mode")
+_NUMBERS = ("measured", "predicted", "error", "width", "interval_low", "interval_high")
 _COLUMNS = ("line", *_TEXTS, *_NUMBERS, "holds")
 
 GROUPS = {"evidence": "evidence", "subject": "subject", "source": "source"}
@@ -61,7 +63,7 @@ class RunLedger(Ledger):
     def groups(self) -> list[dict[str, Any]]:
         """Scores of each subject and each source."""
         return [
-            {"group": GROUPS[column], "name": str(name), **_scores(rows)}
+            {"group": GROUPS[column], "name": str(name), **scores(rows)}
             for column in ("subject", "source")
             for name, rows in self.scored.groupby(column, sort=False)
         ]
@@ -70,7 +72,7 @@ class RunLedger(Ledger):
     def unmeasured_groups(self) -> list[dict[str, Any]]:
         """Scores of identities and of projections."""
         return [
-            {"group": "evidence", "name": str(name), **_scores(rows)}
+            {"group": "evidence", "name": str(name), **scores(rows)}
             for name, rows in self.unmeasured.groupby("evidence")
         ]
 
@@ -88,7 +90,7 @@ class RunLedger(Ledger):
         return {
             "file": self.path.name,
             "kind": "run",
-            **_scores(self.scored),
+            **scores(self.scored),
             "rows": len(self.cases),
             "predicted": len(self.table),
             "scored": len(self.scored),
@@ -113,7 +115,7 @@ class RunLedger(Ledger):
                 yield from (*terminal_table(in_words(rows), columns), "")
         if self.groups:
             yield from (*terminal_table(score_rows(self), SCORES), "")
-            yield from warn("all", *(_scores(self.scored)[key] for key in ("held", "held_of")))
+            yield from warn("all", *(scores(self.scored)[key] for key in ("held", "held_of")))
         yield counts(self)
         yield from (f"not predicted: {line}" for line in self.why_not(f"{self.path}:"))
 
@@ -132,9 +134,12 @@ def read_run_ledger(path: Path | None = None, runner: Runner | None = None, watc
 
 def _row(case: RunCase, found: Mapping[str, Any]) -> dict[str, Any]:
     measured, bound = case.cells.number("measured"), case.cells.text("bound")
+    low, high = _interval(case, found)
     return {
         **{column: case.cells.text(column) for column in _TEXTS},
         **found,
+        "interval_low": low,
+        "interval_high": high,
         "line": case.line,
         "measured": measured,
         "error": np.nan if bound else found["predicted"] / measured - 1,
@@ -142,12 +147,25 @@ def _row(case: RunCase, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _scores(rows: pd.DataFrame) -> dict[str, Any]:
-    """How many rows, median and p90 of absolute errors, the bias, and how many intervals hold what was measured."""
+def _interval(case: RunCase, found: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The 90 % interval of a row, with what runs of other sources were off; none where nothing is known to vary."""
+    metric, source = (case.cells.text(column) for column in ("metric", "source"))
+    off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if case.is_scored else 0.0
+    width = hypot(found["width"], off)
+    return interval(found["predicted"], width, 1.0 if metric in SHARES else inf) if width else (None, None)
+
+
+def scores(rows: pd.DataFrame) -> dict[str, Any]:
+    """How many rows, median and p90 of absolute errors, the bias, how many intervals hold what was measured, how wide.
+
+    `median_reach` is the factor from the middle of an interval to its end, less one.
+    """
     known = rows[rows["interval_low"].notna()]
     inside = known["measured"].between(known["interval_low"], known["interval_high"])
-    scores = error_scores(rows["error"]) if len(rows) else dict.fromkeys(("median_abs_error", "p90_abs_error", "bias"))
-    return {"rows": len(rows), **scores, **count_held(inside)}
+    errors = error_scores(rows["error"]) if len(rows) else dict.fromkeys(("median_abs_error", "p90_abs_error", "bias"))
+    factor = known["interval_high"] / known["interval_low"]
+    reach = float(factor.median()) ** 0.5 - 1 if len(known) else None
+    return {"rows": len(rows), **errors, **count_held(inside), "median_reach": reach}
 
 
 # In words and tables, for the terminal and for a page.
@@ -167,6 +185,7 @@ SCORES: Columns = {
     "group": ("of", "text"), "name": ("rows of", "text"), "rows": ("rows", "count"),
     "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"),
     "bias": ("bias %", "signed percent"), "interval_coverage": ("in interval", "text"),
+    "median_reach": ("its median ± %", "percent"),
 }  # fmt: skip
 
 
@@ -200,7 +219,7 @@ def _amount(metric: str, value: float) -> str:
 
 def score_rows(ledger: RunLedger) -> list[dict[str, Any]]:
     """Scores of all scored rows, of each group, and of what is shown apart; few rows in their interval are counted."""
-    every = {"group": "all", "name": "measured runs", **_scores(ledger.scored)}
+    every = {"group": "all", "name": "measured runs", **scores(ledger.scored)}
     return [
         row | {"interval_coverage": coverage(row["held"], row["held_of"])}
         for row in (every, *ledger.groups, *ledger.unmeasured_groups)
@@ -212,7 +231,7 @@ def counts(ledger: RunLedger) -> str:
     held, bounds = int(ledger.bounded["holds"].astype(bool).sum()), len(ledger.bounded)
     return (
         f"{len(ledger.table)} of {len(ledger.cases)} rows predicted, {len(ledger.scored)} scored; "
-        f"{held} of {bounds} bounds held; nothing was fitted to them"
+        f"{held} of {bounds} bounds held; nothing but widths of intervals was fitted to them"
     )
 
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log
+from math import hypot
 from operator import attrgetter
-from statistics import stdev
 from typing import Any
 
-from ...profile import PROVENANCE, Z90
+from ...profile import PROVENANCE
 from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ..train_step.report import TrainReport
 from .history import CAUSES, History
+from .intervals import interval, shipped_run_errors, speed_width, step_share, width_of
 from .resolve import ResolvedRun
 
 KEPT = ("compute", "exchange", "wait", "encode", "input")
@@ -24,12 +24,14 @@ _COUNTED = 10_000  # updates behind
 class RunReport(Report):
     """The time of a run and where it went.
 
-    `history` is the run with the scenario's seed. `spread` is the standard deviation of the logarithm of its speed, of
-    random numbers and of the predicted step together.
+    `history` is the run with the scenario's seed and failure rates as stated. `spread` is the standard deviation of the
+    logarithm of its speed; `goodput_spread` and `failures_spread` are those of goodput and of the number of failures.
     """
 
     history: History
     spread: float
+    goodput_spread: float
+    failures_spread: float
     wall_is_given: bool
     mode: str
     workers: int
@@ -51,7 +53,12 @@ class RunReport(Report):
         Metric("wall_high_s", "s", "its 95 % quantile", role="time",
                of=lambda report: report.wall_interval_s[1]),
         Metric("goodput", "1", "share of the run in steps that are kept, with what these wait for", "higher"),
+        Metric("goodput_low", "1", "its 5 % quantile", role="again", of=lambda report: report.goodput_interval[0]),
+        Metric("goodput_high", "1", "its 95 % quantile", role="again", of=lambda report: report.goodput_interval[1]),
         Metric("steps", "1", "steps of each worker that are kept; of servers: updates of the model", "higher"),
+        Metric("steps_low", "1", "their 5 % quantile; equal to them where the time is not given", role="again",
+               of=lambda report: report.steps_interval[0]),
+        Metric("steps_high", "1", "their 95 % quantile", role="again", of=lambda report: report.steps_interval[1]),
         Metric("samples", "1", "tokens or samples that these train on", "higher"),
         Metric("tokens_per_s", "1/s", "the same per second of the run", "higher"),
         Metric("tokens_per_s_low", "1/s", "its 5 % quantile", role="again",
@@ -70,6 +77,10 @@ class RunReport(Report):
             "dropped", "late", "rounds_lost", "server_bytes", "client_bytes",
             "preemptions", "queue_mean_s", "queue_p95_s", "utilization",
         ), of=attrgetter("history.counts")),
+        Metric("failures_low", "1", "the 5 % quantile of `counts.failures`", role="again",
+               of=lambda report: report.failures_interval[0]),
+        Metric("failures_high", "1", "its 95 % quantile", role="again",
+               of=lambda report: report.failures_interval[1]),
         Metric("mode", "", "how workers keep in step", role="input"),
         Metric("workers", "1", "workers", role="input"),
         Metric("gpus", "1", "GPUs that train", role="input"),
@@ -113,23 +124,32 @@ class RunReport(Report):
     @property
     def goodput(self) -> float:
         """The share of the run in steps that are kept."""
-        kept_s = sum(self.history.breakdown_s.get(cause, 0.0) for cause in KEPT)
-        return kept_s / self.wall_s if self.wall_s else 0.0
-
-    @property
-    def _factor(self) -> float:
-        return exp(Z90 * self.spread)
+        return goodput_of(self.history)
 
     @property
     def rate_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the throughput."""
-        return self.tokens_per_s / self._factor, self.tokens_per_s * self._factor
+        return interval(self.tokens_per_s, self.spread)
 
     @property
     def wall_interval_s(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the time; equal to it where it is given."""
-        factor = 1.0 if self.wall_is_given else self._factor
-        return self.wall_s / factor, self.wall_s * factor
+        return interval(self.wall_s, 0.0 if self.wall_is_given else self.spread)
+
+    @property
+    def goodput_interval(self) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles of the goodput."""
+        return interval(self.goodput, self.goodput_spread, most=1.0)
+
+    @property
+    def steps_interval(self) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles of the steps; equal to them where the time is not given."""
+        return interval(self.steps, self.spread if self.wall_is_given else 0.0)
+
+    @property
+    def failures_interval(self) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles of how many failures there are."""
+        return interval(self.history.counts.get("failures", 0.0), self.failures_spread)
 
     @property
     def spent(self) -> Spending:
@@ -142,23 +162,28 @@ class RunReport(Report):
         return self.spent.per(max(self.samples, 1.0) / 1e6)
 
 
+def goodput_of(history: History) -> float:
+    """The share of the time in steps that are kept."""
+    kept_s = sum(history.breakdown_s.get(cause, 0.0) for cause in KEPT)
+    return kept_s / history.wall_s if history.wall_s else 0.0
+
+
 def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunReport:
     """The report of a run that was simulated once or more often; the first one is shown."""
     first, step = histories[0], resolved.step
-    speeds = [log(one.samples / one.wall_s) for one in histories if one.samples and one.wall_s]
-    of_seeds = stdev(speeds) if len(speeds) > 1 else 0.0
-    step_share = sum(first.breakdown_s.get(cause, 0.0) for cause in ("compute", "wait")) / (first.wall_s or 1.0)
-    of_step = 0.0 if step is None else log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90)
+    off = {name: shipped_run_errors().width(name, resolved.mode.name) for name in ("time", "failures")}
     held = rates(resolved.cluster)
     return RunReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
         question=resolved.mode.question(resolved),
         exposed=first.breakdown_s,
-        provenance=_provenance(step.report if step is not None else None, step_share),
+        provenance=_provenance(step.report if step is not None else None, step_share(first)),
         notes=(*resolved.notes, *held.notes),
         history=first,
-        spread=hypot(of_seeds, of_step * step_share),
+        spread=hypot(speed_width(resolved, histories), off["time"]),
+        goodput_spread=hypot(width_of(map(goodput_of, histories)), off["time"]),
+        failures_spread=hypot(width_of(one.counts.get("failures", 0.0) for one in histories), off["failures"]),
         wall_is_given=resolved.scenario.run.wall == first.wall_s,
         mode=resolved.mode.name,
         workers=resolved.workers if resolved.mode.has_workers else 0,

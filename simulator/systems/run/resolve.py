@@ -1,7 +1,7 @@
 """A checked scenario of kind run in numbers: checkpoints, failures, how long it goes, the hash. `modes` simulate it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf
 
@@ -17,19 +17,26 @@ from ..train_step.report import TrainReport
 from ..train_step.run import best_interval_s
 from .history import History
 from .target import Stage, stages, steps_factor
-from .training.failures import Failure, PartCounts, failures, mtbf_s
+from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
 from .training.process import Restart
+from .training.rates import apart, draw_rates, varies
 from .training.storage import Machine, Saving, saving
 from .workers import ResolvedWorkers
 
 _REPEATS = 8
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
+_MOST_DRAWN = 2.0  # failures between two checkpoints where rates are drawn: e^-2 of the time is of use, and people act
 _CAUSES = 2  # the stream of random numbers that says when parts fail
 
 
 @dataclass(frozen=True)
 class ResolvedRun(ResolvedWorkers):
-    """A run with what its names stand for; parts are made on first use."""
+    """A run with what its names stand for; parts are made on first use.
+
+    `apart` is the standard deviation of ln(rate) of failures that nobody counted; None: all rates are as stated.
+    """
+
+    apart: float | None = field(default_factory=apart, compare=False)
 
     # Checkpoints and failures
 
@@ -92,8 +99,9 @@ class ResolvedRun(ResolvedWorkers):
     def mtbf_s(self) -> float:
         """The mean time between failures that stop the run without warning, those of a trace among them."""
         said = self.scenario.failures
-        if said is None:
-            return inf
+        return inf if said is None else self._mtbf_s(said)
+
+    def _mtbf_s(self, said: Failures) -> float:
         traced = sum(one.effect == "stop" for one in said.trace)
         rate = 1 / mtbf_s(said, self.parts, self.save_s) + (traced / self.length_s if self.mode.has_workers else 0.0)
         return 1 / rate if rate else inf
@@ -105,7 +113,7 @@ class ResolvedRun(ResolvedWorkers):
 
     def failures(self, seed: int) -> Iterator[Failure]:
         """All failures in the order of time."""
-        said = self.scenario.failures
+        said = self.rates(seed)
         if said is None:
             return iter(())
         parts = self.parts
@@ -116,6 +124,38 @@ class ResolvedRun(ResolvedWorkers):
             lambda part, number: number * self.nodes // parts[part],
             lambda cause: np.random.default_rng((seed, _CAUSES, cause)),
         )
+
+    def rates(self, seed: int) -> Failures | None:
+        """What fails in the repeat of this seed: with rates as stated in the first one, else drawn (`draw_rates`)."""
+        said = self.scenario.failures
+        if said is None or self.apart is None:
+            return said
+        return draw_rates(said, abs(seed - self.scenario.seed), self.apart, self._most_drawn)
+
+    @property
+    def has_drawn_rates(self) -> bool:
+        """Whether rates of failures differ between repeats."""
+        said = self.scenario.failures
+        return self.apart is not None and said is not None and varies(said)
+
+    @property
+    def _most_drawn(self) -> float:
+        """How many times as often parts may fail in a repeat: without a last day it could go on forever."""
+        if self.scenario.run.wall is not None or not self.mode.in_step:
+            return inf
+        held_s = self.restart.seconds + (self.work_s or self.length_s)
+        return max(_MOST_DRAWN * self.mtbf_s / held_s, 1.0)
+
+    def drawn_mtbf_s(self, seed: int) -> float:
+        """`mtbf_s` with the rates of the repeat of this seed."""
+        said = self.rates(seed)
+        return self.mtbf_s if said is None else self._mtbf_s(said)
+
+    def with_apart(self, apart: float | None) -> "ResolvedRun":
+        """The same run where rates that nobody counted are so far apart; None: where all are as stated."""
+        other = replace(self, apart=apart)
+        vars(other).update(vars(self) | {"apart": apart})  # with the parts that were made, such as its step
+        return other
 
     @cached_property
     def work_s(self) -> float | None:

@@ -26,7 +26,8 @@ def words(report: RunReport) -> Words:
 def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
     mode = MODES[report.mode]
     yield "wall clock", format_long(report.wall_s) + _between(report, *map(format_long, report.wall_interval_s))
-    yield "goodput", f"{report.goodput:.1%} of the time in {mode.useful}"
+    shares = map(_share, report.goodput_interval)
+    yield "goodput", f"{_share(report.goodput)} of the time in {mode.useful}" + _between(report, *shares)
     rates = (f"{rate:,.4g}" for rate in report.rate_interval)
     yield "throughput", f"{report.tokens_per_s:,.4g} {report.unit}/s" + _between(report, *rates)
     yield mode.steps, f"{report.steps:,}, {report.samples:.4g} {report.unit}"
@@ -34,6 +35,10 @@ def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
     yield from spending_rows(
         report.rates, (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
     )
+
+
+def _share(part: float) -> str:
+    return f"{part:.1%}"
 
 
 def _between(report: RunReport, low: str, high: str) -> str:
@@ -45,7 +50,9 @@ def _happened(report: RunReport) -> Iterator[tuple[str, str]]:
     if report.history.staleness_mean:
         yield "staleness", f"{report.history.staleness_mean:.2f} updates on average, at most {max(stale)}"
     if report.mtbf_s is not None:
-        yield "failures", f"{counts.get('failures', 0):,.0f}, one expected every {format_seconds(report.mtbf_s)}"
+        low, high = (f"{count:,.0f}" for count in report.failures_interval)
+        every = f"{counts.get('failures', 0):,.0f}, one expected every {format_seconds(report.mtbf_s)}"
+        yield "failures", every + _between(report, low, high)
     if report.checkpoint_interval_s is not None:
         every = format_seconds(report.checkpoint_interval_s)
         yield "checkpoints", f"{counts.get('checkpoints', 0):,.0f}, one after {every} of work"

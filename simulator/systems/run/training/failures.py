@@ -7,7 +7,7 @@ from math import gamma
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from ....base.units import parse
 from ...tables import Seconds, Table
@@ -33,6 +33,11 @@ class Cause(Table):
     name: str = Field(description="what reports call it")
     part: Part = Field("gpu", description="what fails: one of these; job: the software of the whole run")
     mtbf: Age = Field(description="mean time between failures of one part")
+    events: PositiveInt | None = Field(
+        None,
+        description="how many failures of this cluster mtbf was read from: more make it surer (default: not counted, "
+        "and as far off as rates of clusters differ)",
+    )
     shape: PositiveFloat = Field(1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early")
     effect: Literal["stop", "planned", "slow"] = Field(
         "stop", description="the run stops; or is saved first and then stops; or the rank turns slow without a word"

@@ -1,0 +1,147 @@
+"""How wide intervals of runs are: what is in them, what is not, and whether they hold synthetic truth."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.calibrate.fitting.run_errors import LEAST_SOURCES, model_width, widths
+from runcast.simulator import UserError, simulate
+from runcast.simulator.systems.run.intervals import RunErrors, interval, quantity_of, width_of
+
+from .make import FOUR_WORKERS
+
+FAILING = "sync.workers=1", "step.gpus=32", "checkpoint={stall='60 s', interval='20 min'}"
+Z90 = 1.6449
+
+
+@pytest.fixture
+def four(tmp_path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(FOUR_WORKERS)
+    return path
+
+
+def failing(path, cause="", *more):
+    """The report of a run that fails every three hours; `cause` are further keys of the cause."""
+    changes = f"failures={{cause=[{{name='host', part='node', mtbf='12 h'{cause}}}]}}", "run.steps=50_000"
+    return simulate(path, [*FAILING, *changes, *more]).report
+
+
+def rows(sources=8, each=4, spread=0.05, own=0.0, seed=0, metric="wall_s"):
+    """Errors of synthetic sources of a model with this spread."""
+    rng = np.random.default_rng(seed)
+    size = np.hypot(spread, own) * rng.normal(size=(sources, each))
+    names = [f"s{i}" for i in range(sources) for _ in range(each)]
+    return pd.DataFrame({"source": names, "metric": metric, "error": np.expm1(size).ravel(), "width": own})
+
+
+def test_a_rate_that_was_counted_often_is_surer(four):
+    unknown, few, many = (failing(four, events).spread for events in ("", ", events=4", ", events=10_000"))
+    assert unknown > few > many > 0
+
+
+def test_what_is_shown_has_the_stated_rates(four):
+    assert failing(four).wall_s == failing(four, ", events=4").wall_s == failing(four, "", "run.repeats=1").wall_s
+
+
+def test_numbers_without_failures_do_not_depend_on_rates(four):
+    resolved = simulate(four, ["speed.jitter={kind='lognormal', spread=0.1}"]).resolved
+    assert (resolved.has_drawn_rates, resolved.rates(5)) == (False, None)
+
+
+def test_unsure_rates_widen_goodput_and_failures_alike(four):
+    sure, unsure = failing(four, ", events=10_000"), failing(four)
+    assert [one.goodput_interval[0] for one in (unsure, sure)] == sorted(
+        one.goodput_interval[0] for one in (unsure, sure)
+    )
+    assert unsure.failures_interval[1] > sure.failures_interval[1]
+
+
+def test_a_given_time_leaves_steps_open_and_given_steps_the_time(four):
+    steps, wall = failing(four), failing(four, "", "run={wall='10 d'}")
+    assert (len(set(steps.steps_interval)), len(set(steps.wall_interval_s))) == (1, 2)
+    assert (len(set(wall.steps_interval)), len(set(wall.wall_interval_s))) == (2, 1)
+
+
+def test_a_run_with_drawn_rates_comes_to_an_end(four):
+    """Rates are drawn at most so high that two failures fall between two checkpoints."""
+    report = failing(four, "", "checkpoint.interval='6 h'", "run.steps=50_000", "run.repeats=16")
+    assert report.wall_interval_s[1] < 1e9
+
+
+def test_events_are_at_least_one(four):
+    with pytest.raises(UserError) as error:
+        failing(four, ", events=0")
+    assert ["failures.cause.0.events" in fault for fault in error.value.faults] == [True]
+
+
+def test_a_share_is_at_most_one():
+    assert interval(0.97, 0.1, most=1.0) == (pytest.approx(0.97 * np.exp(-0.1 * Z90), rel=1e-4), 1.0)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(0, 2))
+def test_an_interval_holds_its_middle(value, width):
+    low, high = interval(value, width)
+    assert low <= value <= high
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=9), st.floats(0.1, 10))
+def test_a_width_does_not_depend_on_units(values, unit):
+    assert width_of(unit * value for value in values) == pytest.approx(width_of(values), abs=1e-9)
+
+
+@pytest.mark.parametrize("values", [[3.0], [0.0, 0.0], []])
+def test_what_is_one_number_has_no_width(values):
+    assert width_of(values) == 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "quantity"),
+    [
+        ("wall_s / steps", "time"), ("breakdown_s.compute / wall_s", "time"), ("goodput", "time"),
+        ("counts.failures", "failures"), ("mtbf_s", "failures"), ("counts.client_bytes", ""),
+        ("breakdown_s.checkpoint / wall_s", ""),
+    ],
+)  # fmt: skip
+def test_a_metric_has_the_errors_of_its_kind(metric, quantity):
+    assert quantity_of(metric) == quantity
+
+
+def test_errors_of_a_mode_that_was_never_measured_are_not_known():
+    errors = RunErrors({"time": 0.1}, {"here": {"time": 0.2}}, frozenset({"all_reduce"}))
+    asked = ("all_reduce", ""), ("all_reduce", "here"), ("gossip", "")
+    assert [errors.width("time", mode, source) for mode, source in asked] == [0.1, 0.2, 0.0]
+
+
+def test_many_sources_show_the_models_width():
+    assert model_width(rows(sources=1000, each=1)) == pytest.approx(0.05, rel=0.05)
+
+
+def test_what_repeats_explain_is_no_error_of_the_model():
+    assert model_width(rows(sources=1000, each=1, spread=0.0, own=0.1)) < 0.02
+
+
+def test_one_source_with_many_rows_does_not_outvote_others():
+    few = rows(sources=7, each=1)
+    loud = rows(sources=1, each=100, spread=1.0, seed=1).assign(source="loud")
+    assert model_width(pd.concat([few, loud])) < 0.2
+
+
+def test_few_sources_tell_nothing():
+    assert [widths(rows(sources=n)) == {} for n in (LEAST_SOURCES - 1, LEAST_SOURCES)] == [True, False]
+
+
+@pytest.mark.parametrize("sources", [5, 12])
+def test_intervals_hold_nine_in_ten_of_left_out_sources(sources):
+    """The mean over synthetic ledgers; few sources make wider intervals."""
+    held = []
+    for seed in range(25):
+        every = rows(sources, each=1, seed=seed)
+        for name in every["source"]:
+            reach = Z90 * model_width(every[every["source"] != name])
+            (error,) = every.loc[every["source"] == name, "error"]
+            held.append(abs(np.log1p(error)) < reach)
+    assert np.mean(held) == pytest.approx(0.9, abs=0.04)
