@@ -10,7 +10,15 @@ from ..command import runcast
 from .make import predicted
 
 ASKED = ("collective", "all_reduce", "--cluster", "dgx-h100", "--nodes", "2", "--sizes", "1 MiB:4 MiB")
-SCENARIO = 'name = "mine"\nkind = "collective"\ncluster = "dgx-h100"\nnodes = 2\n[collective]\nop = "all_reduce"\nsizes = "64 MiB"\n'
+SCENARIO = """
+name = "mine"
+kind = "collective"
+cluster = "dgx-h100"
+nodes = 2
+[collective]
+op = "all_reduce"
+sizes = "64 MiB"
+"""
 COLUMNS = [
     "bytes", "algorithm", "level", "seconds", "low_s", "high_s", "algbw_bytes_per_s", "busbw_bytes_per_s",
     "provenance", "pieces", "latency_s",
@@ -47,7 +55,7 @@ def test_csv_and_html_are_files(tmp_path):
     done = runcast(*ASKED, "--csv", tmp_path / "a.csv", "--html", tmp_path / "a.html")
     rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert done.returncode == 0, done.stderr
-    assert (rows[0], len(rows)) == (COLUMNS, 1 + 3 * 6)
+    assert (rows[0], len(rows)) == (COLUMNS, 1 + 3 * 7)
     assert "busbw" in (tmp_path / "a.html").read_text()
 
 
