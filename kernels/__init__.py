@@ -7,6 +7,7 @@ occupy         SMs and bandwidth held, as NCCL would hold them
 quantize       fp8 with a scale per tile, or with a given one
 swiglu         the gated activation of an MLP, forward and backward
 rmsnorm        residual added and normed in one pass
+compress       gradients into messages and back, in torch alone
 cross_entropy  the loss and its gradient in one launch
 compiled       their Triton kernels, imported when one runs
 """

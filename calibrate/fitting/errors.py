@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...simulator.base.arrays import Floats
 from ...simulator.profile import Z90, Band, errors_of
-from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, Columns, CostClass, transfer
+from ...simulator.profile.forms import HOLD_ALTERNATE, HOLD_GROUPS, Columns, CostClass, passes, transfer
 
 Mask = NDArray[np.bool_]
 Predict = Callable[[Mask], Floats]
@@ -99,8 +99,8 @@ def _spread(log_ratio: Floats) -> float:
 def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict: Predict) -> dict[str, float]:
     """What a doubling beyond the range adds to the spread, by axis: measured by leaving the top out, else assumed."""
     found = {axis: _GROWTH.get(axis, _OTHER_GROWTH) for axis in kind.axes}
-    if kind.form is transfer:
-        found[kind.size] = _LEAST_GROWTH  # the rate of a long transfer no longer changes
+    if kind.form in (transfer, passes):
+        found[kind.size] = _LEAST_GROWTH  # the rate of what is long no longer changes
     for axis in {kind.size, "gpus"} & set(kind.axes):
         value = kind.axes[axis](x)
         top = value > np.quantile(value, 0.8) if axis == kind.size else value == value.max()

@@ -44,6 +44,7 @@ def test_four_ranks_measure_fit_and_check_within_three_minutes(tmp_path):
         "attention",
         "membound",
         "moe",
+        "compress",
         "overheads",
         "interference",
     }

@@ -9,7 +9,16 @@ pytest.importorskip("torch", reason="measuring needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.measure.case import Facts
-from runcast.calibrate.measure.cases import attention, gemm, interference, membound, moe, overheads, sustained
+from runcast.calibrate.measure.cases import (
+    attention,
+    compress,
+    gemm,
+    interference,
+    membound,
+    moe,
+    overheads,
+    sustained,
+)
 from runcast.calibrate.measure.device import CudaDevice, pick_device
 from runcast.calibrate.measure.environment import machine_facts
 from runcast.calibrate.measure.timing import Bench
@@ -60,7 +69,7 @@ def cheapest(module, seconds=0.05):
     return list(found.values())
 
 
-@pytest.mark.parametrize("module", [gemm, pytest.param(membound, marks=pytest.mark.slow), moe, overheads])
+@pytest.mark.parametrize("module", [compress, gemm, pytest.param(membound, marks=pytest.mark.slow), moe, overheads])
 def test_cases_run(bench, module):
     cases = cheapest(module)
     assert len(cases) >= 4

@@ -7,7 +7,7 @@ from ..case import Case, Facts
 
 FAMILIES = (
     *("collectives", "send_recv", "copies", "reload", "handles", "gemm", "attention", "shapes", "membound", "moe"),
-    *("overheads", "interference", "sustained"),
+    *("compress", "overheads", "interference", "sustained"),
 )
 
 

@@ -19,10 +19,10 @@ from .classes import (
 from .collective import BUS_FACTOR
 from .curve import Curve
 from .form import Coefficient, Coefficients, Columns, Form
-from .simple import WIDE_ROW, transfer
+from .simple import WIDE_ROW, passes, transfer
 
 __all__ = [
     "BUS_FACTOR", "FEATURES", "HOLD_ALTERNATE", "HOLD_GROUPS", "WIDE_ROW", "ZERO_BASED", "Coefficient",
     "Coefficients", "Columns", "CostClass", "Curve", "Form", "band_name", "bus_bytes_ratio",
-    "class_and_features", "cost_class", "known_classes", "quantity", "transfer",
+    "class_and_features", "cost_class", "known_classes", "passes", "quantity", "transfer",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The cost classes: what each is, which features it reads, its formula, and what counts as its size.
 
 A class is named by dots, from the general to the particular: `gemm.bf16.dgrad`, `all_reduce.network`, `memory.add`.
-Some families are open: any `memory.<kernel>`, `copy.<direction>`, `nic.<verb>` and `host.<call>`.
+Some families are open: any `memory.<kernel>`, `compress.<part>`, `copy.<direction>`, `nic.<verb>` and `host.<call>`.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from ...hardware import DTYPES, Limits
 from . import attention, gemm
 from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
 from .form import Columns, Form
-from .simple import WIDE_ROW, calls, stream, transfer
+from .simple import WIDE_ROW, calls, passes, stream, transfer
 
 FEATURES = {
     "bytes": "message or traffic, as the class counts it",
@@ -249,6 +249,17 @@ def _copy(direction: str) -> CostClass:
     return _link(f"copy, {direction}", rates.get(direction.partition(".")[0], attrgetter("host_bytes_per_s")))
 
 
+def _compress(part: str) -> CostClass:
+    return CostClass(
+        f"compression of gradients, {part}",
+        ("bytes",),
+        passes,
+        _columns("bytes"),
+        hold_out=HOLD_ALTERNATE,
+        rates=lambda limits: (limits.memory_bytes_per_s,),
+    )
+
+
 _CLASSES: dict[str, CostClass] = {
     **{op: _collective(op) for op in BUS_FACTOR},
     **{f"{op}.network": _network(op) for op in BUS_FACTOR},
@@ -266,6 +277,7 @@ _CLASSES: dict[str, CostClass] = {
 
 _FAMILIES: dict[str, Callable[[str], CostClass]] = {
     "memory": _memory,
+    "compress": _compress,
     "copy": _copy,
     "nic": lambda verb: _link(f"RDMA {verb}", _NIC),
     "host": lambda call: CostClass(f"host, {call}", ("count",), calls, _columns("count")),

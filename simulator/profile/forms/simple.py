@@ -1,4 +1,4 @@
-"""Forms of one line: point-to-point transfers, memory-bound kernels, calls that always cost the same."""
+"""Forms of one line: point-to-point transfers, kernels bound by memory, calls that always cost the same."""
 
 import numpy as np
 
@@ -40,6 +40,19 @@ def stream(x: Columns, limits: Limits, c: Coefficients) -> Floats:
     cached = 1 + c["g"] / (1 + (x["bytes"] / (c["y0"] * limits.l2_bytes)) ** 4)
     rate = limits.memory_bytes_per_s * c["e"] * width ** c["narrow"] * cached
     return p_norm(c["a_s"] * width ** c["start"], x["bytes"] / rate, c["p"])
+
+
+@form(
+    "passes over memory",
+    Coefficient("a_s", 1e-7, 1.0, 1e-4, "start: launches, and what the host waits for"),
+    Coefficient("e", 1e-5, 2.0, 0.1, "rate over the memory bandwidth, where nothing stays in a cache"),
+    Coefficient("g", 0.001, 5, 0.4, "how much faster what fits a cache is"),
+    Coefficient("y0", 0.05, 8, 1.0, "bytes of which half that is left, over the size of the L2 cache"),
+)
+def passes(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+    """Several kernels over the same bytes, such as an encoder of gradients: T = a + S/(BW e), faster in a cache."""
+    cached = 1 + c["g"] / (1 + (x["bytes"] / (c["y0"] * limits.l2_bytes)) ** 2)
+    return c["a_s"] + x["bytes"] / (c["e"] * limits.memory_bytes_per_s * cached)
 
 
 @form("constant", Coefficient("item_s", 1e-9, 1e3, 1e-5, "one call, or one of the items of a call"))
