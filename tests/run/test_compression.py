@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from runcast.simulator.profile import PROVENANCE, Estimate
 from runcast.simulator.systems.run.sync.compression import Compress, compress, dense, exchange_s
 
 ROWS, COLUMNS = 48, 80
@@ -30,8 +31,8 @@ METHODS = pytest.mark.parametrize("method", KEYS)
 SUMMED = ["fp16", "random", "block", "low_rank"]
 
 
-def message(keys, gradient_bytes=4.0 * VALUES, workers=8, bytes_per_value=4, shapes=(), flop_per_s=1e15):
-    return compress(keys, gradient_bytes, bytes_per_value, workers, 1e12, flop_per_s, shapes)
+def message(keys, gradient_bytes=4.0 * VALUES, workers=8, bytes_per_value=4, shapes=(), flop_per_s=1e15, **more):
+    return compress(keys, gradient_bytes, bytes_per_value, workers, 1e12, flop_per_s, shapes, **more)
 
 
 # Real encoders, on this CPU: each returns the tensors that travel, and what the receiver makes of them.
@@ -290,6 +291,78 @@ def test_error_feedback_takes_the_gradient_s_bytes_and_a_pass(method):
         [3 * 4 * VALUES / 1e12, 6 * 4 * VALUES / 1e12]
     )
     assert replace(ones[0], encode_s=plain.encode_s, memory_bytes=0.0) == plain
+
+
+# What a profile has measured
+
+
+SPEEDS = {"encode": 2e9, "decode": 1e9, "clear": 8e9}  # bytes per second
+
+
+def measured(*parts):
+    """A profile that knows only these parts, each at its speed."""
+
+    def estimate(name, size_bytes):
+        part = name.rpartition("_")[2]
+        return Estimate(np.array([size_bytes / SPEEDS[part]]), np.zeros(1), FITTED) if part in parts else None
+
+    return estimate
+
+
+FITTED = np.array([PROVENANCE.index("fitted")])
+BY_MESSAGE = {"encode": ("block",), "decode": ("top_k", "threshold", "random", "block")}
+
+
+def size_bytes(method, part):
+    """What a part's time goes by: the message's bytes where only what is sent is touched."""
+    return message(KEYS[method]).wire_bytes if method in BY_MESSAGE[part] else 4.0 * VALUES
+
+
+@METHODS
+def test_measured_times_come_before_memory_passes(method):
+    """A sum is cleared once and each message added to it; fp16 and low_rank write the sum once."""
+    one = message(KEYS[method], measured=measured("encode", "decode", "clear"))
+    clear_s = 0.0 if method in ("fp16", "low_rank") else 4.0 * VALUES / 8e9
+    messages = 8 if one.exchange == "all_gather" else 1
+    each_s = size_bytes(method, "decode") / 1e9
+    assert one.encode_s == pytest.approx(size_bytes(method, "encode") / 2e9)
+    assert one.decode_s == pytest.approx(clear_s + messages * each_s)
+    assert one.decode_one_s == pytest.approx(clear_s + each_s)
+    assert (one.encode_from, one.decode_from) == ("fitted", "fitted")
+
+
+@METHODS
+def test_stated_rates_come_before_measured_times(method):
+    keys = KEYS[method].model_copy(update={"encode": 5e9, "decode": 4e9})
+    stated, both = message(keys), message(keys, measured=measured("encode", "decode", "clear"))
+    assert both == stated
+    assert (both.encode_from, both.decode_from) == ("given", "given")
+
+
+@METHODS
+def test_without_either_parts_are_memory_passes(method):
+    one, none = message(KEYS[method], measured=measured("encode")), message(KEYS[method])
+    assert (one.encode_from, one.decode_from) == ("fitted", "datasheet")
+    assert one.decode_s == none.decode_s
+
+
+def test_error_feedback_adds_its_passes_to_what_was_measured():
+    keys = KEYS["top_k"].model_copy(update={"error_feedback": True})
+    feedback_s = message(keys, measured=measured("encode")).encode_s
+    assert feedback_s == pytest.approx(4 * VALUES / 2e9 + 3 * 4 * VALUES / 1e12)
+
+
+@pytest.mark.parametrize("density", [0.001, 0.1])
+def test_another_density_changes_decoding_only(density):
+    keys = Compress(method="top_k", density=density)
+    one = message(keys, measured=measured("encode", "decode", "clear"), workers=1)
+    assert one.encode_s == pytest.approx(4 * VALUES / 2e9)
+    assert one.decode_s == pytest.approx(4 * VALUES / 8e9 + density * VALUES * 8 / 1e9)
+
+
+def test_low_rank_of_no_matrix_asks_for_nothing():
+    one = message(Compress(method="low_rank", rank=2), 4 * 116, shapes=[(4, 4, 1)], measured=measured("encode"))
+    assert one.encode_s == 0
 
 
 @METHODS

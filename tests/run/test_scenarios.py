@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
+from runcast.simulator.hardware import cluster, limits
 from runcast.simulator.systems.train_step.run import expected_s
 
 from .make import FOUR_WORKERS
@@ -133,6 +134,69 @@ def test_compressed_gradients_are_gathered(given):
     changes = "compress={method='top_k', density=0.01, encode='1e8 GB/s', decode='1e8 GB/s'}"
 
     assert breakdown(given, "sync.overlap.order=none", changes)["exchange"] == pytest.approx(1000 * 3 * 0.02 * 0.1)
+
+
+TOP_K = "compress={method='top_k', density=0.01}"
+
+
+def measured_parts(folder, **bytes_per_s):
+    """A profile of H100 that has measured parts of compression at so many bytes per second."""
+    machine = limits(cluster("dgx-h100", 1))
+    scored = {"rows": 10, "median": 0.1, "p90": 0.2, "bias": 0.0}
+    models = {}
+    for part, rate in bytes_per_s.items():
+        e = rate / machine.memory_bytes_per_s
+        model = {
+            "form": "passes over memory", "coefficients": {"a_s": 1e-7, "e": e, "g": 0.001, "y0": 0.05},
+            "fitted": scored, "range": {"bytes": [1, 1e12]}, "growth": {"bytes": 0.1}, "held_out": scored,
+            "groups": 2, "source": "t", "bands": [{"size": 1, **scored, "spread": 0.2}],
+        }  # fmt: skip
+        models[f"compress.{part}"] = {"default": "torch", "variants": {"torch": model}}
+    content = {"schema": 2, "base": "h100-sxm", "devices": ["H100 SXM"], "limits": vars(machine), "models": models}
+    (folder / "mine.json").write_text(json.dumps(content))
+    return f"profile='{folder / 'mine.json'}'"
+
+
+def encoding(report):
+    """What a report says of encode and decode: shares of the run by provenance, and notes."""
+    notes = [note for note in report.notes if note.startswith("times of ")]
+    return report.provenance, notes
+
+
+def test_memory_passes_are_data_sheet_numbers_and_said_to_be_a_lower_bound(given):
+    report = simulate(given, [TOP_K]).report
+    share = report.history.breakdown_s["encode"] / report.wall_s
+
+    provenance, (note,) = encoding(report)
+    assert provenance == pytest.approx({"given": 1 - share, "datasheet": share})
+    assert note.startswith("times of encode and decode are memory passes, a lower bound")
+
+
+def test_a_run_takes_what_its_profile_has_measured(given, tmp_path):
+    """A gradient of 1 GB encoded, the sum cleared, 4 messages of 20 MB added, in each of 1,000 steps."""
+    profile = measured_parts(tmp_path, top_k_encode=5e9, top_k_decode=1e9, clear=1e12)
+    report = simulate(given, [TOP_K, profile]).report
+    share = report.history.breakdown_s["encode"] / report.wall_s
+
+    assert report.history.breakdown_s["encode"] == pytest.approx(1000 * (0.2 + 0.001 + 4 * 0.02), rel=1e-4)
+    assert encoding(report) == (
+        pytest.approx({"given": 1 - share, "fitted": share}),
+        ["times of encode and decode are the profile's (fitted)"],
+    )
+
+
+def test_parts_are_told_apart(given, tmp_path):
+    """Encoding is stated and nothing need be said; decoding is measured, with a sum that memory passes clear."""
+    stated = "compress={method='top_k', density=0.01, encode='10 GB/s'}"
+    report = simulate(given, [stated, measured_parts(tmp_path, top_k_decode=1e9)]).report
+    clear_s = 1e9 / limits(cluster("dgx-h100", 1)).memory_bytes_per_s
+    decode_s = 1000 * (clear_s + 4 * 0.02)
+
+    assert report.history.breakdown_s["encode"] == pytest.approx(1000 * 0.1 + decode_s, rel=1e-4)
+    assert encoding(report) == (
+        pytest.approx({"given": 1 - decode_s / report.wall_s, "fitted": decode_s / report.wall_s}, rel=1e-4),
+        ["times of decode are the profile's (fitted)"],
+    )
 
 
 def test_error_feedback_keeps_a_gradient_on_the_gpus_of_a_worker(given):

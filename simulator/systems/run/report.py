@@ -1,5 +1,6 @@
 """The Report of a run: every headline number with its definition."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
@@ -178,7 +179,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         scenario_hash=resolved.hash,
         question=resolved.mode.question(resolved),
         exposed=first.breakdown_s,
-        provenance=_provenance(step.report if step is not None else None, step_share(first)),
+        provenance=_provenance(step.report if step is not None else None, step_share(first), _coding(resolved, first)),
         notes=(*resolved.notes, *held.notes),
         history=first,
         spread=hypot(speed_width(resolved, histories), off["time"]),
@@ -198,11 +199,24 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
     )
 
 
-def _provenance(step: TrainReport | None, share: float) -> dict[str, float]:
-    """The provenance of the time; `share` of it is steps."""
-    if step is None:
-        return {"given": 1.0}
-    return {"given": 1 - share} | {name: share * part for name, part in step.provenance.items()}
+def _provenance(step: TrainReport | None, share: float, coding: Mapping[str, float]) -> dict[str, float]:
+    """The provenance of the time; `share` of it is steps, and `coding` shares of it by origin are encode and decode."""
+    share = 0.0 if step is None else share
+    found = Counter({"given": 1 - share - sum(coding.values())})
+    found.update({} if step is None else {name: share * part for name, part in step.provenance.items()})
+    found.update(coding)
+    return dict(found)
+
+
+def _coding(resolved: ResolvedRun, history: History) -> dict[str, float]:
+    """Shares of the time in which gradients are encoded and decoded, by where these numbers are from."""
+    share = history.breakdown_s.get("encode", 0.0) / (history.wall_s or 1.0)
+    if not share:
+        return {}
+    message = resolved.message
+    seconds = Counter({message.encode_from: message.encode_s})
+    seconds.update({message.decode_from: message.decode_s})
+    return {origin: share * part / seconds.total() for origin, part in seconds.items()}
 
 
 TOTAL_NEEDS = ("wall_s", "exposed")

@@ -16,6 +16,7 @@ from ..tables import FOR_PEOPLE
 from ..train_step.report import TrainReport
 from ..train_step.run import best_interval_s
 from .history import History
+from .sync.compression import origin_notes
 from .target import Stage, stages, steps_factor
 from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
 from .training.process import Restart
@@ -223,6 +224,8 @@ class ResolvedRun(ResolvedWorkers):
             notes.append("nothing fails; see [failures]")
         if self.mode.has_workers and (idle := self.gpus - self.training_gpus):
             notes.append(f"{idle:,} of {self.gpus:,} GPUs train nothing: their nodes are paid for whole")
+        if self.mode.has_workers and self.scenario.compress is not None:
+            notes += origin_notes(self.message)
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
         if self.step is not None and not self._fits(self.step.report):

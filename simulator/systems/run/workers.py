@@ -8,8 +8,9 @@ from math import inf
 import numpy as np
 
 from ...collectives.machines import effective_capacity
-from ...hardware import Cluster, cluster
+from ...hardware import Cluster, cluster, limits
 from ...models import ModelSpec, total_params
+from ...profile import Estimate
 from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
 from ..train_step.system import TrainPrediction
@@ -17,7 +18,7 @@ from ..train_step.system import predict as predict_step
 from .modes import MODES, Mode
 from .scenario import RunScenario
 from .speed import Crew
-from .sync.compression import Message, compress, dense, exchange_s
+from .sync.compression import Measured, Message, compress, dense, exchange_s
 from .sync.overlap import exposed_s
 from .sync.rounds import EachStep, Local, Rounds
 from .team import Team
@@ -203,10 +204,22 @@ class ResolvedWorkers(ResolvedScenario):
         device = self.devices[0]
         flop_per_s = max(device.peak_flop_per_s.values())
         size, each = self.gradient_bytes, self._value_bytes
+        memory_bytes_per_s, measured = device.memory_bytes_per_s, self._measured_parts
         try:
-            return compress(said, size, each, sites, device.memory_bytes_per_s, flop_per_s, self._shapes)
+            return compress(said, size, each, sites, memory_bytes_per_s, flop_per_s, self._shapes, measured)
         except ValueError as error:
             raise self._fault("compress.method", said.method, str(error)) from None
+
+    @property
+    def _measured_parts(self) -> Measured:
+        """What the profile has measured of compression on the device."""
+        profile, here = self.profile, limits(self.cluster)
+
+        def estimate(part: str, size_bytes: float) -> Estimate | None:
+            kind = f"compress.{part}"
+            return profile.estimate(kind, {"bytes": size_bytes}, limits=here) if profile.is_measured(kind) else None
+
+        return estimate
 
     @property
     def _shapes(self) -> tuple[tuple[int, int, float], ...]:

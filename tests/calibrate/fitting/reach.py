@@ -22,6 +22,7 @@ from runcast.simulator import engine
 from runcast.simulator.base.arrays import Floats
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import load_question, resolve
+from runcast.simulator.systems.registry import SYSTEMS
 
 FACTS = Facts(
     "cuda", tuple(tuple(range(8 * n, 8 * n + 8)) for n in range(3)), 80e9, 132, numa_nodes=2, collectives="nccl"
@@ -29,7 +30,7 @@ FACTS = Facts(
 MACHINE = {"group": "environment", "gpu": "NVIDIA H100 80GB HBM3", "suite": 1}
 SHIPPED = Path(__file__).parents[3] / "data/scenarios"
 SLOWER = 1.5
-_KERNELS = ("gemm", "attention", "membound", "moe")
+_KERNELS = ("gemm", "attention", "membound", "moe", "compress")
 _NODE_S = 2e-5  # that a message takes more for each further node
 _WIRE = 3e10  # bytes/s that the suite expects of a wire
 _H100 = 'cluster="dgx-h100"'
@@ -38,6 +39,13 @@ _TRAINERS = ("tiny-stage-heads", _H100)
 _FEW = "model.overrides.num_hidden_layers=8"
 _DENSE = ("train-llama3-8b-8xh100", _FEW)
 _MOE = ("train-qwen3-30b-a3b-16xh100", _FEW)
+_RUN = (
+    "run-parameter-server-async", "run={steps=1}", "speed={}", "sync={mode='all_reduce'}", "precision.reduce=fp32",
+)  # fmt: skip
+_COMPRESSED = (
+    *("'fp16'", "'int8'", "'int4'", "'sign'", "'low_rank', rank=4, rows=1024, columns=1024"),
+    *(f"'{method}', density=0.01" for method in ("top_k", "threshold", "random", "block")),
+)
 SCENARIOS = {
     "served": (*_SERVED, "update.pipeline=three_stage"),
     "served by two": (
@@ -63,8 +71,9 @@ SCENARIOS = {
     "experts": _MOE,
     "experts in 8 bits": (*_MOE, "precision.compute=fp8-block"),
     "experts over nodes": (*_MOE, "parallel={ep=16, pp=1, zero=1}", "batch.seq_len=1024"),
+    **{f"run, {keys}": (*_RUN, f"compress={{method={keys}}}") for keys in _COMPRESSED},
 }  # fmt: skip
-"""Small predictions of both kinds, each a shipped scenario and changes; together they have every kind of op."""
+"""Small predictions of three kinds, each a shipped scenario and changes; together they have every kind of op."""
 
 _MOST = 24
 """Cases of one group that are kept: more of them say the same."""
@@ -172,4 +181,6 @@ class Reach:
         scenario, *changes = self.scenarios[name]
         path = str(SHIPPED / f"{scenario}.toml")
         resolved = resolve(load_question(path, [*changes, f"profile={profile!r}"]), path, memo)
+        if resolved.scenario.kind == "run":
+            return float(SYSTEMS["run"].predict(resolved).report.wall_s)
         return engine.simulate(resolved.program, resolved.costs).makespan_s

@@ -3,17 +3,19 @@
 Two families (Vogels et al., PowerSGD, arXiv 1905.13727): what can be summed as it is keeps the all-reduce; what cannot
 is gathered, so that each worker receives and adds the messages of all others, and both grow with their number.
 
-Where no rate is given, encoding and decoding take what fused kernels need to move through the device's memory. That is
-a lower bound: Agarwal et al., arXiv 2103.00543, find that real encoders often take longer than the exchange they save.
+Encoding and decoding take what the scenario states, else what the profile has measured, else what fused kernels need to
+move through the device's memory. The last is a lower bound: Agarwal et al., arXiv 2103.00543, find that real encoders
+often take longer than the exchange they save.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from ....profile import Estimate
 from ...tables import Rate, Table
 
 _INDEX = 4  # bytes of a position: a 32-bit integer
@@ -22,9 +24,18 @@ _SECTOR = 32  # bytes that memory moves for one value at a random position (CUDA
 _BITS = {"int8": 8, "int4": 4, "sign": 1}
 _SPARSE = ("top_k", "threshold", "random", "block")
 _GATHERED = (*_BITS, "top_k", "threshold")
+_OVERWRITES = ("fp16", "low_rank")  # the sum, which others add to and so clear first
+_BY_MESSAGE = ("top_k_decode", "threshold_decode", "random_decode", "block_encode", "block_decode")
+"""Parts that touch only what is sent: as measured they go by the message's bytes, all others by the gradient's."""
+
+GIVEN, PASSES = "given", "datasheet"
+"""Where seconds are from: stated in the scenario, or passes over memory at the rate of the device's data sheet."""
 
 Shapes = Sequence[tuple[int, int, float]]
 """Matrices of a model: (rows, columns, how many of them)."""
+
+Measured = Callable[[str, float], Estimate | None]
+"""What a profile says of a part such as `top_k_encode` on so many bytes; None if nobody has measured it."""
 
 
 class Compress(Table):
@@ -50,10 +61,14 @@ class Compress(Table):
         False, description="whether momentum is taken before compression, as in DGC; takes as many bytes again"
     )
     encode: Rate | None = Field(
-        None, description="bytes of gradient encoded per second (default: what the device's memory allows)"
+        None,
+        description="bytes of gradient encoded per second "
+        "(default: as the profile measured it, else passes over memory)",
     )
     decode: Rate | None = Field(
-        None, description="bytes of gradient decoded per second, per message (default: what the device's memory allows)"
+        None,
+        description="bytes of gradient decoded per second, per message "
+        "(default: as the profile measured it, else passes over memory)",
     )
 
     @model_validator(mode="after")
@@ -78,7 +93,8 @@ class Message:
 
     `decode_s` is for all messages that reach a worker in a collective, `decode_one_s` for one, such as a parameter
     server's answer of `pull_bytes`. `memory_bytes` stay between steps. `rounds` collectives follow each other; they
-    carry `wire_bytes` together.
+    carry `wire_bytes` together. `encode_from` and `decode_from` say where these seconds are from: "given", or a
+    provenance of the profile.
     """
 
     wire_bytes: float
@@ -89,11 +105,27 @@ class Message:
     memory_bytes: float = 0.0
     pull_bytes: float = 0.0
     rounds: int = 1
+    encode_from: str = GIVEN
+    decode_from: str = GIVEN
 
 
 def dense(gradient_bytes: float) -> Message:
     """The message of a gradient that is not compressed."""
     return Message(gradient_bytes, "all_reduce", pull_bytes=gradient_bytes)
+
+
+def origin_notes(message: Message) -> list[str]:
+    """What a report says of where the times of encoding and decoding are from; nothing of stated ones."""
+    origins = {"encode": message.encode_from, "decode": message.decode_from}
+    passes = [part for part, origin in origins.items() if origin == PASSES]
+    timed = {part: origin for part, origin in origins.items() if origin not in (GIVEN, PASSES)}
+    notes = []
+    if timed:
+        notes.append(f"times of {' and '.join(timed)} are the profile's ({', '.join(dict.fromkeys(timed.values()))})")
+    if passes:
+        priced = f"times of {' and '.join(passes)} are memory passes, a lower bound"
+        notes.append(f"{priced}; `runcast calibrate run --only compress` measures them")
+    return notes
 
 
 def exchange_s(message: Message, workers: int, bytes_per_s: float, latency_s: float) -> float:
@@ -123,6 +155,10 @@ class _Code:
     rounds: int = 1
 
 
+def nothing_measured(part: str, size_bytes: float) -> None:
+    """A profile that knows no part of any method."""
+
+
 def compress(
     keys: Compress,
     gradient_bytes: float,
@@ -131,13 +167,14 @@ def compress(
     memory_bytes_per_s: float,
     flop_per_s: float,
     shapes: Shapes = (),
+    measured: Measured = nothing_measured,
 ) -> Message:
     """What a worker sends of a gradient of `gradient_bytes`, and what that costs on its device.
 
     `shapes` are the model's matrices, for low_rank. Error feedback reads gradient and residual and writes the residual:
     three times the gradient's bytes, and its bytes of memory (Karimireddy et al., arXiv 1901.09847, algorithm 1).
     Momentum correction does the same with its momentum (Lin et al., DGC, arXiv 1712.01887, equation 7). A rate in
-    `keys` is for all of it.
+    `keys` is for all of it; to what was measured these passes are added.
 
     Raises:
         ValueError: values of neither 2 nor 4 bytes; fp16 of values that have 2; low_rank without shapes, or with shapes
@@ -148,29 +185,68 @@ def compress(
     code = _code(keys, gradient_bytes, bytes_per_value, shapes)
     gathers = keys.method in _GATHERED
     states_bytes = (keys.error_feedback + keys.momentum_correction) * gradient_bytes
-
-    def encode_s() -> float:
-        if keys.encode:
-            return gradient_bytes / keys.encode
-        own_s = max(code.encode_bytes / memory_bytes_per_s, code.encode_flop / flop_per_s)
-        return own_s + 3 * states_bytes / memory_bytes_per_s
-
-    def decode_s(messages: int) -> float:
-        if keys.decode:
-            return messages * gradient_bytes / keys.decode
-        moved_bytes = code.sum_bytes + messages * code.add_bytes
-        return max(moved_bytes / memory_bytes_per_s, code.decode_flop / flop_per_s)
-
+    coder = _Coder(keys, code, gradient_bytes, memory_bytes_per_s, flop_per_s, measured)
+    encode_s, encode_from = coder.encode(3 * states_bytes)
+    decode_s, decode_from = coder.decode(workers if gathers else 1)
     return Message(
         wire_bytes=code.wire_bytes,
         exchange="all_gather" if gathers else "all_reduce",
-        encode_s=encode_s(),
-        decode_s=decode_s(workers if gathers else 1),
-        decode_one_s=decode_s(1),
+        encode_s=encode_s,
+        decode_s=decode_s,
+        decode_one_s=coder.decode(1)[0],
         memory_bytes=states_bytes,
         pull_bytes=_pull_bytes(keys, code.wire_bytes, gradient_bytes, workers),
         rounds=code.rounds,
+        encode_from=encode_from,
+        decode_from=decode_from,
     )
+
+
+@dataclass(frozen=True)
+class _Coder:
+    """Seconds of both parts on a device, each with where they are from."""
+
+    keys: Compress
+    code: _Code
+    gradient_bytes: float
+    memory_bytes_per_s: float
+    flop_per_s: float
+    measured: Measured
+
+    def encode(self, states_bytes: float) -> tuple[float, str]:
+        """One gradient, with `states_bytes` that memory moves for what stays between steps."""
+        if self.keys.encode:
+            return self.gradient_bytes / self.keys.encode, GIVEN
+        found = self._measured("encode")
+        own_s, origin = found or (self._passes_s(self.code.encode_bytes, self.code.encode_flop), PASSES)
+        return own_s + states_bytes / self.memory_bytes_per_s, origin
+
+    def decode(self, messages: int) -> tuple[float, str]:
+        """So many messages into one sum."""
+        if self.keys.decode:
+            return messages * self.gradient_bytes / self.keys.decode, GIVEN
+        if (found := self._measured("decode")) is not None:
+            return self._clear_s + messages * found[0], found[1]
+        moved_bytes = self.code.sum_bytes + messages * self.code.add_bytes
+        return self._passes_s(moved_bytes, self.code.decode_flop), PASSES
+
+    def _measured(self, part: str) -> tuple[float, str] | None:
+        """By the bytes that the time of this part depends on."""
+        name = f"{self.keys.method}_{part}"
+        size_bytes = self.code.wire_bytes if name in _BY_MESSAGE else self.code.sum_bytes
+        found = self.measured(name, size_bytes) if size_bytes else None
+        return None if found is None else (float(found.seconds[0]), found.labels()[0])
+
+    @property
+    def _clear_s(self) -> float:
+        """To clear the sum that messages are added to."""
+        if self.keys.method in _OVERWRITES:
+            return 0.0
+        found = self.measured("clear", self.code.sum_bytes)
+        return self._passes_s(self.code.sum_bytes, 0.0) if found is None else float(found.seconds[0])
+
+    def _passes_s(self, moved_bytes: float, flop: float) -> float:
+        return max(moved_bytes / self.memory_bytes_per_s, flop / self.flop_per_s)
 
 
 def _pull_bytes(keys: Compress, wire_bytes: float, gradient_bytes: float, workers: int) -> float:
