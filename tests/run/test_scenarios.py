@@ -216,6 +216,21 @@ def test_gpus_that_train_nothing_are_paid_for_but_neither_fail_nor_hold_a_part(g
     assert some.history.breakdown_s["checkpoint"] == pytest.approx(4 * full.history.breakdown_s["checkpoint"])
 
 
+def test_residuals_are_in_the_memory_of_a_step_and_in_the_probability_that_it_fits():
+    """DiLoCo of 8 billion parameters: 4 bytes of residual each, on 8 GPUs."""
+    path = SCENARIOS / "run-diloco.toml"
+    plain, kept = (
+        simulate(path, ["run.steps=500", "batch.micro=4", f"compress={{method='int8', error_feedback={said}}}"]).report
+        for said in ("false", "true")
+    )
+    more = kept.residual_bytes
+
+    assert (more, dict(kept.step.peak.held)["gradient residuals"]) == (pytest.approx(4 * 8.03e9 / 8, rel=1e-3), more)
+    assert kept.step.peak.peak_bytes - plain.step.peak.peak_bytes == pytest.approx(more)
+    assert (plain.step.fits, kept.step.fits) == (True, False)
+    assert kept.step.fits_probability < plain.step.fits_probability
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_time_of_a_shipped_run_is_the_sum_of_its_causes(name):
     report = simulate(SCENARIOS / f"{name}.toml", ["run.repeats=1"]).report.to_json()

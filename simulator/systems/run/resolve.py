@@ -13,7 +13,6 @@ from ...models.model import identity
 from ...models.states import Count, state_bytes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
-from ..train_step.report import TrainReport
 from ..train_step.run import best_interval_s
 from .history import History
 from .sync.compression import origin_notes
@@ -228,13 +227,9 @@ class ResolvedRun(ResolvedWorkers):
             notes += origin_notes(self.message)
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
-        if self.step is not None and not self._fits(self.step.report):
+        if self.step is not None and not self.step.report.fits:
             notes.insert(0, "THE STEP DOES NOT FIT into the memory of its devices: see runcast simulate of the step")
         return tuple(notes)
-
-    def _fits(self, step: TrainReport) -> bool:
-        """Whether the step fits its devices, with what compression keeps beside it."""
-        return step.fits and step.peak.peak_bytes + self.residual_bytes <= step.memory_bytes
 
     @cached_property
     def hash(self) -> str:

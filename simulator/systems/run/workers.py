@@ -105,14 +105,16 @@ class ResolvedWorkers(ResolvedScenario):
 
     @cached_property
     def step(self) -> TrainPrediction | None:
-        """Our prediction of a worker's step; None where its time is given."""
+        """Our prediction of a worker's step, with what compression keeps beside it; None where its time is given."""
         if self.scenario.step.time is not None or self.scenario.batch is None:
             return None
         if self.nodes % self.workers:
             allowed = f"expected a divisor of the {self.nodes} nodes that train, each worker on nodes of its own"
             raise self._fault("sync.workers", self.workers, allowed)
         scenario = self.scenario.train_step(self.worker_nodes)
-        return predict_step(ResolvedTrain(scenario, self.where, self.memo))
+        found = predict_step(ResolvedTrain(scenario, self.where, self.memo))
+        kept_bytes = self.residual_bytes
+        return replace(found, report=found.report.hold_residuals(kept_bytes)) if kept_bytes else found
 
     @cached_property
     def spec(self) -> ModelSpec | None:

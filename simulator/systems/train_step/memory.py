@@ -31,8 +31,9 @@ _PARTS = (
     "mlp", "activation", "lora", "head", "scan",
 )  # fmt: skip
 _ACTIVATIONS = "activations: "
+RESIDUALS = "gradient residuals"
 OWNERS = (
-    "weights", "quantized copies", "gradients", "master weights", "optimizer moments", "gathered weights",
+    "weights", "quantized copies", "gradients", RESIDUALS, "master weights", "optimizer moments", "gathered weights",
     "gradients on their way", "exchange buffers", "layer at work", "context and libraries", "fragmentation",
     *(f"{_ACTIVATIONS}{part}" for part in _PARTS),
 )  # fmt: skip
@@ -56,6 +57,11 @@ class RankMemory:
     place: int
     device: str
     device_bytes: int
+
+    def hold_more(self, owner: str, size_bytes: float) -> "RankMemory":
+        """The memory with an owner that holds so many bytes all the time."""
+        held = sorted([*self.held, (owner, size_bytes)], key=lambda part: -part[1])
+        return replace(self, peak_bytes=self.peak_bytes + size_bytes, held=tuple(held))
 
     @property
     def fits(self) -> bool:

@@ -36,7 +36,7 @@ from ..machines import shape_loss_s
 from .distance import distance_notes
 from .errors import step_errors
 from .lower import TrainPlan
-from .memory import OWNERS, RankMemory, rank_memory
+from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
@@ -206,6 +206,10 @@ class TrainReport(Report):
     def fits(self) -> bool:
         """Whether every pipeline rank fits its device."""
         return all(rank.fits for rank in self.memory)
+
+    def hold_residuals(self, size_bytes: float) -> "TrainReport":
+        """The report of a step whose GPUs keep so many bytes of gradients that compression did not send."""
+        return replace(self, memory=tuple(rank.hold_more(RESIDUALS, size_bytes) for rank in self.memory))
 
     @property
     def fits_probability(self) -> float:
