@@ -67,6 +67,7 @@ FAMILIES = {
         },
     ),
     "Memory-bound kernels": Family(("memory.",)),
+    "Compression of gradients": Family(("compress.",)),
     "Host": Family(("host.",)),
 }  # fmt: skip
 

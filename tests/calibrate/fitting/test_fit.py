@@ -26,6 +26,7 @@ M_OUT, N_OUT, K_OUT = grid([256, 2000, 8192], [1024, 7168], [1024, 4096])
 IN_NODE = {"a_s": 15e-6, "h_s": 5e-7, "c_s": 3e-6, "g": 0.5, "e": 0.9}
 OVER_NODES = {"a_s": 18e-6, "h_s": 4e-6, "c": 0.3, "g": 0.4, "e": 0.8, "e2": 1.2}
 PRODUCT = {"t0_s": 5e-6, "e": 0.7, "e_m": 0.6, "thr": 0.2}
+CODER = {"a_s": 1e-4, "e": 0.05, "g": 1.5, "y0": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ PRODUCT = {"t0_s": 5e-6, "e": 0.7, "e_m": 0.6, "thr": 0.2}
     [
         ("send_recv", {"a_s": 8e-6, "e": 0.85}, {"bytes": SIZES}, {"bytes": BETWEEN}, 0.001),
         ("copy.h2d", {"a_s": 3e-6, "e": 0.9}, {"bytes": SIZES}, {"bytes": BETWEEN}, 0.001),
+        ("compress.top_k_encode", CODER, {"bytes": SIZES}, {"bytes": BETWEEN}, 0.01),
         ("all_reduce", IN_NODE, {"bytes": SIZE, "gpus": GPUS}, {"bytes": SIZE_OUT, "gpus": GPUS_OUT}, 0.03),
         (
             "all_reduce.network",
