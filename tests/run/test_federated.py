@@ -3,7 +3,6 @@ from time import process_time
 
 import numpy as np
 import pytest
-import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -13,7 +12,7 @@ from runcast.simulator.systems.run.federated.rounds import ClientRounds, Federat
 from runcast.simulator.systems.run.federated.secure import Secure
 from runcast.simulator.systems.run.federated.tables import Federated, Silo
 from runcast.simulator.systems.run.spread import Spread
-from runcast.simulator.systems.run.sync.links import SharedLink
+from runcast.simulator.systems.run.sync.links import Clock, SharedLink
 
 from ..examples import examples
 
@@ -275,7 +274,7 @@ def test_the_fair_rate_fills_what_slower_ones_leave():
 
 def link_ends_s(starts_s, sizes, limits, capacity):
     """The same transfers as SimPy processes on a SharedLink."""
-    env = simpy.Environment()
+    env = Clock()
     link, ends_s = SharedLink(env, capacity), {}
 
     def transfer(i):

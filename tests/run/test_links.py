@@ -5,13 +5,12 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.sync.links import HostLinks, SharedLink
-from simpy import Environment
+from runcast.simulator.systems.run.sync.links import Clock, HostLinks, SharedLink
 
 
 def ends_s(flows, capacity, stopped=()):
     """When flows of (start, bytes, limit) end on a SharedLink, and the link; `stopped` are (time, flow)."""
-    env = Environment()
+    env = Clock()
     link, ends, transfers = SharedLink(env, capacity), [inf] * len(flows), {}
 
     def send(number, start_s, size, limit):
@@ -86,7 +85,7 @@ def test_all_bytes_cross_the_link_and_none_twice(flows, capacity):
 
 @given(flows, st.floats(0.5, 30), st.floats(0, 40))
 def test_bytes_are_counted_while_they_move(flows, capacity, until_s):
-    env = Environment()
+    env = Clock()
     link = SharedLink(env, capacity)
     for start_s, size, limit in flows:
         env.timeout(start_s).callbacks.append(lambda _, size=size, limit=limit: link.transfer(size, limit))
@@ -96,7 +95,7 @@ def test_bytes_are_counted_while_they_move(flows, capacity, until_s):
 
 
 def test_equal_flows_end_at_once_and_in_the_order_in_which_they_began():
-    env, order = Environment(), []
+    env, order = Clock(), []
     link = SharedLink(env, 10)
     for number in range(5):
         link.transfer(10, 3).callbacks.append(lambda _, number=number: order.append((env.now, number)))
@@ -141,7 +140,7 @@ def test_a_transfer_that_nothing_limits_takes_no_time():
 
 def host_ends_s(hosts, pushes, pulls, size=12.0):
     """When transfers end that begin at once."""
-    env, ends = Environment(), []
+    env, ends = Clock(), []
     links = HostLinks(env, hosts, 1.0)
     for begin in [links.push] * pushes + [links.pull] * pulls:
         begin(size).callbacks.append(lambda _: ends.append(env.now))

@@ -231,7 +231,7 @@ class Scheduler:
 
     def _backfill(self, first: int, now_s: float) -> Iterator[Start]:
         """Start later jobs that end before the reservation of the first one, or leave enough GPUs for it."""
-        if not self._sizes_that_fit():
+        if not self._anyone_fits():
             return
         needed = self._jobs[first].gpus
         if self._reserved is None or self._reserved[0] != first or self._reserved[1] < now_s:
@@ -243,9 +243,9 @@ class Scheduler:
                 later.take(places)
             yield Start(number, places)
 
-    def _sizes_that_fit(self) -> list[int]:
-        """The numbers of GPUs of jobs that wait and for which there is room."""
-        return [gpus for gpus, line in self._lines.items() if line.head is not None and self._nodes.fits(gpus)]
+    def _anyone_fits(self) -> bool:
+        """Whether there is room for a job that waits."""
+        return any(line.head is not None and self._nodes.fits(gpus) for gpus, line in self._lines.items())
 
     def _reserve(self, gpus: int, now_s: float) -> tuple[float, Nodes]:
         """When a job of so many GPUs can start if all that runs ends as expected, and what is free then."""
@@ -260,10 +260,16 @@ class Scheduler:
 
     def _next_to_fill(self, needed: int, window_s: float, later: Nodes) -> int | None:
         """The first job that can start now and ends within the window, or leaves what is needed later."""
-        spare = {gpus: self._spares(gpus, needed, later) for gpus in self._sizes_that_fit()}
-        lines = ((self._lines[gpus], spared) for gpus, spared in spare.items())
-        found = (line.head if spared else line.first(window_s) for line, spared in lines)
-        return min((number for number in found if number is not None), key=self._rank.__getitem__, default=None)
+        best, rank = None, self._rank
+        for gpus, line in self._lines.items():
+            head = line.head
+            if head is None or not self._nodes.fits(gpus) or (best is not None and rank[head] > rank[best]):
+                continue
+            short = self._jobs[head].request_s <= window_s
+            found = head if short or self._spares(gpus, needed, later) else line.first(window_s)
+            if found is not None and (best is None or rank[found] < rank[best]):
+                best = found
+        return best
 
     def _spares(self, gpus: int, needed: int, later: Nodes) -> bool:
         """Whether a job of `needed` GPUs still fits later if one of `gpus` starts now and does not end before."""

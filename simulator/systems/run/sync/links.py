@@ -7,12 +7,12 @@ always have one rate, so a clock of bytes per limit says which ends next, whatev
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from operator import itemgetter
+from typing import Any
 
 from simpy import Environment, Event
-from simpy.events import NORMAL
 
 _ROUNDING = 1e-15  # relative: of clocks in seconds and in bytes
 _end_bytes = itemgetter(0)
@@ -33,6 +33,38 @@ def fair_share(capacity: float, demands: Iterable[tuple[float, int]]) -> float:
     return inf
 
 
+class Clock(Environment):
+    """SimPy's environment, in which transfers on links end beside the events of its queue; of one instant, after them.
+
+    Each begin and each end of a transfer moves all other ends on its link, and SimPy's queue cannot move an event. So
+    ends are not in the queue: a link knows when its next one is, and is asked before each event.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._links: list[SharedLink] = []
+
+    def watch(self, link: "SharedLink") -> None:
+        """End the transfers of a link when it says so."""
+        self._links.append(link)
+
+    def run(self, until: Any = None) -> None:
+        """Run until this event has happened; without one, as long as anything happens."""
+        queue, links, step = self._queue, self._links, self.step
+        while until is None or until.callbacks is not None:
+            at_s, soonest = queue[0][0] if queue else inf, None
+            for link in links:
+                if link.end_s < at_s:
+                    at_s, soonest = link.end_s, link
+            if soonest is not None:
+                self._now = at_s
+                soonest.end_transfers(at_s)
+            elif queue:
+                step()
+            else:
+                return
+
+
 class _Transfer(Event):
     """The end of a transfer, which happens when its link says so."""
 
@@ -42,20 +74,10 @@ class _Transfer(Event):
         self.env, self.callbacks = env, []
 
     def happen(self) -> None:
-        """Call those who wait, at once: a way through SimPy's queue would cost as much as all the rest."""
+        """Call those who wait."""
         callbacks, self.callbacks = self.callbacks, None  # type: ignore[assignment]  # as SimPy marks what has happened
         for callback in callbacks:
             callback(self)
-
-
-class _Alarm(Event):
-    """An event that can happen again and again. SimPy takes its callbacks away each time; they must be given back."""
-
-    _ok, _value = True, None
-
-    def __init__(self, env: Environment, call: Callable[[Event], None]):
-        self.env, self.calls = env, [call]
-        self.callbacks = self.calls
 
 
 class _Class:
@@ -72,13 +94,14 @@ class _Class:
 class SharedLink:
     """A link of `bytes_per_s` in one direction."""
 
-    def __init__(self, env: Environment, bytes_per_s: float):
+    def __init__(self, clock: Clock, bytes_per_s: float):
         self.active = 0
-        self._env, self._capacity = env, bytes_per_s
+        self.end_s = inf  # when the next transfer ends
+        self._clock, self._capacity = clock, bytes_per_s
         self._classes: list[_Class] = []  # lowest limit first
         self._by_limit: dict[float, _Class] = {}
         self._since_s, self._begun_bytes = 0.0, 0.0
-        self._alarm, self._alarm_s = _Alarm(env, self._look), inf
+        clock.watch(self)
 
     def transfer(self, size_bytes: float, limit_bytes_per_s: float = inf) -> Event:
         """An event that happens when these bytes have crossed the link.
@@ -86,7 +109,7 @@ class SharedLink:
         What nothing limits takes no time, and is not counted.
         """
         if limit_bytes_per_s == self._capacity == inf:
-            return self._env.timeout(0)
+            return self._clock.timeout(0)
         return self._begin(self._by_limit.get(limit_bytes_per_s) or self._new(limit_bytes_per_s), size_bytes)
 
     def stop(self, transfer: Event) -> None:
@@ -96,12 +119,12 @@ class SharedLink:
             one.ends = deque(end for end in one.ends if end[1] is not transfer)
         self._begun_bytes += moved_bytes - self.moved_bytes
         self.active = sum(len(one.ends) for one in self._classes)
-        self._share(self._env.now)
+        self._share(self._clock.now)
 
     @property
     def moved_bytes(self) -> float:
         """Bytes that have crossed the link."""
-        self._share(self._env.now)
+        self._share(self._clock.now)
         return self._begun_bytes - sum(end[0] - one.clock_bytes for one in self._classes for end in one.ends)
 
     def _new(self, limit: float) -> _Class:
@@ -113,7 +136,7 @@ class SharedLink:
 
     def _begin(self, one: _Class, size_bytes: float) -> Event:
         """Begin a transfer of a class. As a rule sizes are alike, and the transfer ends last."""
-        now_s, ends, transfer = self._env.now, one.ends, _Transfer(self._env)
+        now_s, ends, transfer = self._clock.now, one.ends, _Transfer(self._clock)
         end = one.clock_bytes + one.rate * (now_s - self._since_s) + size_bytes
         if ends and end < ends[-1][0]:
             insort(ends, (end, transfer), key=_end_bytes)
@@ -125,7 +148,7 @@ class SharedLink:
         return transfer
 
     def _share(self, now_s: float) -> None:
-        """Move the clocks to now, share the link anew, lowest limit first, and set the alarm for the next end."""
+        """Move the clocks to now, share the link anew, lowest limit first, and find the next end."""
         seconds, self._since_s = now_s - self._since_s, now_s
         left, waiting, next_s = self._capacity, self.active, inf
         for one in self._classes:
@@ -142,25 +165,19 @@ class SharedLink:
                     next_s = end_s
             else:
                 one.clock_bytes = one.rate = 0.0
-        if now_s + next_s < self._alarm_s:  # else we look sooner in any case
-            self._alarm_s = now_s + next_s
-            self._env.schedule(self._alarm, NORMAL, next_s if next_s > 0 else 0)
+        self.end_s = now_s + next_s if next_s > 0 else now_s
 
-    def _look(self, _: Event) -> None:
-        """End the transfers that have moved all their bytes."""
-        self._alarm.callbacks = self._alarm.calls
-        now_s = self._env.now
-        if now_s < self._alarm_s:
-            return  # we have looked sooner than this alarm
-        self._alarm_s = inf
+    def end_transfers(self, now_s: float) -> None:
+        """End the transfers that have moved all their bytes by now."""
         ended: list[_Transfer] = []
         for one in self._classes:
-            ends, rate = one.ends, one.rate
-            clock = one.clock_bytes + rate * (now_s - self._since_s)
-            until = clock + _ROUNDING * (clock + rate * now_s)
-            while ends and ends[0][0] <= until:
-                ended.append(ends.popleft()[1])
-                self.active -= 1
+            if ends := one.ends:
+                rate = one.rate
+                clock = one.clock_bytes + rate * (now_s - self._since_s)
+                until = clock + _ROUNDING * (clock + rate * now_s)
+                while ends and ends[0][0] <= until:
+                    ended.append(ends.popleft()[1])
+                    self.active -= 1
         self._share(now_s)
         for transfer in ended:
             transfer.happen()
@@ -175,8 +192,8 @@ class HostLinks(SharedLink):
     transfer ends with its slowest shard.
     """
 
-    def __init__(self, env: Environment, hosts: int, bytes_per_s: float):
-        super().__init__(env, inf)
+    def __init__(self, clock: Clock, hosts: int, bytes_per_s: float):
+        super().__init__(clock, inf)
         self._hosts, self._each = hosts, bytes_per_s
         self._classes = [_Class(bytes_per_s), _Class(bytes_per_s)]
 
@@ -190,7 +207,7 @@ class HostLinks(SharedLink):
 
     def _move(self, direction: int, size_bytes: float) -> Event:
         if self._each == inf:
-            return self._env.timeout(0)
+            return self._clock.timeout(0)
         return self._begin(self._classes[direction], size_bytes * (self._hosts - 1) / self._hosts)
 
     def _share(self, now_s: float) -> None:

@@ -21,7 +21,7 @@ from simpy import Environment, Event, Interrupt, Process
 
 from ..history import History, Recorder, mean_breakdown
 from ..team import Team
-from .links import HostLinks, SharedLink
+from .links import Clock, HostLinks, SharedLink
 from .server_plan import ServerPlan
 
 _STEP_TIMES = 1  # which stream of random numbers
@@ -52,7 +52,7 @@ def run_servers(plan: ServerPlan) -> History:
 class _Links:
     """The links of the servers; `push` and `pull` are events of their ends."""
 
-    def __init__(self, env: Environment, plan: ServerPlan):
+    def __init__(self, env: Clock, plan: ServerPlan):
         team, (push_bytes, pull_bytes) = plan.team, plan.wire_bytes
         each, together = team.link_bytes_per_s, plan.together_bytes_per_s
         self._links: tuple[SharedLink, ...] = ()
@@ -105,7 +105,7 @@ class _Clocks:
         if done == self._slowest:
             self._number -= 1
             if not self._number:
-                self._slowest = min(self.done)
+                self._slowest += 1
                 self._number = self.done.count(self._slowest)
                 for needed in [needed for needed in self._waiting if needed <= self._slowest]:
                     self._waiting.pop(needed).succeed()
@@ -305,7 +305,7 @@ class _Run:
     """What workers share: links and hosts of the servers, the clocks, and how many gradients have been applied."""
 
     def __init__(self, plan: ServerPlan):
-        self.plan, self.env, self.recorder = plan, Environment(), Recorder()
+        self.plan, self.env, self.recorder = plan, Clock(), Recorder()
         self.links = _Links(self.env, plan)
         self.clocks = _Clocks(self.env, plan.team.workers, plan.server.most_ahead)
         self.push_s = plan.server.rpc + plan.decode_s + plan.server.apply
@@ -331,7 +331,7 @@ class _Run:
         """Apply a gradient of parameters that had `read` gradients of other workers."""
         if self._applied == self._wanted:
             return  # in the instant of the last one
-        self._ages[self.by_others(worker) - read] += 1
+        self._ages[self._applied - self.clocks.done[worker] - read] += 1
         self._applied += 1
         self.clocks.tick(worker)
         if self._applied == self._wanted:
