@@ -15,7 +15,7 @@ def exposed(order, step_s, exchange_s, layers, slices=1, latency_s=0.0, backward
     """As `exposed_s`, with so many slices per layer: a layer's gradient has `slices` KiB."""
     size = 1024 if order == "priority" else None
     keys = GradientOverlap(order=order, slice=size, backward=backward)
-    return exposed_s(keys, step_s, exchange_s, 1024 * slices * layers, latency_s, layers)
+    return exposed_s(keys, step_s, lambda n: exchange_s / n + latency_s, 1024 * slices * layers, layers)
 
 
 def test_without_overlap_the_whole_exchange_is_exposed():
@@ -116,12 +116,12 @@ def test_latency_is_paid_per_slice():
 
 def test_slices_are_counted_from_bytes():
     keys = GradientOverlap(order="priority", slice="4 MB", layers=10)
-    found_s = exposed_s(keys, 1.0, 0.0, gradient_bytes=90e6, latency_s=0.01, layers=99)
+    found_s = exposed_s(keys, 1.0, lambda _: 0.01, gradient_bytes=90e6, layers=99)
     assert found_s == pytest.approx(ceil(9 / 4) * 0.01)
 
 
 def test_a_scenario_may_say_how_many_layers():
-    assert exposed_s(GradientOverlap(layers=4), 3.0, 1.0, 1e9, 0.0, layers=1) == 0.25
+    assert exposed_s(GradientOverlap(layers=4), 3.0, lambda n: 1.0 / n, 1e9, layers=1) == 0.25
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,8 @@ class ResolvedRun(ResolvedWorkers):
             notes.append(f"{idle:,} of {self.gpus:,} GPUs train nothing: their nodes are paid for whole")
         if self.mode.has_workers and self.scenario.compress is not None:
             notes += origin_notes(self.message)
+        if (priced := self.exchange_note) is not None:
+            notes.append(priced)
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes]
         if self.step is not None and not self.step.report.fits:

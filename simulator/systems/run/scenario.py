@@ -61,8 +61,14 @@ class Inside(Table):
     """Groups of workers that exchange gradients after every step among themselves, such as those of one site."""
 
     workers: PositiveInt = Field(description="workers of a group")
-    bandwidth: Rate | None = Field(None, description="rate of a worker's link inside its group (default: its NICs)")
-    latency: Seconds = Field(0.0, description="of a message inside a group")
+    bandwidth: Rate | None = Field(
+        None,
+        description="rate of a worker's link inside its group (default: its NICs; without latency, collectives as "
+        "training steps do)",
+    )
+    latency: Seconds | None = Field(
+        None, description="of a message inside a group (default: 0 on links of a stated rate)"
+    )
 
 
 class Sync(Table):
@@ -80,7 +86,11 @@ class Sync(Table):
     inner: PositiveInt | None = Field(None, description="local: steps between two exchanges")
     fragments: PositiveInt = Field(1, description="local: parts of the model that are exchanged in turn")
     delay: NonNegativeInt = Field(0, description="local: steps that an exchange may take before its result is used")
-    bandwidth: Rate | None = Field(None, description="rate of a worker's link (default: the NICs of its nodes)")
+    bandwidth: Rate | None = Field(
+        None,
+        description="rate of a worker's link (default: the NICs of its nodes; without latency, all_reduce and local "
+        "take collectives as training steps do)",
+    )
     latency: Seconds | None = Field(None, description="of a message between workers (default: that of NICs)")
     inside: Inside | None = Field(None, description="groups of workers in which all wait for all after each step")
     overlap: GradientOverlap = Field(default=GradientOverlap(), description="all_reduce: exchange beside the backward")

@@ -7,18 +7,20 @@ from math import inf
 
 import numpy as np
 
-from ...collectives.machines import effective_capacity
+from ...base.units import format_bytes, format_seconds
+from ...collectives import Machines, choice_of, effective_capacity
 from ...hardware import Cluster, cluster, limits
 from ...models import ModelSpec, total_params
-from ...profile import Estimate
+from ...profile import PROVENANCE, Estimate
 from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
 from ..train_step.system import TrainPrediction
 from ..train_step.system import predict as predict_step
+from .exchange import Exchange, OnCluster, over_links
 from .modes import MODES, Mode
 from .scenario import RunScenario
 from .speed import Crew
-from .sync.compression import Measured, Message, compress, dense, exchange_s
+from .sync.compression import Measured, Message, compress, dense
 from .sync.overlap import exposed_s
 from .sync.rounds import EachStep, Local, Rounds
 from .team import Team
@@ -300,8 +302,49 @@ class ResolvedWorkers(ResolvedScenario):
         inside = self.scenario.sync.inside
         if inside is None:
             return 0.0
+        return self._inside(dense(self.gradient_bytes), 1)
+
+    # Exchanges
+
+    def _between(self, sites: int) -> Exchange:
+        """Exchanges between groups of workers, by the first worker of each; between workers where there are none."""
+        if not self._is_priced:
+            return over_links(sites, self.link_bytes_per_s, self.latency_s)
+        firsts = range(0, self.workers, self.workers // self.sites)[:sites]
+        return self._on_cluster.among(firsts, firsts)
+
+    @property
+    def _inside(self) -> Exchange:
+        """Exchanges inside groups of workers, in all of them at once."""
+        inside = self.scenario.sync.inside
+        assert inside is not None
+        if inside.bandwidth is None and inside.latency is None:
+            return self._on_cluster.among(range(inside.workers), range(self.workers))
         rate = inside.bandwidth or self.node_bytes_per_s * self.worker_nodes
-        return exchange_s(dense(self.gradient_bytes), inside.workers, rate, inside.latency)
+        return over_links(inside.workers, rate, inside.latency or 0.0)
+
+    @property
+    def _is_priced(self) -> bool:
+        """Whether the cluster says what exchanges between groups of workers take, as the scenario does not."""
+        return self.scenario.sync.bandwidth is None and self.scenario.sync.latency is None
+
+    @cached_property
+    def _on_cluster(self) -> OnCluster:
+        choice = choice_of(self.scenario.collectives.model_dump())
+        return OnCluster(Machines(self.cluster, self.profile), self.worker_gpus, choice)
+
+    @property
+    def exchange_note(self) -> str | None:
+        """How exchanges between workers are priced, for the report; None where the scenario states their links."""
+        if not self.mode.in_step or self.sites == 1 or not self._is_priced:
+            return None
+        firsts = range(0, self.workers, self.workers // self.sites)
+        price = self._on_cluster.price(self.message, 1, firsts, firsts)
+        what = f"{self.message.exchange.replace('_', '-')} of {format_bytes(self.message.wire_bytes)}"
+        label = PROVENANCE[price.provenance]
+        return f"exchanges between workers are priced as in a training step: an {what} takes " + (
+            f"{format_seconds(self.message.rounds * price.seconds)} ({label}, ±{price.spread:.0%})"
+        )
 
     # How workers keep in step
 
@@ -309,8 +352,7 @@ class ResolvedWorkers(ResolvedScenario):
         """Rounds of so many workers that all wait for each other."""
         sync, sites = self.scenario.sync, self.sites_of(workers)
         message = self._message(sites)
-        latency_s = self.latency_s * sync.fragments  # each fragment is a message of its own
-        alone_s = exchange_s(message, sites, self.link_bytes_per_s, latency_s) if sites > 1 else 0.0
+        alone_s = self._between(sites)(message, sync.fragments) if sites > 1 else 0.0
         encode_s = (message.encode_s + message.decode_s) if sites > 1 else 0.0
         if sync.mode == "local":
             assert sync.inner is not None
@@ -319,13 +361,11 @@ class ResolvedWorkers(ResolvedScenario):
         return EachStep(self.step_s, self._exposed_s(message, sites) + self._inside_s, encode_s, sync.backup)
 
     def _exposed_s(self, message: Message, sites: int) -> float:
-        """What the exchange of gradients adds to a step; each layer's message has the latency of a ring."""
+        """What the exchange of gradients adds to a step; each layer's message is an exchange of its own."""
         if sites == 1:
             return 0.0
-        alone_s = exchange_s(message, sites, self.link_bytes_per_s, 0.0)
-        latency_s = exchange_s(message, sites, inf, self.latency_s)
-        keys = self.scenario.sync.overlap
-        return exposed_s(keys, self.step_s, alone_s, self.gradient_bytes, latency_s, self._layers)
+        exchange, keys = self._between(sites), self.scenario.sync.overlap
+        return exposed_s(keys, self.step_s, lambda n: exchange(message, n) / n, self.gradient_bytes, self._layers)
 
     @property
     def _layers(self) -> int:

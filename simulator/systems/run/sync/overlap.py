@@ -4,6 +4,7 @@ A step of L equal layers is one backward pass, from the last layer to the first,
 first to the last. Each layer's gradient is ready when its part of the backward pass ends, and travels on one lane.
 """
 
+from collections.abc import Callable
 from math import ceil
 from typing import Annotated, Literal
 
@@ -41,28 +42,28 @@ class GradientOverlap(Table):
 
 
 def exposed_s(
-    keys: GradientOverlap, step_s: float, exchange_s: float, gradient_bytes: float, latency_s: float, layers: int
+    keys: GradientOverlap, step_s: float, message_s: Callable[[int], float], gradient_bytes: float, layers: int
 ) -> float:
     """Seconds by which the exchange makes a step longer than its `step_s` of compute.
 
-    `exchange_s` is what all gradients together need on the link, `latency_s` what each message adds, `layers` how many
-    there are where `keys` do not say. Steps repeat: the last layer's forward pass waits for its gradient, so the link
-    is free again when the next backward pass starts, and one step says what all others take.
+    `message_s` says what one message takes where so many equal ones carry all gradients, `layers` how many layers there
+    are where `keys` do not say. Steps repeat: the last layer's forward pass waits for its gradient, so the link is free
+    again when the next backward pass starts, and one step says what all others take.
 
-    With equal layers, `tau` seconds of exchange each, and messages of no latency:
+    With equal layers, `tau` seconds of exchange each:
 
     - fifo: `max(tau, L*tau - (L-1)*backward/L)`, all of it after the last bucket (Li et al., arXiv 2006.15704, 3.2.3)
     - priority, slices of no size: `tau + (L-1)*max(0, tau - step/L)`: the first layer's, and what no step can hide
       (Jayarajan et al., P3, arXiv 1905.03960; Peng et al., ByteScheduler, SOSP 2019)
     """
     if keys.order == "none":
-        return exchange_s + latency_s
+        return message_s(1)
     count = keys.layers or layers
     backward, forward = (share * step_s / count for share in (keys.backward, 1 - keys.backward))
     if keys.order == "fifo":
-        return _after_all(count, backward, exchange_s / count + latency_s)
+        return _after_all(count, backward, message_s(count))
     slices = max(1, ceil(gradient_bytes / count / keys.slice)) if keys.slice else 1
-    ends = _by_priority(count, backward, slices, exchange_s / count / slices + latency_s)
+    ends = _by_priority(count, backward, slices, message_s(count * slices))
     return _after_own(ends, count * backward, forward)
 
 
