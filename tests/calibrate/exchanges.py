@@ -28,8 +28,7 @@ def cases(processes):
     return [
         (one.op, one.name, group)
         for one in ALL
-        for ranks in (processes - 1, processes)
-        if ranks > 1
+        for ranks in range(2, processes + 1)
         for group in groups(one, ranks)
         if ranks + one.chunks(group).switches == processes
     ]
