@@ -54,7 +54,7 @@ def on_dgx(nodes, gpus):
     nodes_of_h100 = cluster("dgx-h100", nodes, "test")
     names = choose_profiles(devices_of(nodes_of_h100), None, "test")
     profile = load_numbers(names, nodes_of_h100.fabric.network, "", "generic", "test")
-    return OnCluster(Machines(nodes_of_h100, profile), gpus)
+    return OnCluster(Machines(nodes_of_h100, profile), gpus, ())
 
 
 def exchange_s(path, *changes):
@@ -68,7 +68,7 @@ def test_workers_of_a_node_each_exchange_at_the_price_of_data_parallelism(step):
         op for op in range(len(program))
         if program.kind_of(op) == "all_reduce" and program.groups[program.group[op]] == (0, 8, 16, 24)
     ][:1]  # fmt: skip
-    exchanges = OnCluster(Machines(step.cluster, step.profile), 8).among(WORKERS, WORKERS)
+    exchanges = OnCluster(Machines(step.cluster, step.profile), 8, ()).among(WORKERS, WORKERS)
 
     assert exchanges(dense(8 * float(program.bytes[op])), 1) == pytest.approx(step.costs.uncontended_s[op])
 

@@ -167,7 +167,7 @@ class ResolvedCollective(ResolvedScenario):
 
     def _predict(self, algorithm: Algorithm, size: int) -> Row:
         """The closed form, or every message."""
-        group = self.net.cut(algorithm, size, self.keys.root, self.keys.pieces)
+        group = self._cut(algorithm, size)
         terms = algorithm.terms(group, size)
         formula_s = self.net.seconds(terms)
         latency_s = self.net.launch_s + self.net.seconds([term._replace(size=0.0) for term in terms])
@@ -178,19 +178,27 @@ class ResolvedCollective(ResolvedScenario):
 
     def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
         """Seconds until the last message of all groups has ended, on links that they share."""
-        if not self._shares_links(algorithm):
+        if not self._shares_links(algorithm, group):
             return end_s(algorithm.chunks(group), group, size, self.net, fold=not self.keys.every_rank)
         exchanges = [Exchange(algorithm.chunks(group), group, size, net) for net in self.nets]
         return simulate(*lower(self.cluster, self.hardware.capacity, exchanges)).makespan_s
 
-    def _shares_links(self, algorithm: Algorithm) -> bool:
+    def _shares_links(self, algorithm: Algorithm, group: Group) -> bool:
         """Whether messages may fill a link that others use, and are few enough to be flows."""
-        chunks = algorithm.chunks(self.net.group())
-        idle = self.keys.groups == 1 and (self.cluster.period or self.net.islands == 1)
-        return not (idle or chunks.switches) and self._messages(chunks) <= _MOST_FLOWS
+        chunks = algorithm.chunks(group)
+        return self._may_fill_links and not chunks.switches and self._messages(chunks) <= _MOST_FLOWS
+
+    @property
+    def _may_fill_links(self) -> bool:
+        """Whether there are other groups, or links between switches that carry less than all NICs."""
+        return self.keys.groups > 1 or (self.net.islands > 1 and not self.cluster.period)
 
     def _messages(self, chunks: Chunks) -> int:
         return self.keys.groups * sum(one.times * len(one.pairs.src) for one in chunks.rounds())
+
+    def _cut(self, algorithm: Algorithm, size: int) -> Group:
+        """The ranks, with the pieces into which an algorithm cuts the data."""
+        return self.net.cut(algorithm, size, self.keys.root, self.keys.pieces)
 
     def _row(
         self,
@@ -240,19 +248,20 @@ class ResolvedCollective(ResolvedScenario):
         lines = [*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual]
         if self.keys.groups > 1 and self.keys.level != "chunks":
             lines.append("groups share links at level chunks only: this is one group alone")
-        if self.keys.level == "chunks" and self.chosen and self._are_too_many:
-            lines.append(
-                f"{', '.join(self._are_too_many)}: more than {_MOST_FLOWS:,} messages, as if links were shared by none"
-            )
+        if self.keys.level == "chunks" and self._may_fill_links:
+            lines += [f"{one.name}: {reason}" for one in self.chosen if (reason := self._alone(one))]
+        if self.keys.level == MEASURED and self.keys.algorithm not in ("all", MEASURED):
+            lines.append(f"the fitted curve is of what the library chose there, not of {self.keys.algorithm}")
         return tuple(lines)
 
-    @property
-    def _are_too_many(self) -> list[str]:
-        """Algorithms whose messages would share links, but are too many."""
-        if self.keys.groups == 1 and (self.cluster.period or self.net.islands == 1):
-            return []
-        alone = (one for one in self.chosen if not one.chunks(self.net.group()).switches)
-        return [one.name for one in alone if not self._shares_links(one)]
+    def _alone(self, algorithm: Algorithm) -> str:
+        """Why an algorithm's messages share no links although they might; empty if they do."""
+        group = self._cut(algorithm, max(self.keys.sizes))
+        if algorithm.chunks(group).switches:
+            return "its switches have no links of their own: as if links were shared by none"
+        if self._shares_links(algorithm, group):
+            return ""
+        return f"more than {_MOST_FLOWS:,} messages: as if links were shared by none"
 
     @cached_property
     def hash(self) -> str:
