@@ -77,7 +77,7 @@ class ResolvedCollective(ResolvedScenario):
         """The GPUs of each group."""
         groups, each = self.keys.groups, self.gpus // self.keys.groups
         gpus = np.arange(self.gpus)
-        node = np.array([self.cluster.node_of(gpu) for gpu in range(self.gpus)])
+        node = np.repeat(np.arange(self.cluster.n_nodes), self.cluster.gpus_per_node)[: self.gpus]
         order = {"packed": gpus // each, "scattered": node % groups, "rails": gpus % groups}[self.keys.placement]
         found = tuple(tuple(gpus[order == number].tolist()) for number in range(groups))
         if {len(one) for one in found} != {each}:
