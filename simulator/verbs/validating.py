@@ -20,8 +20,8 @@ def validate(
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Table of measurements: our own columns, or a published table's; weight_update, train_step and run "
-            "have their own."
+            help="Table of measurements: our own columns, or a published table's; weight_update, train_step, run and "
+            "collective have their own, which is the default."
         ),
     ] = None,
     profile: Annotated[
@@ -94,14 +94,12 @@ def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: 
 
 
 def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -> Any:
-    from ..answers.validate import KINDS, validate
+    from ..answers.validate import KINDS, SHIPPED, shipped_file, validate
     from ..base.errors import unknown
 
     if kind not in KINDS:
         raise unknown("--kind", "", kind, [*_LEDGERS, *KINDS])
-    if rows is None:
-        needed = (
-            f"--kind {kind} needs a table of measurements; only {', '.join(_LEDGERS[:-1])} and {_LEDGERS[-1]} ship one"
-        )
-        raise UserError(f"--rows: {needed}")
-    return validate(rows, kind, profile, to_csv=to_csv)
+    if rows is None and kind not in SHIPPED:
+        ship = ", ".join([*_LEDGERS, *SHIPPED])
+        raise UserError(f"--rows: --kind {kind} needs a table of measurements; only {ship} ship one")
+    return validate(rows or shipped_file(SHIPPED[kind]), kind, profile, to_csv=to_csv)

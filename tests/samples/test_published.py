@@ -83,6 +83,16 @@ def about(samples, *columns):
         ),
         (
             "nodes",
+            "v,V100 SXM2 32GB,all_reduce,16,2,EFA 100G (2019),2,x,1024,20,1,in-place,u",
+            {"network_bytes_per_s": 12.5e9, "network": "efa-1"},
+        ),
+        (
+            "nodes",
+            "g,GB200,all_reduce,64,16,,2,x,1024,20,1,in-place,u",
+            {"nodes": 16, "network": "", "network_bytes_per_s": None},
+        ),
+        (
+            "nodes",
             "h100x8,H100 SXM,all_reduce,8,1,NVSwitch,2.26.2,default,1024,30,0.1,in-place,somewhere",
             {"cost_class": "all_reduce", "gpus": 8, "seconds": 30e-6},
         ),
@@ -234,7 +244,7 @@ GOOD = {
         ("nodes", "s,H100 SXM,all_reduce,16,2,8xNDR400 IB,2,x,1024,20,1,peak busbw quoted,u", "a peak as quoted"),
         ("nodes", "s,H100 SXM,all_reduce,16,2,8xNDR400 IB (degraded),2,x,1024,20,1,in-place,u", "degraded network"),
         ("nodes", "s,H100 SXM,all_reduce,16,2,8xNDR400 IB (wrong HCA list),2,x,1,20,1,in-place,u", "degraded network"),
-        ("nodes", "s,H100 SXM,all_reduce,16,2,EFA 100G (2019),2,x,1,20,1,in-place,u", "rate of the NICs not known"),
+        ("nodes", "s,GH200 96GB,all_reduce,16,4,degraded Slingshot,2,x,1,20,1,in-place,u", "degraded network"),
         ("vidur", "a100_dgx_all_reduce,all_reduce,16,8,8,2048,1,43,1,7", "7.8 GB/s between nodes: not a tuned network"),
         ("vidur", "a100_pairwise_nvlink_all_reduce,all_reduce,4,4,4,2048,1,43,1,7", "NVLink joins pairs only"),
         ("vidur", "h100_dgx_all_reduce,all_reduce,many,8,8,2048,1,43,1,7", "gpus: expected at least 2"),

@@ -6,8 +6,9 @@ from typing import Any
 
 from . import runs
 from .gate import TOLERANCE, Comparison, Gate, read_gate
+from .ledger import shipped_file
 from .runs import RunLedger, read_run_ledger
-from .samples import KINDS, Validation, predict_samples, score_samples, validate
+from .samples import KINDS, SHIPPED, Validation, predict_samples, score_samples, validate
 from .scores import scores_by
 from .steps import StepLedger, read_step_ledger
 from .steps import cases as of_steps
@@ -30,7 +31,7 @@ LEDGERS: Mapping[str, LedgerKind] = {
 """The kinds of which runcast ships published measurements."""
 
 __all__ = [
-    "KINDS", "LEDGERS", "TOLERANCE", "Comparison", "Gate", "LedgerKind", "RunLedger", "StepLedger", "UpdateLedger",
-    "Validation", "predict_samples", "read_gate", "read_ledger", "read_run_ledger", "read_step_ledger",
-    "score_samples", "scores_by", "validate",
+    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "Gate", "LedgerKind", "RunLedger", "StepLedger",
+    "UpdateLedger", "Validation", "predict_samples", "read_gate", "read_ledger", "read_run_ledger", "read_step_ledger",
+    "score_samples", "scores_by", "shipped_file", "validate",
 ]  # fmt: skip

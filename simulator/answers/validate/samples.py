@@ -18,6 +18,7 @@ from ...formats.samples import Samples, features_of, own_samples, read_samples, 
 from ...formats.samples.published import TABLES
 from ...profile import Model, Profile, load_profile, profile_for, profile_names
 from ...profile.forms import CostClass, cost_class, quantity
+from .exchanges import estimate_sample
 from .ledger import csv_bytes
 from .scores import coverage, median_over_devices, scores, scores_by, shares, warn
 
@@ -28,6 +29,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "copy": ("copy", "nic"),
 }
 """The families of cost classes that each kind of table may hold."""
+SHIPPED = {"collective": "collectives.csv"}
+"""The kinds of which runcast ships a table of published measurements, in data/validation."""
+
 NOT_FITTED = "not fitted to"
 
 
@@ -95,7 +99,8 @@ def predict_samples(profile: Profile, table: pd.DataFrame, library: str | None =
     one; `predicted_as` tells which. `library` is used for all rows of classes that have it.
     """
     known = _unpredicted(table.reset_index(drop=True), "")
-    for (kind, own), rows in known.groupby(["cost_class", "library"], sort=False):
+    on = known["network"].fillna("") if "network" in known else pd.Series("", known.index)
+    for (kind, own, _), rows in known.groupby(["cost_class", "library", on], sort=False):
         _fill(known, profile, str(kind), library or str(own), rows, sizes_matter=library is None)
     known["signed_error"] = known["predicted_s"] / known["seconds"] - 1
     return known
@@ -129,7 +134,8 @@ def _fill(
             rows = rows[~outside]
     at, features = rows.index, features_of(rows, of_kind)
     try:
-        estimate = profile.estimate(kind, features, library=of)
+        network = str(rows["network"].fillna("").iloc[0]) if "network" in rows else ""
+        estimate = estimate_sample(profile, kind, features, of, network)
     except UserError as error:
         known.loc[at, "reason"] = str(error)
         return
@@ -270,6 +276,13 @@ class Validation:
         }  # fmt: skip
 
     @cached_property
+    def by_gpus(self) -> list[dict[str, Any]]:
+        """Scores of exchanges between nodes by device, cost class and number of GPUs."""
+        between = self.table[self.table["cost_class"].str.endswith(".network") & self.table["predicted_s"].notna()]
+        keys = ("device", "cost_class", "gpus")
+        return scores_by(between.sort_values(list(keys), kind="stable"), keys) if len(between) else []
+
+    @cached_property
     def reasons(self) -> dict[int, str]:
         """Why a row has no prediction, by its line."""
         without = self.table[self.table["reason"] != ""]
@@ -290,6 +303,7 @@ class Validation:
             "provenance": shares(self.table["provenance"]),
             "in_sample": sorted({self.seen[group["device"]] for group in self.groups if group["in_sample"]}),
             "groups": self.groups,
+            "by_gpus": self.by_gpus,
             "not_predicted": [{"reason": reason, **place} for reason, place in places.items()],
         }
 
@@ -313,6 +327,8 @@ class Validation:
             for group, count in zip(groups, held, strict=True)
         ]
         yield from (*terminal_table(rows, {**_COLUMNS, **(_HELD_OUT if seen else {})}), "")
+        if len(self.by_gpus) > len(groups):
+            yield from (*terminal_table(self.by_gpus, _BY_GPUS), "")
         yield _total(self.overall)
         if (over := median_over_devices(self.table)) is not None:
             every = _percent(self.overall["median_abs_error"])
@@ -356,6 +372,11 @@ _COLUMNS: Columns = {
     "rows": ("rows", "count"), "predicted": ("predicted", "count"), "scored": ("scored", "count"),
     "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"), "bias": ("bias %", "percent"),
     "interval_coverage": ("in interval %", "percent"),
+}  # fmt: skip
+_BY_GPUS: Columns = {
+    "device": ("device", "text"), "cost_class": ("class", "text"), "gpus": ("GPUs", "count"),
+    "scored": ("scored", "count"), "median_abs_error": ("median %", "percent"), "p90_abs_error": ("p90 %", "percent"),
+    "bias": ("bias %", "percent"),
 }  # fmt: skip
 _HELD_OUT: Columns = {
     "held_out_median_abs_error": ("left-out median %", "percent"),

@@ -114,30 +114,44 @@ def _aic_nccl(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
 
 
 def _network_bytes_per_s(network: str) -> float:
-    """Line rate of a node's NICs from a text such as `8xNDR400 IB`; NaN where it does not say."""
-    found = re.match(r"(\d+)x\D*(\d{3})", network)
-    return float(found[1]) * float(found[2]) * 1e9 / 8 if found else float("nan")
+    """Line rate of a node's NICs from a text such as `8xNDR400 IB` or `EFA 100G`; NaN where it does not say."""
+    found = re.match(r"(?:(\d+)x)?\D*?(\d{3})(?!\d)", network)
+    return float(found[1] or 1) * float(found[2]) * 1e9 / 8 if found else float("nan")
+
+
+def _network_kind(network: str) -> str:
+    """The kind of network (data/networks.toml) that a text names; nothing for what profiles were measured on."""
+    if "EFA" in network:
+        return "efa-1" if re.search(r"\(20(19|2[012])\)", network) else "efa"
+    return "roce" if "RoCE" in network else ""
 
 
 def _misleading_nodes(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
+    forced = t["algorithm"] if "algorithm" in t else pd.Series("", t.index)
     return {
-        "a peak as quoted, not a row of a log": ~t["column"].str.startswith("in-place"),
+        "a peak as quoted, not a row of a log": t["column"].str.startswith("peak"),
         "degraded network, as its source says": t["network"].str.contains("degraded|wrong HCA", regex=True),
-        "rate of the NICs not known": t["network"].map(_network_bytes_per_s).isna() & (t["n_nodes"] != "1"),
+        "NCCL_ALGO was forced: not what NCCL takes by itself": ~forced.isin(["", "default"]),
     }
 
 
 @_table("system gpu op n_gpus n_nodes network bytes time_us column", itemgetter("gpu"), _misleading_nodes)
 def _multinode(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
-    nodes = n["n_nodes"]
+    """`domains`, where given, are the NVLink domains that the nodes lie on: what a collective sees as nodes.
+
+    Where the rate of the NICs is not told, it is that of the catalogue's node.
+    """
+    domains = n["domains"].fillna(n["n_nodes"]) if "domains" in n else n["n_nodes"]
+    rate = t["network"].map(_network_bytes_per_s) * n["n_nodes"] / domains
     return {
-        "cost_class": t["op"].replace(_OPS) + np.where(nodes <= 1, "", ".network"),
+        "cost_class": t["op"].replace(_OPS) + np.where(domains <= 1, "", ".network"),
         "library": "nccl",
         "group": t["system"] + " x" + t["n_gpus"],
+        "network": t["network"].map(_network_kind).where(domains > 1, ""),
         "bytes": n["bytes"],
         "gpus": n["n_gpus"],
-        "nodes": nodes,
-        "network_bytes_per_s": t["network"].map(_network_bytes_per_s).where(nodes > 1),
+        "nodes": domains,
+        "network_bytes_per_s": rate.where(domains > 1),
     }
 
 

@@ -20,7 +20,7 @@ from ...base.files import read_text
 from ...hardware import device
 from ...profile.forms import FEATURES
 from . import published, records
-from .table import KEYS, OPTIONAL, Samples, join_samples, sound_samples
+from .table import KEYS, Samples, join_samples, sound_samples
 
 
 def read_samples(paths: Iterable[Path | str]) -> Samples:
@@ -81,7 +81,7 @@ def own_samples(table: pd.DataFrame, path: Path) -> Samples:
     for key in set(KEYS) - set(filled):
         filled[key] = "unknown"
     filled["device"] = filled["device"].map({name: _device(name) for name in filled["device"].unique()})
-    for column in {"seconds", *OPTIONAL, *FEATURES} & set(filled):
+    for column in {"seconds", "wider", *FEATURES} & set(filled):
         filled[column] = _numbers(filled[column])
     return sound_samples(filled, str(path))
 

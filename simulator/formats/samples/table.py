@@ -24,8 +24,9 @@ from ...base.errors import UserError
 from ...profile.forms import FEATURES, CostClass, cost_class, known_classes
 
 KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
-OPTIONAL = ("wider",)
-"""Columns that a table may have besides: `wider` is the spread that carrying a sample over from another device adds."""
+OPTIONAL = ("wider", "network")
+"""Columns that a table may have besides: `wider` is the spread that carrying a sample over from another device adds,
+`network` the kind of network between nodes (data/networks.toml) if it is not the one that profiles are measured on."""
 
 
 Record = Mapping[str, Any]
