@@ -45,16 +45,8 @@ class Group:
     @property
     def ring_hops(self) -> tuple[HopKind, ...]:
         """The hops of a ring through one island after the other."""
-        return self._hops("striped")
-
-    @property
-    def direct_hops(self) -> tuple[HopKind, ...]:
-        """The hops of messages between any two ranks."""
-        return self._hops("rail")
-
-    def _hops(self, between: HopKind) -> tuple[HopKind, ...]:
         inside: tuple[HopKind, ...] = ("inside",) if self.near > 1 else ()
-        return (*inside, between) if self.islands > 1 else inside
+        return (*inside, "striped") if self.islands > 1 else inside
 
 
 @dataclass(frozen=True, eq=False)
