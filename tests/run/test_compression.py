@@ -332,6 +332,16 @@ def test_measured_times_come_before_memory_passes(method):
 
 
 @METHODS
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_gpus_share_what_their_worker_sends(method, gpus):
+    one, each = (message(KEYS[method].model_copy(update={"error_feedback": True}), gpus=many) for many in (1, gpus))
+    alone = replace(
+        each, **{name: gpus * getattr(each, name) for name in ("encode_s", "decode_s", "decode_one_s", "memory_bytes")}
+    )
+    assert vars(alone) == pytest.approx(vars(one))
+
+
+@METHODS
 def test_stated_rates_come_before_measured_times(method):
     keys = KEYS[method].model_copy(update={"encode": 5e9, "decode": 4e9})
     stated, both = message(keys), message(keys, measured=measured("encode", "decode", "clear"))

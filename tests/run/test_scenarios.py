@@ -173,12 +173,12 @@ def test_memory_passes_are_data_sheet_numbers_and_said_to_be_a_lower_bound(given
 
 
 def test_a_run_takes_what_its_profile_has_measured(given, tmp_path):
-    """A gradient of 1 GB encoded, the sum cleared, 4 messages of 20 MB added, in each of 1,000 steps."""
+    """An eighth, on each GPU, of 1 GB encoded, the sum cleared, 4 messages of 20 MB added, in each of 1,000 steps."""
     profile = measured_parts(tmp_path, top_k_encode=5e9, top_k_decode=1e9, clear=1e12)
     report = simulate(given, [TOP_K, profile]).report
     share = report.history.breakdown_s["encode"] / report.wall_s
 
-    assert report.history.breakdown_s["encode"] == pytest.approx(1000 * (0.2 + 0.001 + 4 * 0.02), rel=1e-4)
+    assert report.history.breakdown_s["encode"] == pytest.approx(1000 / 8 * (0.2 + 0.001 + 4 * 0.02), rel=1e-3)
     assert encoding(report) == (
         pytest.approx({"given": 1 - share, "fitted": share}),
         ["times of encode and decode are the profile's (fitted)"],
@@ -186,16 +186,33 @@ def test_a_run_takes_what_its_profile_has_measured(given, tmp_path):
 
 
 def test_parts_are_told_apart(given, tmp_path):
-    """Encoding is stated and nothing need be said; decoding is measured, with a sum that memory passes clear."""
+    """Encoding is stated and nothing need be said; decoding is measured, with a sum that memory passes clear.
+
+    Each of 8 GPUs does an eighth.
+    """
     stated = "compress={method='top_k', density=0.01, encode='10 GB/s'}"
     report = simulate(given, [stated, measured_parts(tmp_path, top_k_decode=1e9)]).report
     clear_s = 1e9 / limits(cluster("dgx-h100", 1)).memory_bytes_per_s
-    decode_s = 1000 * (clear_s + 4 * 0.02)
+    decode_s = 1000 / 8 * (clear_s + 4 * 0.02)
 
-    assert report.history.breakdown_s["encode"] == pytest.approx(1000 * 0.1 + decode_s, rel=1e-4)
+    assert report.history.breakdown_s["encode"] == pytest.approx(1000 / 8 * 0.1 + decode_s, rel=1e-3)
     assert encoding(report) == (
-        pytest.approx({"given": 1 - decode_s / report.wall_s, "fitted": decode_s / report.wall_s}, rel=1e-4),
+        pytest.approx({"given": 1 - decode_s / report.wall_s, "fitted": decode_s / report.wall_s}, rel=1e-3),
         ["times of decode are the profile's (fitted)"],
+    )
+
+
+def test_gpus_of_a_worker_share_encoding_and_residuals_alike(given):
+    """The same gradient on one GPU and on eight, whose links carry the same."""
+    changes = "compress={method='top_k', density=0.01, error_feedback=true}", "sync.workers=4"
+    one, eight = (
+        simulate(given, [*changes, f"step.gpus={gpus}", "sync.bandwidth='10 GB/s'"]).report for gpus in (1, 8)
+    )
+
+    assert one.history.breakdown_s["encode"] == pytest.approx(8 * eight.history.breakdown_s["encode"])
+    assert (one.residual_bytes, one.history.breakdown_s["exchange"]) == (
+        8 * eight.residual_bytes,
+        eight.history.breakdown_s["exchange"],
     )
 
 

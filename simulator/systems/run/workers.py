@@ -200,7 +200,7 @@ class ResolvedWorkers(ResolvedScenario):
     @property
     def residual_bytes(self) -> float:
         """What a GPU keeps of gradients between steps, where they are compressed with error feedback."""
-        return 0.0 if self.scenario.compress is None else self.message.memory_bytes / self.worker_gpus
+        return 0.0 if self.scenario.compress is None else self.message.memory_bytes
 
     def _message(self, sites: int) -> Message:
         if (said := self.scenario.compress) is None:
@@ -209,8 +209,9 @@ class ResolvedWorkers(ResolvedScenario):
         flop_per_s = max(device.peak_flop_per_s.values())
         size, each = self.gradient_bytes, self._value_bytes
         memory_bytes_per_s, measured = device.memory_bytes_per_s, self._measured_parts
+        shapes, gpus = self._shapes, self.worker_gpus
         try:
-            return compress(said, size, each, sites, memory_bytes_per_s, flop_per_s, self._shapes, measured)
+            return compress(said, size, each, sites, memory_bytes_per_s, flop_per_s, shapes, measured, gpus)
         except ValueError as error:
             raise self._fault("compress.method", said.method, str(error)) from None
 

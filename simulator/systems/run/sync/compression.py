@@ -5,11 +5,12 @@ is gathered, so that each worker receives and adds the messages of all others, a
 
 Encoding and decoding take what the scenario states, else what the profile has measured, else what fused kernels need to
 move through the device's memory. The last is a lower bound: Agarwal et al., arXiv 2103.00543, find that real encoders
-often take longer than the exchange they save.
+often take longer than the exchange they save. A worker's gradient is sharded over its GPUs: each encodes, decodes and
+remembers its share.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Annotated, Literal
 
@@ -62,12 +63,12 @@ class Compress(Table):
     )
     encode: Rate | None = Field(
         None,
-        description="bytes of gradient encoded per second "
+        description="bytes of gradient that a GPU encodes per second "
         "(default: as the profile measured it, else passes over memory)",
     )
     decode: Rate | None = Field(
         None,
-        description="bytes of gradient decoded per second, per message "
+        description="bytes of gradient that a GPU decodes per second, per message "
         "(default: as the profile measured it, else passes over memory)",
     )
 
@@ -92,9 +93,9 @@ class Message:
     """What a worker sends of one gradient.
 
     `decode_s` is for all messages that reach a worker in a collective, `decode_one_s` for one, such as a parameter
-    server's answer of `pull_bytes`. `memory_bytes` stay between steps. `rounds` collectives follow each other; they
-    carry `wire_bytes` together. `encode_from` and `decode_from` say where these seconds are from: "given", or a
-    provenance of the profile.
+    server's answer of `pull_bytes`. `memory_bytes` stay between steps. Seconds and memory are those of each GPU.
+    `rounds` collectives follow each other; they carry `wire_bytes` together. `encode_from` and `decode_from` say where
+    these seconds are from: "given", or a provenance of the profile.
     """
 
     wire_bytes: float
@@ -154,6 +155,11 @@ class _Code:
     decode_flop: float = 0.0
     rounds: int = 1
 
+    def share(self, gpus: int) -> "_Code":
+        """What each of so many GPUs has of it."""
+        parts = {name: part / gpus for name, part in vars(self).items() if name != "rounds"}
+        return replace(self, **parts)
+
 
 def nothing_measured(part: str, size_bytes: float) -> None:
     """A profile that knows no part of any method."""
@@ -168,8 +174,9 @@ def compress(
     flop_per_s: float,
     shapes: Shapes = (),
     measured: Measured = nothing_measured,
+    gpus: int = 1,
 ) -> Message:
-    """What a worker sends of a gradient of `gradient_bytes`, and what that costs on its device.
+    """What a worker sends of a gradient of `gradient_bytes`, and what that costs on each of its `gpus`.
 
     `shapes` are the model's matrices, for low_rank. Error feedback reads gradient and residual and writes the residual:
     three times the gradient's bytes, and its bytes of memory (Karimireddy et al., arXiv 1901.09847, algorithm 1).
@@ -184,8 +191,9 @@ def compress(
         raise ValueError(f"a gradient's values have 2 or 4 bytes (given: {bytes_per_value})")
     code = _code(keys, gradient_bytes, bytes_per_value, shapes)
     gathers = keys.method in _GATHERED
-    states_bytes = (keys.error_feedback + keys.momentum_correction) * gradient_bytes
-    coder = _Coder(keys, code, gradient_bytes, memory_bytes_per_s, flop_per_s, measured)
+    share_bytes = gradient_bytes / gpus
+    states_bytes = (keys.error_feedback + keys.momentum_correction) * share_bytes
+    coder = _Coder(keys, code.share(gpus), share_bytes, memory_bytes_per_s, flop_per_s, measured)
     encode_s, encode_from = coder.encode(3 * states_bytes)
     decode_s, decode_from = coder.decode(workers if gathers else 1)
     return Message(
@@ -204,7 +212,7 @@ def compress(
 
 @dataclass(frozen=True)
 class _Coder:
-    """Seconds of both parts on a device, each with where they are from."""
+    """Seconds of both parts on a GPU, each with where they are from; code and bytes are its share."""
 
     keys: Compress
     code: _Code
@@ -214,7 +222,7 @@ class _Coder:
     measured: Measured
 
     def encode(self, states_bytes: float) -> tuple[float, str]:
-        """One gradient, with `states_bytes` that memory moves for what stays between steps."""
+        """The share of one gradient, with `states_bytes` that memory moves for what stays between steps."""
         if self.keys.encode:
             return self.gradient_bytes / self.keys.encode, GIVEN
         found = self._measured("encode")
