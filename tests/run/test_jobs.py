@@ -189,7 +189,9 @@ def test_jobs_never_have_more_gpus_than_there_are(plan):
     for record in records:
         mine = [span for span in ran if span.lane == record.name]
         assert sum(span.end_s - span.start_s for span in mine) == pytest.approx(record.ran_s)
-        assert record.submit_s <= record.start_s == min(span.start_s for span in mine)
+        began_s = min(span.start_s for span in mine)
+        assert record.submit_s <= record.start_s <= began_s
+        assert record.start_s == began_s or record.failed  # a node that fails as a job starts leaves no span
         assert record.end_s - record.submit_s == pytest.approx(record.waited_s + record.ran_s)
 
 
