@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.explain import RunExplanation, explain, lines, write_page
+from runcast.simulator.answers.explain.levers import share_step
 from runcast.simulator.scenario import what_ifs
 from runcast.simulator.systems.train_step.run import expected_s
 
@@ -198,6 +199,18 @@ def test_a_part_that_fails_half_as_often_saves_what_daly_says():
     found = gains(explained_failing(1800))
 
     assert found["host: half as often"] == pytest.approx(1 - daly_s(1800, 2 * MTBF_S) / daly_s(1800), abs=0.02)
+
+
+def test_a_step_with_residuals_in_its_memory_is_not_that_of_the_run():
+    """DiLoCo, whose step is predicted, without and with error feedback."""
+    plain, same, kept = (
+        simulate(SCENARIOS / "run-diloco.toml", ["run.steps=500", f"compress={{method='int8', error_feedback={said}}}"])
+        for said in ("false", "false", "true")
+    )
+    others = [one.resolved for one in (same, kept)]
+    for other in others:
+        share_step(plain.resolved, other)
+    assert [other.step is plain.resolved.step for other in others] == [True, False]
 
 
 def test_a_lever_is_what_a_simulation_with_its_changes_says():

@@ -88,7 +88,8 @@ def share_step(of: ResolvedRun, other: ResolvedRun) -> None:
 
 
 def _step_scenario(resolved: ResolvedRun) -> object:
-    return resolved.scenario.train_step(resolved.worker_nodes)
+    """What a predicted step depends on; residuals of compression lie in its memory."""
+    return resolved.scenario.train_step(resolved.worker_nodes), resolved.residual_bytes
 
 
 def state(resolved: ResolvedRun, table: Mapping[str, Any], changes: Changes) -> Changes:
