@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from ..base.errors import UserError
-from ..profile import PROVENANCE
 from .algorithms import algorithms
 from .algorithms.hops import ClusterNet
 from .algorithms.messages import Algorithm, Term
@@ -42,18 +41,15 @@ class Chosen:
         net = self._net(collective)
         if reason := algorithm.refuses(net.group()):
             raise UserError(f"collectives.{algorithm.op} = {algorithm.name!r}: {reason}")
-        group = net.cut(algorithm, collective.size)
-        terms = algorithm.terms(group, collective.size)
-        latency_s = net.launch_s + net.seconds([term._replace(size=0.0) for term in terms])
-        seconds = net.launch_s + net.seconds(terms)
+        _, terms, seconds, latency_s = net.formula(algorithm, collective.size)
         stage = self._stages.get(rank, collective.group)
         wires = self._machines.crossings.collective(collective.group, rank, stage, net.islands)
         inside, beyond = _sent(terms, net.near)
         capacity, moved = self._machines.capacity, wires.bytes(inside, beyond)
         demand = {link: min(size / seconds, float(capacity[link])) for link, size in moved.items()}
         least_s = wires.least_s(inside, beyond, self._machines.cluster.capacity)
-        spread = net.spread(min(latency_s / seconds, 1.0))
-        return Price(max(seconds, least_s), spread, PROVENANCE.index("fitted"), demand, least_s)
+        spread, provenance = net.basis(seconds, latency_s, self._measured.price(collective, rank))
+        return Price(max(seconds, least_s), spread, provenance, demand, least_s)
 
     def _net(self, collective: Collective) -> ClusterNet:
         key = collective.op, collective.group

@@ -39,7 +39,7 @@ def draw_fabric(machine: Cluster, title: str = "Fabric") -> "go.Figure":
     by_level = len(vertices) > MOST
     cables, slow = _cables(machine), _slow(machine)
     if by_level:
-        cables = _joined(cables)
+        cables = _rates_between_levels(cables)
         places = _layers({level: [level] for level in _levels(vertices)})
     else:
         places = _places(machine, vertices)
@@ -96,7 +96,7 @@ def _slow(machine: Cluster) -> list[Pair]:
     return [(a, b) for a, b in ends]
 
 
-def _joined(cables: Cables) -> Cables:
+def _rates_between_levels(cables: Cables) -> Cables:
     """What each two levels are cabled with."""
     found: dict[Pair, float] = defaultdict(float)
     for (a, b), rate in cables.items():

@@ -12,7 +12,7 @@ from runcast.simulator.base.files import read_json
 from runcast.simulator.base.tables import Columns, markdown_table
 from runcast.simulator.profile import Z90
 from runcast.simulator.systems.run.intervals import quantity_of
-from runcast.simulator.systems.run.training.rates import apart, published_rates
+from runcast.simulator.systems.run.training.rates import published_rates, spread_between_clusters
 
 MISS = 0.10
 """An error beyond it needs words."""
@@ -89,7 +89,12 @@ def _widths() -> Iterator[dict[str, str]]:
     found, rates = _shipped_errors(), published_rates()
     sources = sorted({rate.source for rate in rates})
     many = f"{len(rates)} clusters of {len(sources)} sources (data/failure_rates.toml)"
-    yield _width("a rate that nobody counted", apart(), [apart(source) for source in sources], many)
+    yield _width(
+        "a rate that nobody counted",
+        spread_between_clusters(),
+        [spread_between_clusters(source) for source in sources],
+        many,
+    )
     for name, width in found["widths"].items():
         without = [of.get(name, 0.0) for of in found["without"].values()]
         yield _width(f"{name}, the model's own", width["value"], without, width["source"])

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from runcast.simulator.systems.run.training.failures import Cause, Failures, failures
 from runcast.simulator.systems.run.training.rates import (
     Rate,
-    apart,
     draw_rates,
     published_rates,
     shares,
+    spread_between_clusters,
     spread_of,
     varies,
 )
@@ -21,7 +21,7 @@ from runcast.simulator.systems.run.training.rates import (
 MTBF_S, SPREAD, MANY = 100.0, 0.5, 4000
 
 
-def said(*causes):
+def failures_of(*causes):
     """Failures of causes, each with changes to a part that fails every 100 s."""
     return Failures(cause=tuple(Cause(**{"name": "a", "part": "job", "mtbf": MTBF_S} | one) for one in causes))
 
@@ -41,12 +41,12 @@ def count(of, index, until_s, spread=SPREAD):
 
 @pytest.mark.parametrize("events", [1, 4, 23, 419])
 def test_a_counted_rate_has_the_mean_and_variance_of_a_gamma_distribution(events):
-    found = factors(said({"events": events}))
+    found = factors(failures_of({"events": events}))
     assert (found.mean(), found.var() * events) == pytest.approx((1, 1), rel=0.02)
 
 
 def test_an_uncounted_rate_is_lognormal_about_the_stated_one():
-    found = factors(said({}))
+    found = factors(failures_of({}))
     assert (np.median(found), np.log(found).std(), found.mean()) == pytest.approx((1, 0.5, exp(0.125)), rel=0.01)
 
 
@@ -57,23 +57,23 @@ def test_an_uncounted_rate_is_lognormal_about_the_stated_one():
 )
 def test_failures_are_as_dispersed_as_a_mixture_of_poisson_processes(cause, mean, relative_variance):
     """Mean m = E[rate] T; variance m + m^2 Var[rate] / E[rate]^2: for gamma, the negative binomial distribution."""
-    counts = np.array([count(said(cause), i, 20 * MTBF_S) for i in range(1, 1501)])
+    counts = np.array([count(failures_of(cause), i, 20 * MTBF_S) for i in range(1, 1501)])
     m = 20 * mean
     assert (counts.mean(), counts.var()) == pytest.approx((m, m + m**2 * relative_variance), rel=0.06)
 
 
 def test_the_first_repeat_has_the_stated_rates():
-    of = said({}, {"events": 3})
+    of = failures_of({}, {"events": 3})
     assert draw_rates(of, 0, SPREAD) is of
 
 
 def test_causes_that_nobody_counted_are_of_one_cluster():
-    found = factors(said({}, {"mtbf": MTBF_S}, {"events": 9}), many=50)
+    found = factors(failures_of({}, {"mtbf": MTBF_S}, {"events": 9}), many=50)
     assert (np.ptp(found[:, 0] - found[:, 1]), abs(np.corrcoef(found[:, 1], found[:, 2])[0, 1]) < 0.3) == (0, True)
 
 
 def test_planned_stops_are_ones_own_choice_unless_they_were_counted():
-    found = factors(said({"effect": "planned"}, {"effect": "planned", "events": 4}), many=20)
+    found = factors(failures_of({"effect": "planned"}, {"effect": "planned", "events": 4}), many=20)
     assert (set(found[:, 0]), found[:, 1].std() > 0.2) == ({1.0}, True)
 
 
@@ -82,11 +82,11 @@ def test_planned_stops_are_ones_own_choice_unless_they_were_counted():
     [({}, True), ({"effect": "planned"}, False), ({"effect": "planned", "events": 9}, True)],
 )
 def test_rates_vary_unless_they_are_planned(cause, is_unsure):
-    assert varies(said(cause)) == is_unsure
+    assert varies(failures_of(cause)) == is_unsure
 
 
 def test_a_rate_is_never_above_the_most():
-    assert factors(said({}, {"events": 2}), spread=2.0, most=1.5).max() == 1.5
+    assert factors(failures_of({}, {"events": 2}), spread=2.0, most=1.5).max() == 1.5
 
 
 @given(st.integers(1, 6), st.integers(0, 10_000))
@@ -102,7 +102,7 @@ def test_the_first_share_is_the_middle(dimensions):
 @pytest.mark.parametrize("repeats", [8, 16])
 def test_as_many_repeats_as_usual_show_the_width(repeats):
     """Random draws of eight would be off by a quarter."""
-    found = [log(draw_rates(said({}), i, 1.0).cause[0].mtbf) for i in range(repeats)]
+    found = [log(draw_rates(failures_of({}), i, 1.0).cause[0].mtbf) for i in range(repeats)]
     assert np.std(found, ddof=1) == pytest.approx(1, rel=0.1)
 
 
@@ -143,4 +143,4 @@ def test_every_published_rate_has_a_source_and_is_of_the_usual_size():
 
 def test_clusters_of_a_source_can_be_left_out():
     without = [rate for rate in published_rates() if "2410.21680" not in rate.source]
-    assert apart("Reliability of ML research clusters (arXiv 2410.21680)") == spread_of(without)
+    assert spread_between_clusters("Reliability of ML research clusters (arXiv 2410.21680)") == spread_of(without)

@@ -171,7 +171,7 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     """Explain a run that is already read."""
     resolved = run.resolved
     progress("simulations", 0, 1, "")
-    histories = _simulate(resolved.with_apart(None), resolved.repeats if quick else _seeds(resolved))
+    histories = _simulate(resolved.with_rate_spread(None), resolved.repeats if quick else _seeds(resolved))
     drawn = _simulate(resolved, resolved.repeats) if resolved.has_drawn_rates else histories[: resolved.repeats]
     report = make_run_report(resolved, drawn)
     aim = _aim(resolved, histories[0], report.unit)
@@ -229,7 +229,7 @@ def _try_levers(
     for i, one in enumerate(every):
         progress("what-ifs", i, len(every), f": {one.name}")
         try:
-            tried.append(_compare(one, now, _simulate(run.pull(one).with_apart(None), len(now)), of))
+            tried.append(_compare(one, now, _simulate(run.pull(one).with_rate_spread(None), len(now)), of))
         except UserError as error:
             refused.append(Refused(one.name, one.subject, error.faults[0]))
     return tried, refused

@@ -19,7 +19,7 @@ from ...systems.run.history import History
 from ...systems.run.intervals import speed_width, width_of
 from ...systems.run.report import make_run_report
 from ...systems.run.resolve import ResolvedRun
-from ...systems.run.training.rates import apart
+from ...systems.run.training.rates import spread_between_clusters
 from .ledger import Case, CellError, Cells, read_cells, shipped_file
 from .metrics import value_of
 
@@ -62,9 +62,9 @@ class RunCase(Case):
             UserError: the scenario contains something that is not allowed, or the report has no such metric.
         """
         resolved, metric = self.resolved, self.cells.text("metric")
-        stated = drawn = self._repeat(resolved.with_apart(None))
+        stated = drawn = self._repeat(resolved.with_rate_spread(None))
         if resolved.has_drawn_rates and self.is_scored:
-            drawn = self._repeat(resolved.with_apart(apart(self.cells.text("source"))))
+            drawn = self._repeat(resolved.with_rate_spread(spread_between_clusters(self.cells.text("source"))))
         histories, values = [one for one, _ in drawn], _values(drawn, metric)
         width = speed_width(resolved, histories) if metric in _SPEEDS else width_of(values)
         return {"predicted": fmean(_values(stated, metric)), "width": width, "mode": resolved.mode.name}

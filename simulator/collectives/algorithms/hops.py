@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from ...base.arrays import Ints
 from ...base.errors import UserError
-from ...profile import Profile
-from ..collective import Stages
+from ...profile import PROVENANCE, Profile
+from ..collective import Price, Stages
 from ..machines import Machines
 from ..networks import Uplinks
 from .clock import Hops
@@ -39,6 +40,15 @@ _PIECES = tuple(1 << k for k in range(15))
 
 _UNKNOWN = 0.3
 """Spread of a number that no profile has: as that of a latency read off another op's curve."""
+
+
+class Formula(NamedTuple):
+    """A closed form on a cluster: how data is cut, and seconds with the call; `latency_s`: if messages were empty."""
+
+    group: Group
+    terms: list[Term]
+    seconds: float
+    latency_s: float
 
 
 class ClusterNet:
@@ -99,8 +109,24 @@ class ClusterNet:
         network = [f"{self._op}.network", "all_reduce.network"] if self.islands > 1 else []
         return _coefficient(self._machines.profile, "a_s", (*network, self._op, "all_reduce"))
 
-    def spread(self, latency_share: float) -> float:
-        """The relative standard deviation of a time of which so much is latency."""
+    def formula(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Formula:
+        """What an algorithm takes by its closed form."""
+        group = self.cut(algorithm, size, root, pieces)
+        terms = algorithm.terms(group, size)
+        empty_s = self.seconds([term._replace(size=0.0) for term in terms])
+        return Formula(group, terms, self.launch_s + self.seconds(terms), self.launch_s + empty_s)
+
+    def basis(self, seconds: float, latency_s: float, curve: Price | None) -> tuple[float, int]:
+        """(relative standard deviation, provenance) of a time of which so much is latency.
+
+        Its numbers were read off the op's fitted curve, so it is no surer than the curve is at this size and scale.
+        """
+        spread = self._spread(min(latency_s / seconds, 1.0) if seconds else 0.0)
+        if curve is None:
+            return spread, PROVENANCE.index("assumed")
+        return max(spread, curve.spread), max(PROVENANCE.index("fitted"), curve.provenance)
+
+    def _spread(self, latency_share: float) -> float:
         links = ("link_fraction.nic",) if self.islands > 1 else ("link_fraction.nvlink", "link_fraction.pcie")
         known = self._machines.profile.parameters
         rate = next((known[name].spread for name in links if name in known), _UNKNOWN)

@@ -43,7 +43,7 @@ def _plan(fabric: Fabric, rates: Rates, closed: bool) -> Plan:
                 there = number[near]
                 rate = ports * min(each, sum(rates[there]) / (2 * len(long)))
                 hops.append(across(f"router{node}", f"router{there}", rate, fabric, ports, order=d))
-    beyond = _beyond(hops, sizes, closed)
+    beyond = _bisection_share(hops, sizes, closed)
     return Plan(leaves, tuple(hops), dict.fromkeys((f"router{node}" for node in range(len(rates))), beyond))
 
 
@@ -55,7 +55,7 @@ def _neighbours(place: Place, d: int, size: int, closed: bool) -> Iterator[tuple
         yield (*place[:d], at, *place[d + 1 :]), inside.count(at)
 
 
-def _beyond(hops: list[Hop], sizes: tuple[int, ...], closed: bool) -> float:
+def _bisection_share(hops: list[Hop], sizes: tuple[int, ...], closed: bool) -> float:
     """A node's share of the links that cross from one half of the longest dimension to the other.
 
     A torus is cut twice, a mesh once (Dally and Towles, Principles and Practices of Interconnection Networks, 2004).

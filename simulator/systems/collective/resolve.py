@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import Collective, Machines, Measured
+from ...collectives import Collective, Machines, Measured, Price
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
@@ -122,20 +122,18 @@ class ResolvedCollective(ResolvedScenario):
         """The algorithms that are asked for and can be done by these ranks."""
         if self.keys.level == MEASURED:
             return ()
-        return tuple(one for one in self._asked if not one.refuses(self.net.group()))
+        return tuple(one for one in self._candidates if not one.refuses(self.net.group()))
 
     @property
-    def _asked(self) -> list[Algorithm]:
-        known = algorithms(self.keys.op)
-        return list(known.values()) if self.keys.algorithm == "all" else [
-            known[name] for name in (self.keys.algorithm,) if name in known
-        ]  # fmt: skip
+    def _candidates(self) -> list[Algorithm]:
+        name = self.keys.algorithm
+        return [one for one in algorithms(self.keys.op).values() if name in ("all", one.name)]
 
     @cached_property
     def refused(self) -> tuple[str, ...]:
         """Why algorithms that are asked for cannot be done, one line each."""
         group = self.net.group()
-        lines = [f"{one.name}: {reason}" for one in self._asked if (reason := one.refuses(group))]
+        lines = [f"{one.name}: {reason}" for one in self._candidates if (reason := one.refuses(group))]
         return (*lines, *self._not_measured)
 
     @cached_property
@@ -144,10 +142,18 @@ class ResolvedCollective(ResolvedScenario):
         if self.keys.op not in BUS_FACTOR:
             return (f"measured: profiles have no curves of {self.keys.op}",)
         try:
-            self._measure(1)
+            self._curve(1)
         except UserError as error:
             return (f"measured: {error}",)
         return ()
+
+    @cached_property
+    def _curves(self) -> Measured:
+        return Measured(self.hardware, {})
+
+    def _curve(self, size: int) -> Price:
+        """What the profile's fitted curve says."""
+        return self._curves.price(Collective(self.keys.op, self.ranks, size), self.ranks[0])
 
     @property
     def _takes_curve(self) -> bool:
@@ -162,19 +168,16 @@ class ResolvedCollective(ResolvedScenario):
 
     def _measure(self, size: int) -> Row:
         """The fitted curve."""
-        price = Measured(self.hardware, {}).price(Collective(self.keys.op, self.ranks, size), self.ranks[0])
-        return self._row(size, MEASURED, MEASURED, price.seconds, price.spread, PROVENANCE[price.provenance], 1, 0.0)
+        price = self._curve(size)
+        return self._row(size, MEASURED, MEASURED, price.seconds, (price.spread, price.provenance))
 
     def _predict(self, algorithm: Algorithm, size: int) -> Row:
         """The closed form, or every message."""
-        group = self._cut(algorithm, size)
-        terms = algorithm.terms(group, size)
-        formula_s = self.net.seconds(terms)
-        latency_s = self.net.launch_s + self.net.seconds([term._replace(size=0.0) for term in terms])
-        level = self.keys.level
-        seconds = self.net.launch_s + (self._simulate(algorithm, group, size) if level == "chunks" else formula_s)
-        spread = self.net.spread(min(latency_s / seconds, 1.0) if seconds else 0.0)
-        return self._row(size, algorithm.name, level, seconds, spread, "fitted", group.pieces, latency_s)
+        group, _, seconds, latency_s = self.net.formula(algorithm, size, self.keys.root, self.keys.pieces)
+        if self.keys.level == "chunks":
+            seconds = self.net.launch_s + self._simulate(algorithm, group, size)
+        basis = self.net.basis(seconds, latency_s, None if self._not_measured else self._curve(size))
+        return self._row(size, algorithm.name, self.keys.level, seconds, basis, group.pieces, latency_s)
 
     def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
         """Seconds until the last message of all groups has ended, on links that they share."""
@@ -206,16 +209,16 @@ class ResolvedCollective(ResolvedScenario):
         algorithm: str,
         level: str,
         seconds: float,
-        spread: float,
-        source: str,
-        pieces: int,
-        wait_s: float,
+        basis: tuple[float, int],
+        pieces: int = 1,
+        latency_s: float = 0.0,
     ) -> Row:
+        spread, provenance = basis
         factor, rate = exp(Z90 * spread), size / seconds if seconds else 0.0
         return Row(
             bytes=size, algorithm=algorithm, level=level, seconds=seconds, low_s=seconds / factor,
             high_s=seconds * factor, algbw_bytes_per_s=rate, busbw_bytes_per_s=rate * self.bus_factor,
-            provenance=source, pieces=pieces, latency_s=wait_s,
+            provenance=PROVENANCE[provenance], pieces=pieces, latency_s=latency_s,
         )  # fmt: skip
 
     @cached_property
@@ -271,7 +274,7 @@ class ResolvedCollective(ResolvedScenario):
             "scenario": said.model_dump(mode="json", exclude={*FOR_PEOPLE, "cluster", "profile", "stack"}),
             "profile": self.profile.to_json(),
             "cluster": cluster_inputs(said.cluster, said.nodes, self.where),
-            "adds": [self.net.group().nvls, self.net.group().sharp],
+            "adds": [*(node.nvls for node in dict.fromkeys(self.cluster.nodes)), self.cluster.fabric.sharp],
             "version": release(),
         }
         return content_hash(content)[:16]

@@ -69,7 +69,7 @@ class CollectiveKeys(Table):
     )
 
     @model_validator(mode="after")
-    def _known(self) -> "CollectiveKeys":
+    def _check_names(self) -> "CollectiveKeys":
         if self.op not in OPS:
             raise ValueError(f"op = {self.op!r}: expected one of {', '.join(OPS)}")
         known = (*algorithms(self.op), MEASURED, "all")

@@ -1,7 +1,10 @@
 """A CollectiveReport in words, and its table as nccl-tests prints it."""
 
 from collections.abc import Iterator
+from csv import DictWriter
+from io import StringIO
 
+from ...base.tables import align
 from ...base.units import format_bytes, format_rate, format_seconds
 from ...report.report import Table, Words
 from .report import CollectiveReport
@@ -36,14 +39,14 @@ def table(report: CollectiveReport) -> Table:
 
 def csv_text(report: CollectiveReport) -> bytes:
     """The table as CSV, in SI units."""
-    names = list(vars(report.rows[0]))
-    lines = [",".join(str(vars(row)[name]) for name in names) for row in report.rows]
-    return "\n".join([",".join(names), *lines, ""]).encode()
+    text = StringIO()
+    lines = DictWriter(text, list(vars(report.rows[0])), lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(map(vars, report.rows))
+    return text.getvalue().encode()
 
 
 def _lines(report: CollectiveReport) -> Iterator[str]:
-    from ...base.tables import align
-
     shown = table(report)
     yield from align([list(map(str, row)) for row in (shown.headers, *shown.rows)], (0, 2, 3, 4, 5, 6))
 

@@ -19,7 +19,7 @@ from .sync.compression import origin_notes
 from .target import Stage, stages, steps_factor
 from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
 from .training.process import Restart
-from .training.rates import apart, draw_rates, varies
+from .training.rates import draw_rates, spread_between_clusters, varies
 from .training.storage import Machine, Saving, saving
 from .workers import ResolvedWorkers
 
@@ -33,10 +33,10 @@ _CAUSES = 2  # the stream of random numbers that says when parts fail
 class ResolvedRun(ResolvedWorkers):
     """A run with what its names stand for; parts are made on first use.
 
-    `apart` is the standard deviation of ln(rate) of failures that nobody counted; None: all rates are as stated.
+    `rate_spread` is the standard deviation of ln(rate) of failures that nobody counted; None: rates are as stated.
     """
 
-    apart: float | None = field(default_factory=apart, compare=False)
+    rate_spread: float | None = field(default_factory=spread_between_clusters, compare=False)
 
     # Checkpoints and failures
 
@@ -128,15 +128,15 @@ class ResolvedRun(ResolvedWorkers):
     def rates(self, seed: int) -> Failures | None:
         """What fails in the repeat of this seed: with rates as stated in the first one, else drawn (`draw_rates`)."""
         said = self.scenario.failures
-        if said is None or self.apart is None:
+        if said is None or self.rate_spread is None:
             return said
-        return draw_rates(said, abs(seed - self.scenario.seed), self.apart, self._most_drawn)
+        return draw_rates(said, abs(seed - self.scenario.seed), self.rate_spread, self._most_drawn)
 
     @property
     def has_drawn_rates(self) -> bool:
         """Whether rates of failures differ between repeats."""
         said = self.scenario.failures
-        return self.apart is not None and said is not None and varies(said)
+        return self.rate_spread is not None and said is not None and varies(said)
 
     @property
     def _most_drawn(self) -> float:
@@ -151,10 +151,10 @@ class ResolvedRun(ResolvedWorkers):
         said = self.rates(seed)
         return self.mtbf_s if said is None else self._mtbf_s(said)
 
-    def with_apart(self, apart: float | None) -> "ResolvedRun":
+    def with_rate_spread(self, spread: float | None) -> "ResolvedRun":
         """The same run where rates that nobody counted are so far apart; None: where all are as stated."""
-        other = replace(self, apart=apart)
-        vars(other).update(vars(self) | {"apart": apart})  # with the parts that were made, such as its step
+        other = replace(self, rate_spread=spread)
+        vars(other).update(vars(self) | {"rate_spread": spread})  # with the parts that were made, such as its step
         return other
 
     @cached_property

@@ -270,7 +270,7 @@ class Collectives(Table):
 
     @field_validator("*")
     @classmethod
-    def _known(cls, name: str, info: ValidationInfo) -> str:
+    def _check_names(cls, name: str, info: ValidationInfo) -> str:
         known = ("measured", *algorithms(str(info.field_name)))
         if name not in known:
             raise ValueError(f"expected one of {', '.join(known)}")

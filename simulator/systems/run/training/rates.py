@@ -44,7 +44,7 @@ def _rate(table: Mapping[str, float | str]) -> Rate:
 
 
 @cache
-def apart(without: str = "") -> float:
+def spread_between_clusters(without: str = "") -> float:
     """The standard deviation of ln(rate here / rate of another cluster), from clusters of all sources but `without`."""
     return spread_of([rate for rate in published_rates() if rate.source != without])
 
