@@ -5,7 +5,7 @@ made so that the case says something: a victim loses a fifth, an awkward shape c
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -147,6 +147,7 @@ class Reach:
     folder: Path
     scenarios: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SCENARIOS)
     _before: dict[str, float] = field(default_factory=dict)
+    _order: list[str] = field(default_factory=list)
 
     @cached_property
     def groups(self) -> dict[str, list[Case]]:
@@ -158,23 +159,28 @@ class Reach:
         cases = [case for cases in self.groups.values() for case in cases]
         return fit(self.folder, "base", map(record, cases), "generic")
 
-    def moved(self, group: str) -> Iterator[str]:
-        """The scenarios that take another time after the cases of a group took longer."""
-        slow, memo = fit(self.folder, "slow", self._records(group), self.base), Memo()
-        for name in self.scenarios:
+    def moves(self, *slow: str) -> str | None:
+        """A scenario that takes another time after the cases of these groups took longer; None if all take their time.
+
+        What a group moved, the next group is likely to move: it is asked first.
+        """
+        profile, memo = fit(self.folder, "slow", self._records(slow), self.base), Memo()
+        for name in self._order or list(self.scenarios):
             if name not in self._before:
                 self._before[name] = self.seconds(name, self.base, Memo())
-            if self.seconds(name, slow, memo) != self._before[name]:
-                yield name
+            if self.seconds(name, profile, memo) != self._before[name]:
+                self._order[:] = [name, *(other for other in self.scenarios if other != name)]
+                return name
+        return None
 
-    def _records(self, group: str) -> Iterator[dict[str, Any]]:
-        """Those of a group, slower, and those that a fit joins with them; kernels are fitted class by class."""
-        first = self.groups[group][0]
+    def _records(self, slow: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Those of some groups, slower, and those that a fit joins with them; kernels are fitted class by class."""
+        firsts = [self.groups[group][0] for group in slow]
+        fits = {(first.family, first.cost_class if first.family in _KERNELS else None) for first in firsts}
         for name, cases in self.groups.items():
             for case in cases:
-                alike = case.cost_class == first.cost_class if first.family in _KERNELS else True
-                if name == group or (case.family == first.family and alike):
-                    yield record(case, SLOWER if name == group else 1.0)
+                if not fits.isdisjoint({(case.family, None), (case.family, case.cost_class)}):
+                    yield record(case, SLOWER if name in slow else 1.0)
 
     def seconds(self, name: str, profile: str, memo: Memo) -> float:
         """What a scenario takes with a profile; `memo` is one of this profile."""
