@@ -128,13 +128,13 @@ def test_gathered_messages_are_those_of_all_workers():
     assert gather_s == pytest.approx(reduce_s / 2, rel=0.15)
 
 
-def test_groups_exchange_inside_and_then_among_each_other(given):
-    """Two groups of two nodes: twice an exchange of two nodes, as both groups have NICs of their own."""
-    pair_s = exchange_s(given, "nodes=2")
+def test_groups_exchange_inside_and_then_a_half_of_it_from_each_node(given):
+    """Two groups of two nodes, all of which have NICs of their own."""
+    pair_s, half_s = exchange_s(given, "nodes=2"), exchange_s(given, "nodes=2", "step.gradient=500 MB")
 
     wall_s = simulate(given, ["sync.inside.workers=2", "sync.overlap.order=none"]).report.history.wall_s
 
-    assert wall_s == pytest.approx(1000 * (2 + 2 * pair_s))
+    assert wall_s == pytest.approx(1000 * (2 + pair_s + half_s))
 
 
 DGX = {gpus: on_dgx(4, gpus) for gpus in (1, 2, 8, 16)}

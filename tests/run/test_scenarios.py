@@ -92,9 +92,20 @@ def test_a_synchronous_server_takes_the_larger_of_its_link_and_the_workers(given
 def test_groups_exchange_inside_after_each_step_and_between_them_after_several(given):
     changes = "sync.mode=local", "sync.inner=50"
     inside = "sync.inside={workers=2, bandwidth='100 GB/s'}"
-    every, rarely = 2 * 0.5 * 0.01, 2 * 0.5 * 0.1  # a ring of two in each group, and of the two groups
+    every = 2 * 0.5 * 0.01  # a ring of two in each group
+    rarely = (
+        2 * 0.5 * 0.1 / 2 + 0.5 * 0.01
+    )  # each worker exchanges a half with the other group, and passes it on inside
 
     assert simulate(given, [*changes, inside]).report.wall_s == pytest.approx(1000 * (2 + every) + 20 * rarely)
+
+
+def test_groups_on_equal_links_take_as_long_as_one_ring(given):
+    """2(G-1)/G + 2(M-1)/M/G = 2(N-1)/N (Thakur et al., IJHPCA 2005): each byte crosses the links as often."""
+    serial = "sync.overlap.order=none"
+    grouped = simulate(given, [serial, "sync.inside={workers=2, bandwidth='10 GB/s'}"]).report
+
+    assert grouped.wall_s == pytest.approx(simulate(given, [serial]).report.wall_s)
 
 
 def test_failures_cost_what_daly_expects(given):

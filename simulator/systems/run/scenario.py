@@ -88,8 +88,8 @@ class Sync(Table):
     delay: NonNegativeInt = Field(0, description="local: steps that an exchange may take before its result is used")
     bandwidth: Rate | None = Field(
         None,
-        description="rate of a worker's link (default: the NICs of its nodes; without latency, all_reduce and local "
-        "take collectives as training steps do)",
+        description="rate of a worker's link; a group has those of its workers (default: NICs of its nodes; without "
+        "latency, all_reduce and local take collectives as training steps do)",
     )
     latency: Seconds | None = Field(None, description="of a message between workers (default: that of NICs)")
     inside: Inside | None = Field(None, description="groups of workers in which all wait for all after each step")

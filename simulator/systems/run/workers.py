@@ -97,8 +97,13 @@ class ResolvedWorkers(ResolvedScenario):
 
     def sites_of(self, workers: int) -> int:
         """The groups of so many workers."""
+        return max(workers // self.site_workers, 1)
+
+    @property
+    def site_workers(self) -> int:
+        """Workers of a group; 1 where there are none. Each sends an equal part of what the group sends to others."""
         inside = self.scenario.sync.inside
-        return max(workers // (inside.workers if inside is not None else 1), 1)
+        return inside.workers if inside is not None else 1
 
     @cached_property
     def worker_nodes(self) -> int:
@@ -209,7 +214,7 @@ class ResolvedWorkers(ResolvedScenario):
         flop_per_s = max(device.peak_flop_per_s.values())
         size, each = self.gradient_bytes, self._value_bytes
         memory_bytes_per_s, measured = device.memory_bytes_per_s, self._measured_parts
-        shapes, gpus = self._shapes, self.worker_gpus
+        shapes, gpus = self._shapes, self.worker_gpus * self.site_workers
         try:
             return compress(said, size, each, sites, memory_bytes_per_s, flop_per_s, shapes, measured, gpus)
         except ValueError as error:
@@ -291,6 +296,7 @@ class ResolvedWorkers(ResolvedScenario):
         return replace(
             team,
             workers=team.workers // each,
+            link_bytes_per_s=team.link_bytes_per_s * each,
             step_s=team.step_s + self._inside_s,
             samples=team.samples * each,
             speeds=tuple(speeds.tolist()),
@@ -301,18 +307,15 @@ class ResolvedWorkers(ResolvedScenario):
     def _inside_s(self) -> float:
         """The exchange inside a group."""
         inside = self.scenario.sync.inside
-        if inside is None:
-            return 0.0
-        return self._inside(dense(self.gradient_bytes), 1)
+        return 0.0 if inside is None else self._inside(dense(self.gradient_bytes), 1)
 
     # Exchanges
 
     def _between(self, sites: int) -> Exchange:
-        """Exchanges between groups of workers, by the first worker of each; between workers where there are none."""
+        """Exchanges between groups of workers, in which each worker has a shard; between workers without groups."""
         if not self._is_priced:
-            return over_links(sites, self.link_bytes_per_s, self.latency_s)
-        firsts = range(0, self.workers, self.workers // self.sites)[:sites]
-        return self._on_cluster.among(firsts, firsts)
+            return over_links(sites, self.link_bytes_per_s * self.site_workers, self.latency_s)
+        return self._on_cluster(self.site_workers).among(range(sites), range(sites))
 
     @property
     def _inside(self) -> Exchange:
@@ -320,7 +323,7 @@ class ResolvedWorkers(ResolvedScenario):
         inside = self.scenario.sync.inside
         assert inside is not None
         if inside.bandwidth is None and inside.latency is None:
-            return self._on_cluster.among(range(inside.workers), range(self.workers))
+            return self._on_cluster(1).among(range(inside.workers), range(self.workers))
         rate = inside.bandwidth or self.node_bytes_per_s * self.worker_nodes
         return over_links(inside.workers, rate, inside.latency or 0.0)
 
@@ -329,18 +332,21 @@ class ResolvedWorkers(ResolvedScenario):
         """Whether the cluster says what exchanges between groups of workers take, as the scenario does not."""
         return self.scenario.sync.bandwidth is None and self.scenario.sync.latency is None
 
-    @cached_property
-    def _on_cluster(self) -> OnCluster:
+    def _on_cluster(self, workers: int) -> OnCluster:
+        """Exchanges on the cluster between groups of so many workers."""
         choice = choice_of(self.scenario.collectives.model_dump())
-        return OnCluster(Machines(self.cluster, self.profile), self.worker_gpus, choice)
+        return OnCluster(self._machines, workers * self.worker_gpus, choice)
+
+    @cached_property
+    def _machines(self) -> Machines:
+        return Machines(self.cluster, self.profile)
 
     @property
     def exchange_note(self) -> str | None:
         """How exchanges between workers are priced, for the report; None where the scenario states their links."""
         if not self.mode.in_step or self.sites == 1 or not self._is_priced:
             return None
-        firsts = range(0, self.workers, self.workers // self.sites)
-        price = self._on_cluster.price(self.message, 1, firsts, firsts)
+        price = self._on_cluster(self.site_workers).price(self.message, 1, range(self.sites), range(self.sites))
         what = f"{self.message.exchange.replace('_', '-')} of {format_bytes(self.message.wire_bytes)}"
         label = PROVENANCE[price.provenance]
         return f"exchanges between workers are priced as in a training step: an {what} takes " + (
@@ -353,20 +359,35 @@ class ResolvedWorkers(ResolvedScenario):
         """Rounds of so many workers that all wait for each other."""
         sync, sites = self.scenario.sync, self.sites_of(workers)
         message = self._message(sites)
-        alone_s = self._between(sites)(message, sync.fragments) if sites > 1 else 0.0
         encode_s = (message.encode_s + message.decode_s) if sites > 1 else 0.0
         if sync.mode == "local":
             assert sync.inner is not None
             step_s = self.step_s + self._inside_s
-            return Local(step_s, sync.inner, alone_s, encode_s, sync.fragments, sync.delay)
-        return EachStep(self.step_s, self._exposed_s(message, sites) + self._inside_s, encode_s, sync.backup)
+            return Local(step_s, sync.inner, self._outer_s(message, sites), encode_s, sync.fragments, sync.delay)
+        return EachStep(self.step_s, self._exposed_s(message, sites), encode_s, sync.backup)
 
-    def _exposed_s(self, message: Message, sites: int) -> float:
-        """What the exchange of gradients adds to a step; each layer's message is an exchange of its own."""
+    def _outer_s(self, message: Message, sites: int) -> float:
+        """The exchange of models between groups, of whose result each worker has a shard: groups gather it inside."""
         if sites == 1:
             return 0.0
-        exchange, keys = self._between(sites), self.scenario.sync.overlap
-        return exposed_s(keys, self.step_s, lambda n: exchange(message, n) / n, self.gradient_bytes, self._layers)
+        parts, shard = self.scenario.sync.fragments, Message(self.gradient_bytes / self.site_workers, "all_gather")
+        gather_s = self._inside(shard, parts) if self.site_workers > 1 else 0.0
+        return self._between(sites)(message, parts) + gather_s
+
+    def _exposed_s(self, message: Message, sites: int) -> float:
+        """What exchanges of gradients add to a step; each layer's message is an exchange of its own."""
+        among: list[tuple[Exchange, Message]] = []
+        if sites > 1:
+            among.append((self._between(sites), message))
+        if self.site_workers > 1:
+            among.append((self._inside, dense(self.gradient_bytes)))
+        if not among:
+            return 0.0
+
+        def one_s(parts: int) -> float:
+            return sum(exchange(what, parts) for exchange, what in among) / parts
+
+        return exposed_s(self.scenario.sync.overlap, self.step_s, one_s, self.gradient_bytes, self._layers)
 
     @property
     def _layers(self) -> int:
