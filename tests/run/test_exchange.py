@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given as whatever
 from hypothesis import strategies as st
-from runcast.simulator import simulate
+from runcast.simulator import UserError, simulate
 from runcast.simulator.collectives import Machines
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import choose_profiles, devices_of, load_numbers
@@ -118,6 +118,11 @@ def test_many_messages_take_longer_than_one(size, parts):
 @whatever(st.floats(1e3, 1e11))
 def test_those_who_are_alone_on_their_nics_are_not_slower(size):
     assert DGX[2].among((0, 4), (0, 4))(dense(size), 1) <= DGX[2].among((0, 4), range(8))(dense(size), 1) * (1 + 1e-9)
+
+
+def test_without_a_network_the_message_says_what_helps(given):
+    with pytest.raises(UserError, match=r"exchanges between workers: no NIC is .*; state sync.bandwidth$"):
+        simulate(given, ["cluster={base='dgx-h100', nics=0}"])
 
 
 def test_gathered_messages_are_those_of_all_workers():

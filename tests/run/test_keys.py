@@ -66,6 +66,7 @@ REFUSED = {
     (FOUR, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
     (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
     (FOUR, SERVERS, cause(), "failures.spares=1"): "is not for sync.mode = 'parameter_server': goes with all_reduce",
+    (FOUR, "sync.mode=foo"): "sync.mode = 'foo': expected 'all_reduce', 'local', 'parameter_server' or 'gossip'",
     (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
     (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
     (FOUR, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",

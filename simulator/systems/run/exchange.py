@@ -6,6 +6,7 @@ Which messages there are, and what a step hides of them, is in `sync/`.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ...base.errors import UserError
 from ...collectives import Choice, Collective, Machines, Price, pricer
 from .sync.compression import Message, exchange_s
 
@@ -37,8 +38,14 @@ class OnCluster:
         """The price of one of the collectives that `parts` exchanges are, on the slowest kind of node.
 
         Raises:
-            UserError: the profile has no model for it, or the cluster has no route.
+            UserError: the profile has no model for it, or the cluster has no route; the message says what helps.
         """
+        try:
+            return self._price(message, parts, workers, busy)
+        except UserError as error:
+            raise UserError(f"exchanges between workers: {error}; state sync.bandwidth") from None
+
+    def _price(self, message: Message, parts: int, workers: Sequence[int], busy: Sequence[int]) -> Price:
         group = tuple(worker * self._gpus for worker in workers)
         alike = tuple(gpu for worker in busy for gpu in range(worker * self._gpus, (worker + 1) * self._gpus))
         firsts = self._machines.one_of_each(group)
