@@ -49,7 +49,7 @@ class Chosen:
         demand = {link: min(size / seconds, float(capacity[link])) for link, size in moved.items()}
         least_s = wires.least_s(inside, beyond, self._machines.cluster.capacity)
         spread, provenance = net.basis(seconds, latency_s, self._measured.price(collective, rank))
-        return Price(max(seconds, least_s), spread, provenance, demand, least_s)
+        return Price(max(seconds, least_s), spread, provenance, demand, least_s, by_formula=True)
 
     def _net(self, collective: Collective) -> ClusterNet:
         key = collective.op, collective.group

@@ -30,7 +30,8 @@ class Price:
     """The price of one rank's part of an exchange without contention; all of its `seconds` are shared work.
 
     `spread` is a relative standard deviation, `provenance` indexes PROVENANCE, and `demand` is bytes/s by link.
-    `least_s` is the time of its bytes at line rate, a lower bound with any software.
+    `least_s` is the time of its bytes at line rate, a lower bound with any software. `by_formula`: it is a closed form
+    of an algorithm, not a profile's curve.
     """
 
     seconds: float
@@ -38,6 +39,7 @@ class Price:
     provenance: int
     demand: Mapping[int, float] = field(default_factory=dict)
     least_s: float = 0.0
+    by_formula: bool = False
 
 
 class Pricer(Protocol):
