@@ -24,6 +24,11 @@ class Collective(NamedTuple):
     size: float
     beyond: float | None = None
 
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it is an all-to-all that sends one copy to each other island."""
+        return self.op == "all_to_all" and self.beyond is not None
+
 
 @dataclass(frozen=True)
 class Price:
