@@ -81,6 +81,14 @@ def test_groups_that_lie_in_both_pods_share_their_uplinks(oversubscription, grou
     assert resolved.rows[0].seconds == pytest.approx(net.launch_s + 2 * (ranks - 1) * step_s, rel=1e-4)
 
 
+def test_the_curve_has_the_rate_that_uplinks_leave_all_ranks():
+    """4 of a rank's 7 peers are in the other pod: 4 NICs x 4/7 on one uplink leave 7/16, as NICs of 175 Gb/s would."""
+    keys = {"op": "all_to_all", "sizes": "1 GiB", "nodes": 8, "level": "measured"}
+    slow = {**pods(1), "nic": "175 Gb/s"}
+    crowded, slower = (seconds(cluster=given, **keys) for given in (pods(4), slow))
+    assert crowded == pytest.approx(slower)
+
+
 def test_groups_in_pods_of_their_own_share_nothing():
     keys = {"sizes": "1 GiB", "nodes": 8, "cluster": pods(4), "algorithm": "ring"}
     together, alone = seconds(level="chunks", groups=2, **keys), seconds(**keys, groups=2)
