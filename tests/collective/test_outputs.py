@@ -68,6 +68,12 @@ def test_terms_beside_each_other_start_together():
     assert launch.end_s == inside.start_s == between.start_s
 
 
+def test_a_fitted_curve_has_one_part():
+    found = predicted(sizes="1 KiB", level="measured")
+    assert found.to_json()["exposed"] == {"curve": found.best.seconds}
+    assert (found.bound_by, found.best.latency_s) == ("curve", None)
+
+
 def test_json_on_stdout_is_that_of_the_scenario():
     done = runcast(*ASKED, "--json", "-")
     found = json.loads(done.stdout)
