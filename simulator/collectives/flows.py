@@ -8,6 +8,7 @@ decides, as the others wait for it.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from ..hardware import Cluster
 Pair = tuple[int, int]
 
 _MOST_PAIRS = 4096
-"""Pairs of switches between which an all-to-all's bytes are followed; of more, the fabric's narrowest level counts."""
+"""Pairs of leaves between which an all-to-all's bytes are followed; of more, each site's narrowest level counts."""
 
 
 def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nearby: int) -> float:
@@ -135,8 +136,15 @@ def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[
 
 
 def _by_level(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> float:
-    """The share that the narrowest level leaves of what each switch sends beyond itself."""
+    """The share that the narrowest level leaves of what each leaf sends beyond itself, and links between sites do."""
+    network = cluster.network
     beyond: dict[str, float] = defaultdict(float)
-    for (src, _), rate in sent.items():
-        beyond[src] += rate
-    return min(1.0, *(cluster.uplink_bytes_per_s(leaf) / rate for leaf, rate in beyond.items()))
+    across: dict[tuple[str, str], float] = defaultdict(float)
+    for (src, dst), rate in sent.items():
+        home, there = network.border_of(src), network.border_of(dst)
+        if home == there:
+            beyond[src] += rate
+        else:
+            across[home, there] += rate
+    level = min((network.beyond.get(leaf, inf) / rate for leaf, rate in beyond.items()), default=1.0)
+    return min(level, _left(cluster, _evenly(cluster, across)))

@@ -91,6 +91,22 @@ def test_messages_to_another_site_share_the_link_between_them():
     assert share_left(keys, "send_recv", (0, 8), *stages) == pytest.approx(1 / 8)
 
 
+@pytest.mark.parametrize("nodes", [60, 70])
+def test_an_all_to_all_shares_the_link_between_sites_however_many_leaves_there_are(nodes):
+    """Each of n/2 NICs of a site sends (n/2)/(n - 1) of its bytes over a link of one NIC's rate."""
+    keys = {**SMALL, "fabric": "leaf", "leaf_radix": 2, "sites": 2, "site_bandwidth": "400 Gb/s"}
+    ranks, half = tuple(range(nodes)), nodes // 2
+    assert share_left(keys, "all_to_all", ranks, nodes=nodes) == pytest.approx((nodes - 1) / half**2)
+
+
+@pytest.mark.parametrize("nodes", [60, 70])
+def test_an_all_to_all_shares_the_uplinks_of_each_site_however_many_leaves_there_are(nodes):
+    """A NIC alone under a leaf, with an uplink of a 40th, sends (n/2 - 1)/(n - 1) of its bytes inside its site."""
+    keys = {**SMALL, "fabric": "leaf", "leaf_radix": 2, "oversubscription": 40, "sites": 2, "site_bandwidth": "1 PB/s"}
+    ranks, half = tuple(range(nodes)), nodes // 2
+    assert share_left(keys, "all_to_all", ranks, nodes=nodes) == pytest.approx((nodes - 1) / (half - 1) / 40)
+
+
 def test_rails_alone_slow_nobody():
     keys = {"base": "dgx-h100", "fabric": "rail_only"}
     assert share_left(keys, "all_to_all", tuple(range(128)), tuple(range(128)), nodes=16) == 1
