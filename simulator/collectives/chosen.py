@@ -8,7 +8,8 @@ from .algorithms.hops import ClusterNet
 from .algorithms.messages import Algorithm, Term
 from .collective import Collective, Price, Stages
 from .machines import Machines
-from .measured import Measured
+from .measured import Measured, price_forwarded
+from .wires import Sent, Wires
 
 Choice = tuple[tuple[str, str], ...]
 """(op, algorithm) of each op whose algorithm is named."""
@@ -35,21 +36,20 @@ class Chosen:
         algorithm = self._algorithms.get(collective.op)
         if algorithm is None or len(collective.group) == 1 or not collective.size:
             return self._measured.price(collective, rank)
-        return self._price(algorithm, collective, rank)
-
-    def _price(self, algorithm: Algorithm, collective: Collective, rank: int) -> Price:
         net = self._net(collective)
+        stage = self._stages.get(rank, collective.group)
+        wires = self._machines.crossings.collective(collective.group, rank, stage, net.islands)
+        if collective.is_forwarded and net.islands > 1:
+            return price_forwarded(self, self._machines, collective, rank, wires)
+        return self._price(algorithm, net, collective, rank, wires)
+
+    def _price(self, algorithm: Algorithm, net: ClusterNet, collective: Collective, rank: int, wires: Wires) -> Price:
         if reason := algorithm.refuses(net.group()):
             raise UserError(f"collectives.{algorithm.op} = {algorithm.name!r}: {reason}")
         _, terms, seconds, latency_s = net.formula(algorithm, collective.size)
-        stage = self._stages.get(rank, collective.group)
-        wires = self._machines.crossings.collective(collective.group, rank, stage, net.islands)
-        inside, beyond = _sent(terms, net.near)
-        capacity, moved = self._machines.capacity, wires.bytes(inside, beyond)
-        demand = {link: min(size / seconds, float(capacity[link])) for link, size in moved.items()}
-        least_s = wires.least_s(inside, beyond, self._machines.cluster.capacity)
         spread, provenance = net.basis(seconds, latency_s, self._measured.price(collective, rank))
-        return Price(max(seconds, least_s), spread, provenance, demand, least_s)
+        alone = Price(seconds, spread, provenance, by_formula=True)
+        return self._machines.on_links(alone, wires, _sent(terms, net.near))
 
     def _net(self, collective: Collective) -> ClusterNet:
         key = collective.op, collective.group
@@ -58,11 +58,12 @@ class Chosen:
         return self._nets[key]
 
 
-def _sent(terms: list[Term], near: int) -> tuple[float, float]:
+def _sent(terms: list[Term], near: int) -> Sent:
     """The bytes that a rank sends inside its island and beyond it; what is striped leaves through all of its NICs."""
     inside = sum(term.steps * term.size for term in terms if "inside" in term.hops)
     beyond = sum(term.steps * term.size for term in terms if "rail" in term.hops)
-    return inside, beyond + sum(term.steps * term.size for term in terms if "striped" in term.hops) / near
+    striped = sum(term.steps * term.size for term in terms if "striped" in term.hops)
+    return Sent(inside, beyond + striped / near, inside)
 
 
 def choice_of(named: Mapping[str, str]) -> Choice:

@@ -24,13 +24,19 @@ class Collective(NamedTuple):
     size: float
     beyond: float | None = None
 
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it is an all-to-all that sends one copy to each other island."""
+        return self.op == "all_to_all" and self.beyond is not None
+
 
 @dataclass(frozen=True)
 class Price:
     """The price of one rank's part of an exchange without contention; all of its `seconds` are shared work.
 
     `spread` is a relative standard deviation, `provenance` indexes PROVENANCE, and `demand` is bytes/s by link.
-    `least_s` is the time of its bytes at line rate, a lower bound with any software.
+    `least_s` is the time of its bytes at line rate, a lower bound with any software. `by_formula`: it is a closed form
+    of an algorithm, not a profile's curve.
     """
 
     seconds: float
@@ -38,6 +44,7 @@ class Price:
     provenance: int
     demand: Mapping[int, float] = field(default_factory=dict)
     least_s: float = 0.0
+    by_formula: bool = False
 
 
 class Pricer(Protocol):

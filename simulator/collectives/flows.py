@@ -8,17 +8,19 @@ decides, as the others wait for it.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..base.arrays import Floats, Ints
 from ..base.errors import UserError
 from ..hardware import Cluster
 
 Pair = tuple[int, int]
 
 _MOST_PAIRS = 4096
-"""Pairs of switches between which an all-to-all's bytes are followed; of more, the fabric's narrowest level counts."""
+"""Pairs of leaves between which an all-to-all's bytes are followed; of more, each site's narrowest level counts."""
 
 
 def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nearby: int) -> float:
@@ -85,24 +87,41 @@ def _all_to_all(cluster: Cluster, groups: Sequence[Sequence[int]]) -> float:
 
 
 def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]]) -> dict[tuple[str, str], float]:
-    """The bytes/s that an all-to-all of each group sends from one leaf to another."""
+    """The bytes/s that an all-to-all of each group sends from one leaf to another, through all NICs of its ranks."""
     nodes = cluster.network.leaves
     number = {leaf: i for i, leaf in enumerate(dict.fromkeys(leaf for leaves in nodes for leaf in leaves))}
     most, many = max(map(len, nodes)), len(number)
     leaf_at = np.array([[number[leaves[k % len(leaves)]] for k in range(most)] for leaves in nodes])
+    beyond = [group for group in groups if len({cluster.island(rank) for rank in group}) > 1]
+    users = Counter(nic for group in beyond for rank in group for nic in cluster.nics_of_gpu(rank))
     total = np.zeros(many * many)
-    for group in groups:
-        node = np.array([cluster.node_of(rank) for rank in group])
-        rail = np.array([int(cluster.nic_of(rank).partition(".nic")[2]) for rank in group])
-        rate = np.array([cluster.capacity[cluster.nic_tx(cluster.nic_of(rank))] for rank in group])
-        island = np.array([cluster.island(rank) for rank in group])
-        far = island[:, None] != island[None, :]
-        src, dst = leaf_at[node[:, None], rail[None, :]], np.broadcast_to(leaf_at[node, rail][None, :], far.shape)
-        each = np.broadcast_to((rate / np.maximum(far.sum(axis=1), 1))[:, None], far.shape)
-        out = far & (src != dst)
-        total += np.bincount(src[out] * many + dst[out], each[out], minlength=many * many)
+    for group in beyond:
+        for src, dst, rate in _pairs_of_leaves(cluster, group, users, leaf_at):
+            total += np.bincount(src * many + dst, rate, minlength=many * many)
     names = list(number)
     return {(names[i // many], names[i % many]): float(total[i]) for i in np.flatnonzero(total).tolist()}
+
+
+def _pairs_of_leaves(
+    cluster: Cluster, group: Sequence[int], users: Mapping[str, int], leaf_at: Ints
+) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """(source leaf, destination leaf, bytes/s) of every two ranks of an all-to-all, for each NIC of the receiver.
+
+    A NIC's rate is split evenly over its `users`, and a rank's over its receivers and their NICs. `leaf_at` has the
+    number of each leaf by node and NIC.
+    """
+    nics = [cluster.nics_of_gpu(rank) for rank in group]
+    node = np.array([cluster.node_of(rank) for rank in group])
+    island = np.array([cluster.island(rank) for rank in group])
+    far = island[:, None] != island[None, :]
+    rate = np.array([sum(float(cluster.capacity[cluster.nic_tx(nic)]) / users[nic] for nic in own) for own in nics])
+    each = (rate / far.sum(axis=1))[:, None] / np.array([len(own) for own in nics])
+    for k in range(max(map(len, nics))):
+        there = far & np.array([k < len(own) for own in nics])
+        rail = np.array([int(own[k % len(own)].partition(".nic")[2]) for own in nics])
+        src, dst = leaf_at[node[:, None], rail], np.broadcast_to(leaf_at[node, rail], far.shape)
+        out = there & (src != dst)
+        yield src[out], dst[out], each[out]
 
 
 def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
@@ -117,8 +136,15 @@ def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[
 
 
 def _by_level(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> float:
-    """The share that the narrowest level leaves of what each switch sends beyond itself."""
+    """The share that the narrowest level leaves of what each leaf sends beyond itself, and links between sites do."""
+    network = cluster.network
     beyond: dict[str, float] = defaultdict(float)
-    for (src, _), rate in sent.items():
-        beyond[src] += rate
-    return min(1.0, *(cluster.uplink_bytes_per_s(leaf) / rate for leaf, rate in beyond.items()))
+    across: dict[tuple[str, str], float] = defaultdict(float)
+    for (src, dst), rate in sent.items():
+        home, there = network.border_of(src), network.border_of(dst)
+        if home == there:
+            beyond[src] += rate
+        else:
+            across[home, there] += rate
+    level = min((network.beyond.get(leaf, inf) / rate for leaf, rate in beyond.items()), default=1.0)
+    return min(level, _left(cluster, _evenly(cluster, across)))

@@ -1,7 +1,7 @@
 """The machines of a cluster: the numbers of each kind of node, the nodes of ranks, the sustained rates of links."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,8 +11,9 @@ from ..base.arrays import Floats
 from ..hardware import Cluster, Limits, limits
 from ..profile import Estimate, Profile
 from ..program import Place
+from .collective import Price
 from .networks import Networks, networks_of
-from .wires import Crossings
+from .wires import Crossings, Sent, Wires
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,19 @@ class Machines:
         if rank not in self._islands:
             self._islands[rank] = self.cluster.island(rank)
         return self._islands[rank]
+
+    def near(self, group: Sequence[int], rank: int) -> tuple[int, ...]:
+        """The ranks of a group on the island of one of them."""
+        return tuple(other for other in group if self.island(other) == self.island(rank))
+
+    def on_links(self, alone: Price, wires: Wires, sent: Sent) -> Price:
+        """Add the rates on links to a price, and raise its time to the least time that the links allow."""
+        least = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
+        seconds = max(alone.seconds, least)
+        # Cap rates at the capacity: with sums computed in the switch, the curve is faster than a ring's bytes allow.
+        moved = wires.bytes(sent.port, sent.nics).items()
+        demand = {link: min(moved_bytes / seconds, float(self.capacity[link])) for link, moved_bytes in moved}
+        return replace(alone, seconds=seconds, demand=demand, least_s=least)
 
     def islands(self, group: Sequence[int]) -> int:
         """The number of islands on which a group lies."""

@@ -7,7 +7,7 @@ port.
 from dataclasses import dataclass
 
 from ..profile import PROVENANCE, Estimate
-from .collective import Collective, Price, Stages
+from .collective import Collective, Price, Pricer, Stages
 from .machines import Machines
 from .networks import Uplinks
 from .wires import Sent, Wires, bytes_sent, inside_bytes
@@ -26,26 +26,14 @@ class Measured:
         self._crossed: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
 
     def price(self, collective: Collective, rank: int) -> Price:
-        """As `Algorithm.price`."""
-        op, group, size, beyond = collective
+        """As `Pricer.price`."""
+        op, group, size, _ = collective
         if len(group) == 1:
             return _NOTHING
         reach = self._reach(group, rank)
-        if op == "all_to_all" and beyond is not None and reach.islands > 1 and size:
-            return self._passed_on(group, reach, beyond, size)
+        if collective.is_forwarded and reach.islands > 1 and size:
+            return price_forwarded(self, self._machines, collective, rank, self._wires(op, group, reach))
         return self._whole(op, group, reach, size)
-
-    def _passed_on(self, group: tuple[int, ...], reach: "_Reach", remote: float, size: float) -> Price:
-        """The price of an all-to-all that sends one copy to each island and forwards it there at the same time.
-
-        A PCIe port may carry both parts.
-        """
-        near = tuple(other for other in group if self._machines.island(other) == self._machines.island(reach.rank))
-        once = self._whole("all_to_all", group, reach, remote * len(group) / (len(group) - reach.nearby))
-        inside = self._whole("all_to_all", near, self._reach(near, reach.rank), size * (len(near) > 1))
-        port = bytes_sent("all_to_all", len(near), 1, len(near), size).port
-        wires = self._wires("all_to_all", group, reach)
-        return self._over(wires, Sent(port, remote, port), max(once, inside, key=lambda price: price.seconds))
 
     def _whole(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
         """The price of one collective over a group on the machine of one of its ranks; `send_recv` has two ranks."""
@@ -54,16 +42,8 @@ class Measured:
         wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
-        return self._over(wires, sent, Price(seconds, float(found.spread[0]), int(found.provenance[0])))
-
-    def _over(self, wires: Wires, sent: Sent, alone: Price) -> Price:
-        """Add the rates on links to a price, and raise its time to the least time that the links allow."""
-        least = wires.least_s(sent.port_least, sent.nics, self._cluster.capacity)
-        seconds = max(alone.seconds, least)
-        # Cap rates at the capacity: with sums computed in the switch, the curve is faster than a ring's bytes allow.
-        moved = wires.bytes(sent.port, sent.nics).items()
-        demand = {link: min(moved_bytes / seconds, float(self._machines.capacity[link])) for link, moved_bytes in moved}
-        return Price(seconds, alone.spread, alone.provenance, demand, least)
+        alone = Price(seconds, float(found.spread[0]), int(found.provenance[0]))
+        return self._machines.on_links(alone, wires, sent)
 
     @staticmethod
     def _sent(kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Sent:
@@ -149,3 +129,18 @@ class _Reach:
     nearby: int
     nodes: int
     alike: int
+
+
+def price_forwarded(pricer: Pricer, machines: Machines, collective: Collective, rank: int, wires: Wires) -> Price:
+    """The price of an all-to-all that sends one copy to each island and forwards it there at the same time.
+
+    The longer of both parts sets the time. A PCIe port may carry both.
+    """
+    op, group, size, beyond = collective
+    assert beyond is not None
+    near = machines.near(group, rank)
+    once = Collective(op, group, beyond * len(group) / (len(group) - len(near)))
+    inside = Collective(op, near, size * (len(near) > 1))
+    longest = max((pricer.price(part, rank) for part in (once, inside)), key=lambda price: price.seconds)
+    port = bytes_sent(op, len(near), 1, len(near), size).port
+    return machines.on_links(longest, wires, Sent(port, beyond, port))

@@ -6,6 +6,7 @@ from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Kernels, alignment_
 from .phases import BUSY, COMPUTE, EXCHANGES, GEMM_PHASES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
 from .pricing import Store
 from .ring import RING_KINDS
+from .software import by_software
 
 __all__ = [
     "BUSY",
@@ -23,6 +24,7 @@ __all__ = [
     "Kernels",
     "Store",
     "alignment_penalty",
+    "by_software",
     "cost",
     "kind_costs",
     "phase_of_lane",

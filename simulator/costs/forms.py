@@ -23,9 +23,10 @@ from ..profile import Profile
 from ..program import Place, Program, Ragged
 from . import ring, train, transfer, update
 from .costs import Costs
-from .phases import OF_LAYERS, PHASES, phase_of_op
+from .phases import PHASES, phase_of_op
 from .pricing import Pricing, Store
 from .sheet import Ops, Prices
+from .software import by_software
 
 _OneByOne = Mapping[str, Callable[[Pricing, int, int], Price]]
 _AsArrays = Mapping[str, Callable[[Pricing, Ops], None]]
@@ -148,23 +149,8 @@ def _alone(pricing: Pricing, op: int, forms: _OneByOne) -> Price:
 
 
 def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:
-    """The price of an op with the software's factors: the profile's time and host work, multiplied.
-
-    An exchange takes at least the time of its bytes at line rate. Its rates are lowered so that it moves the same bytes
-    in the new time, and never exceed what its links sustain.
-    """
-    profile = pricing.profile
-    factor = profile.value_or(f"time_factor.{phase}", 1.0)
-    if phase == "tp" and pricing.machines.islands(pricing.group(op)) > 1:
-        factor *= profile.value_or("time_factor.tp.network", 1.0)
-    if phase in OF_LAYERS:
-        factor *= profile.value_or("architecture.factor", 1.0)
-    besides = pricing.kind_of(op).besides
-    usual, least = found.seconds + (profile.value_or(besides, 0.0) if besides else 0.0), found.least_s
-    seconds = max(usual * factor, min(usual, least))
-    slower = seconds / found.seconds if found.demand else 1.0
-    demand = {link: min(rate / slower, float(pricing.capacity[link])) for link, rate in found.demand.items()}
-    return replace(found, seconds=seconds, demand=demand)
+    far = phase == "tp" and pricing.machines.islands(pricing.group(op)) > 1
+    return by_software(found, phase, pricing.machines, far=far, besides=pricing.kind_of(op).besides)
 
 
 _BLOCK = 1 << 14

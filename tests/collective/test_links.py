@@ -4,6 +4,8 @@ Pods are those of tests/collectives/test_uplinks.py: 8 nodes of one GPU and one 
 """
 
 import random
+from collections import Counter
+from itertools import product
 from math import inf
 from pathlib import Path
 
@@ -46,12 +48,13 @@ def ends_s(exchanges, on):
 
 @given(
     st.sampled_from(ALL), st.integers(1, 4), st.sampled_from([1, 2, 4, 8]), st.integers(0, 31), st.integers(1, 6),
-    st.floats(1e3, 1e9),
+    st.floats(1e3, 1e9), st.integers(1, 2),
 )  # fmt: skip
 @examples(150)
-def test_flows_with_room_end_when_the_clock_says(algorithm, islands, near, root, pieces, size):
+def test_flows_with_room_end_when_the_clock_says(algorithm, islands, near, root, pieces, size, nics):
+    """Nodes of up to 8 GPUs, with one or two NICs each."""
     assume(islands * near > 1)
-    on = machines({"base": "dgx-h100", "gpus_per_node": near, "nics": near, "pcie_switches": near}, islands)
+    on = machines({"base": "dgx-h100", "gpus_per_node": near, "nics": nics * near, "pcie_switches": near}, islands)
     net = ClusterNet(on, range(islands * near), algorithm.op)
     group = net.group(root % (islands * near), pieces)
     chunks = algorithm.chunks(group)
@@ -79,6 +82,44 @@ def test_groups_that_lie_in_both_pods_share_their_uplinks(oversubscription, grou
     step_s = net.kinds["rail"].latency_s + size / ranks / min(NIC, uplink / groups)
     assert net.kinds["rail"].bytes_per_s == pytest.approx(NIC, rel=1e-4)
     assert resolved.rows[0].seconds == pytest.approx(net.launch_s + 2 * (ranks - 1) * step_s, rel=1e-4)
+
+
+def test_the_curve_has_the_rate_that_uplinks_leave_all_ranks():
+    """4 of a rank's 7 peers are in the other pod: 4 NICs x 4/7 on one uplink leave 7/16, as NICs of 175 Gb/s would."""
+    keys = {"op": "all_to_all", "sizes": "1 GiB", "nodes": 8, "level": "measured"}
+    slow = {**pods(1), "nic": "175 Gb/s"}
+    crowded, slower = (seconds(cluster=given, **keys) for given in (pods(4), slow))
+    assert crowded == pytest.approx(slower)
+
+
+SPINES = {**pods(1), "gpus_per_node": 2, "nics": 2, "fabric": "leaf_spine", "cabling": "leaf", "leaf_radix": 4}
+"""Two NICs of a node under a leaf with two uplinks."""
+
+
+def ring_step_s(resolved, share):
+    """Of a ring over two such nodes, if the fullest cable has this share of what a node sends to the other."""
+    size, rate = resolved.keys.sizes[0] / 4, min(2 * NIC, CABLE / share)
+    return resolved.net.kinds["striped"].latency_s + size / rate
+
+
+@pytest.mark.parametrize(
+    "routing", [{"routing": "adaptive"}, {"routing": "adaptive", "flows": 16}, {"routing": "spray"}]
+)
+def test_flows_that_are_spread_evenly_leave_room(routing):
+    resolved = collective(sizes="1 GiB", cluster={**SPINES, **routing}, algorithm="ring", level="chunks")
+    expected = resolved.net.launch_s + 6 * ring_step_s(resolved, 1 / 2)
+    assert resolved.rows[0].seconds == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("flows", [1, 4, 16])
+def test_of_hashed_flows_the_fullest_cable_decides(flows):
+    resolved = collective(sizes="1 GiB", cluster={**SPINES, "flows": flows}, algorithm="ring", level="chunks")
+    network, crossed = resolved.cluster.network, Counter()
+    for a, b, k, flow in product(range(2), range(2), range(2), range(flows)):
+        if a != b:
+            crossed.update(network.route(f"leaf{a}", f"leaf{b}", f"n{a}.nic{k}", f"n{b}.nic{k}", flow))
+    expected = resolved.net.launch_s + 6 * ring_step_s(resolved, max(crossed.values()) / (2 * flows))
+    assert resolved.rows[0].seconds == pytest.approx(expected, rel=1e-4)
 
 
 def test_groups_in_pods_of_their_own_share_nothing():

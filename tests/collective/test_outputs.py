@@ -4,10 +4,13 @@ import csv
 import io
 import json
 
+import pytest
 from runcast.simulator import simulate
+from runcast.simulator.collectives.algorithms import OPS, algorithms
+from runcast.simulator.predict import predict
 
 from ..command import runcast
-from .make import predicted
+from .make import collective, predicted
 
 ASKED = ("collective", "all_reduce", "--cluster", "dgx-h100", "--nodes", "2", "--sizes", "1 MiB:4 MiB")
 SCENARIO = """
@@ -43,6 +46,32 @@ def test_the_report_has_its_keys():
 def test_parts_sum_to_the_time():
     found = predicted().to_json()
     assert abs(sum(found["exposed"].values()) - found["seconds"]) < 1e-12 * found["seconds"] + 1e-15
+
+
+@pytest.mark.parametrize("level", ["formula", "chunks"])
+@pytest.mark.parametrize(
+    "one", [one for op in OPS for one in algorithms(op).values()], ids=lambda one: f"{one.op}-{one.name}"
+)
+def test_the_timeline_ends_with_the_collective(one, level):
+    found = predict(collective(one.op, algorithm=one.name, level=level, nodes=1 if one.name == "nvls" else 2))
+    assert found.timeline.makespan_s == pytest.approx(found.report.best.seconds, rel=1e-12)
+
+
+def test_the_timeline_of_a_curve_is_one_span():
+    found = predict(collective(level="measured"))
+    assert found.timeline.end_s.tolist() == [found.report.best.seconds]
+
+
+def test_terms_beside_each_other_start_together():
+    spans = predict(collective("all_to_all", algorithm="direct")).timeline.spans()
+    launch, inside, between = spans.sort_values("op").itertuples()
+    assert launch.end_s == inside.start_s == between.start_s
+
+
+def test_a_fitted_curve_has_one_part():
+    found = predicted(sizes="1 KiB", level="measured")
+    assert found.to_json()["exposed"] == {"curve": found.best.seconds}
+    assert (found.bound_by, found.best.latency_s) == ("curve", None)
 
 
 def test_json_on_stdout_is_that_of_the_scenario():

@@ -6,6 +6,7 @@ import pytest
 from runcast.simulator import UserError
 from runcast.simulator.collectives import Collective, Machines, pricer
 from runcast.simulator.collectives.algorithms import OPS, algorithms
+from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import load_network, load_profile, load_stack
 
@@ -40,6 +41,21 @@ def test_more_bytes_take_longer_and_no_link_carries_more_than_it_can(choice, kin
     assert all(price.seconds >= price.least_s > 0 for price in prices[1:])
     assert [(link, rate) for price in prices for link, rate in price.demand.items()
             if rate > machines().capacity[link] * (1 + 1e-12)] == []  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "beyond"), [(1e9, 1e8), (1e8, 5e8)])
+def test_of_an_all_to_all_that_is_forwarded_the_longer_part_sets_the_time(choice, size, beyond):
+    """Two nodes: 8 messages of a rank to the other node carry `beyond`, and 7 inside its own 7/8 of `size`."""
+    if choice != (("all_to_all", "direct"),):
+        return
+    whole, node = (ClusterNet(machines(), range(ranks), "all_to_all") for ranks in (16, 8))
+    rail, inside = whole.kinds["rail"], node.kinds["inside"]
+
+    found = pricer(choice, machines(), {}).price(Collective("all_to_all", tuple(range(16)), size, beyond), 0)
+
+    once_s = whole.launch_s + 8 * rail.latency_s + beyond / rail.bytes_per_s
+    forward_s = node.launch_s + 7 * inside.latency_s + 7 / 8 * size / inside.bytes_per_s
+    assert found.seconds == pytest.approx(max(once_s, forward_s))
 
 
 def test_a_rank_alone_exchanges_nothing(choice):

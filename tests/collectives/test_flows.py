@@ -54,6 +54,17 @@ def test_an_all_to_all_sends_what_lies_elsewhere(routing):
     assert share_left(keys, "all_to_all", tuple(range(24)), nodes=24) == pytest.approx(23 / 36)
 
 
+@pytest.mark.parametrize(("gpus", "nics"), [(1, 2), (2, 2), (4, 2), (8, 2), (2, 4)])
+def test_an_all_to_all_fills_each_nic_once_however_many_gpus_share_it(gpus, nics):
+    """16 ports, 12 down: 12 / nics nodes of a leaf send to the other leaf's as many, on 4 uplinks."""
+    inside = {"gpus_per_node": gpus, "nics": nics, "pcie_switches": 1, "sockets": 1}
+    under = 12 // nics
+    machine = cluster({**LEAVES, **inside, "leaf_radix": 16, "oversubscription": 3}, 2 * under)
+    ranks = tuple(range(machine.n_gpus))
+    left = Uplinks(machine, dict.fromkeys(ranks, ranks)).share_left("all_to_all", ranks, gpus)
+    assert left == pytest.approx(4 / (12 * under / (2 * under - 1)))
+
+
 def test_the_core_of_a_fat_tree_counts_where_groups_lie_in_two_pods():
     """k = 4, aggregation switches with 2 ports down and 2 up, of which one link of each core is down: half is left."""
     down = [{"link": f"agg{a}>core{a % 2 * 2}", "factor": 0} for a in range(4)]
@@ -78,6 +89,22 @@ def test_messages_to_another_site_share_the_link_between_them():
     keys = {**LEAVES, "leaf_radix": 16, "sites": 2, "site_bandwidth": "400 Gb/s"}
     stages = tuple(range(8)), tuple(range(8, 16))
     assert share_left(keys, "send_recv", (0, 8), *stages) == pytest.approx(1 / 8)
+
+
+@pytest.mark.parametrize("nodes", [60, 70])
+def test_an_all_to_all_shares_the_link_between_sites_however_many_leaves_there_are(nodes):
+    """Each of n/2 NICs of a site sends (n/2)/(n - 1) of its bytes over a link of one NIC's rate."""
+    keys = {**SMALL, "fabric": "leaf", "leaf_radix": 2, "sites": 2, "site_bandwidth": "400 Gb/s"}
+    ranks, half = tuple(range(nodes)), nodes // 2
+    assert share_left(keys, "all_to_all", ranks, nodes=nodes) == pytest.approx((nodes - 1) / half**2)
+
+
+@pytest.mark.parametrize("nodes", [60, 70])
+def test_an_all_to_all_shares_the_uplinks_of_each_site_however_many_leaves_there_are(nodes):
+    """A NIC alone under a leaf, with an uplink of a 40th, sends (n/2 - 1)/(n - 1) of its bytes inside its site."""
+    keys = {**SMALL, "fabric": "leaf", "leaf_radix": 2, "oversubscription": 40, "sites": 2, "site_bandwidth": "1 PB/s"}
+    ranks, half = tuple(range(nodes)), nodes // 2
+    assert share_left(keys, "all_to_all", ranks, nodes=nodes) == pytest.approx((nodes - 1) / (half - 1) / 40)
 
 
 def test_rails_alone_slow_nobody():

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from runcast.simulator.collectives import Machines
+from runcast.simulator.collectives.algorithms import algorithms
+from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.costs import cost
 
 from ..lowering.steps import MOE, ops, resolved
@@ -128,6 +131,16 @@ def test_software_takes_longer_for_one_phase_alone(phase):
     costs = cost(step.program, step.cluster, slower, "measured")
     ratio = costs.work_s / np.where(step.costs.work_s > 0, step.costs.work_s, 1)
     assert {step.program.kind_of(op) for op in np.flatnonzero(ratio > 1.5)} == FACTORS[phase]
+
+
+@pytest.mark.parametrize("name", ["direct", "pairwise", "hierarchical"])
+def test_a_named_algorithm_takes_its_closed_form_whatever_a_stack_takes_over_the_curve(name):
+    step = resolved(16, 1, MOE, parallel={"ep": 16}, overrides={"num_experts": 16}, collectives={"all_to_all": name})
+    program, op = step.program, ops(step.program, label="dispatch")[0]
+    net = ClusterNet(Machines(step.cluster, step.profile), program.groups[program.group[op]], "all_to_all")
+    factored = step.restate({"time_factor.ep": 0.01})
+    expected = net.formula(algorithms("all_to_all")[name], float(program.bytes[op])).seconds
+    assert factored.costs.work_s[op] == pytest.approx(expected)
 
 
 def test_a_slower_exchange_moves_as_many_bytes():

@@ -7,6 +7,7 @@ from hypothesis import given as whatever
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.collectives import Machines
+from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import choose_profiles, devices_of, load_numbers
 from runcast.simulator.scenario import load_question
@@ -131,6 +132,18 @@ def test_gathered_messages_are_those_of_all_workers():
     reduce_s, gather_s = (DGX[8].among(WORKERS, WORKERS)(one, 1) for one in (dense(1e10), gathered))
 
     assert gather_s == pytest.approx(reduce_s / 2, rel=0.15)
+
+
+def test_named_rings_take_their_closed_form_whatever_a_stack_takes_over_the_curve():
+    """Two workers of a node each: 2 steps of S / 2, shared by eight rings of two ranks."""
+    profile = DGX[8]._machines.profile.set_values({"time_factor.dp": 0.01}, "a test")
+    machines = Machines(cluster("dgx-h100", 4), profile)
+    net = ClusterNet(machines, (0, 8), "all_reduce")
+    step_s = net.kinds["rail"].latency_s + 1e9 / 8 / 2 / net.kinds["rail"].bytes_per_s
+
+    found = OnCluster(machines, 8, (("all_reduce", "ring"),)).among((0, 1), (0, 1))(dense(1e9), 1)
+
+    assert found == pytest.approx(net.launch_s + 2 * step_s)
 
 
 def test_groups_exchange_inside_and_then_a_half_of_it_from_each_node(given):

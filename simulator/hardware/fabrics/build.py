@@ -71,6 +71,11 @@ def plane_of(fabric: Fabric, nic: int) -> int:
     return nic if fabric.kind == "rail_only" else nic % fabric.planes
 
 
+def border_of(fabric: Fabric, leaf: str) -> str:
+    """The switch through which a leaf's site reaches others; empty if there is one site."""
+    return _border(leaf.partition("-")[0]) if fabric.sites > 1 else ""
+
+
 def _sites(fabric: Fabric, rates: Rates) -> Plan:
     if fabric.sites == 1 or len(rates) == 1:
         return _planes(fabric, rates)

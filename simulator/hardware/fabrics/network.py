@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Link, Route
-from .build import IDEAL, KINDS, build, plane_of
+from .build import IDEAL, KINDS, border_of, build, plane_of
 from .paths import Paths
 from .plan import Fabric, Rates
 
@@ -55,6 +55,10 @@ class Network:
     def same_plane(self, nic: int, other: int) -> bool:
         """Whether NICs of these numbers reach each other."""
         return plane_of(self.fabric, nic) == plane_of(self.fabric, other)
+
+    def border_of(self, leaf: str) -> str:
+        """The switch through which a leaf's site reaches others; empty if there is one site."""
+        return border_of(self.fabric, leaf)
 
     @property
     def is_ideal(self) -> bool:

@@ -9,8 +9,8 @@ from ...base.units import format_bytes
 from ...report.report import Metric, Report, Total
 from .resolve import ResolvedCollective, Row
 
-PARTS = ("latency", "bytes")
-"""Of the closed form: what it would take if its messages were empty, and the rest."""
+PARTS = ("latency", "bytes", "curve")
+"""Of an algorithm: what it would take if its messages were empty, and the rest; of a fitted curve: all of it."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class CollectiveReport(Report):
         Metric("bytes", "B", "the largest size", role="input", of=attrgetter("best.bytes")),
         Metric("op", "", "what ranks do together", role="input"),
         Metric("ranks", "1", "GPUs of a group", role="input"),
-        Metric("exposed", "s", "its parts: latency (messages without bytes), and bytes", "lower", "again",
-               names=PARTS, sparse=True),
+        Metric("exposed", "s", "its parts: latency (messages without bytes), and bytes; of a fitted curve: curve",
+               "lower", "again", names=PARTS, sparse=True),
         Metric("bound_by", "", "the larger part"),
         Metric("provenance", "1", "share of the time by source of its numbers", sparse=True,
                names=("measured", "fitted", "interpolated", "extrapolated", "datasheet", "assumed", "exact")),
@@ -62,12 +62,11 @@ def make_report(resolved: ResolvedCollective) -> CollectiveReport:
     groups = resolved.keys.groups
     many = f"{len(resolved.ranks):,} x {devices}"
     many += f", {groups} groups at once ({resolved.keys.placement})" if groups > 1 else ""
-    latency_s = min(best.latency_s, best.seconds)
     return CollectiveReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
         question=f"{resolved.keys.op} of up to {format_bytes(best.bytes)} between {many}",
-        exposed={"latency": latency_s, "bytes": best.seconds - latency_s},
+        exposed=_parts(best),
         provenance={best.provenance: 1.0},
         notes=resolved.notes,
         op=resolved.keys.op,
@@ -75,6 +74,14 @@ def make_report(resolved: ResolvedCollective) -> CollectiveReport:
         best=best,
         rows=resolved.rows,
     )
+
+
+def _parts(row: Row) -> dict[str, float]:
+    """The seconds of each of PARTS that a row has."""
+    if row.latency_s is None:
+        return {"curve": row.seconds}
+    latency_s = min(row.latency_s, row.seconds)
+    return {"latency": latency_s, "bytes": row.seconds - latency_s}
 
 
 TOTAL_NEEDS = ("seconds", "exposed")

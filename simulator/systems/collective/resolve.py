@@ -28,7 +28,10 @@ _MOST_FLOWS = 2_000_000
 
 @dataclass(frozen=True)
 class Row:
-    """One size by one algorithm; bandwidths as nccl-tests defines them, `busbw` where it has a factor for the op."""
+    """One size by one algorithm; bandwidths as nccl-tests defines them, `busbw` where it has a factor for the op.
+
+    A fitted curve does not say how much of it is latency: `latency_s` is None.
+    """
 
     bytes: int
     algorithm: str
@@ -40,7 +43,7 @@ class Row:
     busbw_bytes_per_s: float
     provenance: str
     pieces: int
-    latency_s: float
+    latency_s: float | None
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ class ResolvedCollective(ResolvedScenario):
 
     @cached_property
     def _curves(self) -> Measured:
-        return Measured(self.hardware, {})
+        """Fitted curves, while all ranks of the group send at once."""
+        return Measured(self.hardware, dict.fromkeys(self.ranks, self.ranks))
 
     def _curve(self, size: int) -> Price:
         """What the profile's fitted curve says."""
@@ -211,7 +215,7 @@ class ResolvedCollective(ResolvedScenario):
         seconds: float,
         basis: tuple[float, int],
         pieces: int = 1,
-        latency_s: float = 0.0,
+        latency_s: float | None = None,
     ) -> Row:
         spread, provenance = basis
         factor, rate = exp(Z90 * spread), size / seconds if seconds else 0.0

@@ -1,22 +1,26 @@
 """Collectives as a system: from a checked scenario to its prediction."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from ...collectives.algorithms.hops import ClusterNet
+from ...collectives.algorithms.messages import Term
 from ...program import ProgramBuilder
 from ...timeline import Timeline
 from ..system import System, SystemPrediction
 from . import keys
 from .report import TOTAL_NEEDS, CollectiveReport, make_report, total
 from .resolve import ResolvedCollective
-from .scenario import CollectiveScenario
+from .scenario import MEASURED, CollectiveScenario
 from .text import words
 
 
 @dataclass(frozen=True)
 class CollectivePrediction(SystemPrediction):
-    """A resolved collective, the terms of its best algorithm as a timeline, and its report."""
+    """A resolved collective, its best algorithm as a timeline, and its report."""
 
     resolved: ResolvedCollective
     report: CollectiveReport
@@ -27,20 +31,50 @@ def predict(resolved: ResolvedCollective) -> CollectivePrediction:
     return CollectivePrediction(resolved, _timeline(resolved), make_report(resolved))
 
 
+class _Span(NamedTuple):
+    """A part of a collective, on a lane of its ranks."""
+
+    name: str
+    start_s: float
+    end_s: float
+    lane: str = "comm"
+
+
 def _timeline(resolved: ResolvedCollective) -> Timeline:
-    """The launch, and the terms of the best closed form one after the other; or one op of a fitted curve."""
-    net, op = resolved.net, resolved.keys.op
-    spans = [("launch", net.launch_s)]
-    spans += [(f"{term.steps:g} steps {' and '.join(term.hops)}", net.seconds([term])) for term in resolved.terms]
-    if not resolved.terms:
-        spans = [("fitted curve", resolved.best.seconds)]
-    builder = ProgramBuilder()
-    lane = builder.lane(builder.place("ranks", [0]), "comm")
-    for name, _ in spans:
-        builder.op(op, [lane], (), name=name)
-    end_s = np.cumsum([seconds for _, seconds in spans])
+    """The launch and what follows it, on one place for all ranks; its last span ends with the best collective."""
+    spans, builder = list(_spans(resolved)), ProgramBuilder()
+    ranks = builder.place("ranks", [0])
+    lanes = {lane: builder.lane(ranks, lane) for lane in dict.fromkeys(span.lane for span in spans)}
+    for span in spans:
+        builder.op(resolved.keys.op, [lanes[span.lane]], (), name=span.name)
+    start_s, end_s = (np.array([getattr(span, end) for span in spans]) for end in ("start_s", "end_s"))
     many = len(spans)
-    return Timeline(builder.build(), np.array([0.0, *end_s[:-1]]), end_s, np.full(many, -1), np.zeros(many, bool))
+    return Timeline(builder.build(), start_s, end_s, np.full(many, -1), np.zeros(many, bool))
+
+
+def _spans(resolved: ResolvedCollective) -> Iterator[_Span]:
+    """One span of a fitted curve; else the launch, and the terms of a closed form or all messages together."""
+    best, launch_s = resolved.best, resolved.net.launch_s
+    if best.level == MEASURED:
+        yield _Span("fitted curve", 0.0, best.seconds)
+        return
+    yield _Span("launch", 0.0, launch_s)
+    if best.level == "chunks":
+        yield _Span("messages", launch_s, best.seconds)
+    else:
+        yield from _spans_of_terms(resolved.net, resolved.terms)
+
+
+def _spans_of_terms(net: ClusterNet, terms: Sequence[Term]) -> Iterator[_Span]:
+    """One term after the other; those that run beside the one before start with it, on a lane of their own."""
+    start_s = end_s = net.launch_s
+    for term in terms:
+        start_s = start_s if term.beside else end_s
+        own_s = start_s + net.seconds([term])
+        yield _Span(
+            f"{term.steps:g} steps {' and '.join(term.hops)}", start_s, own_s, "comm 2" if term.beside else "comm"
+        )
+        end_s = max(end_s, own_s)
 
 
 SYSTEM = System(

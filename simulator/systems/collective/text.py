@@ -9,7 +9,11 @@ from ...base.units import format_bytes, format_rate, format_seconds
 from ...report.report import Table, Words
 from .report import CollectiveReport
 
-_MEANING = {"latency": "steps, if their messages were empty", "bytes": "the data itself"}
+_MEANING = {
+    "latency": "steps, if their messages were empty",
+    "bytes": "the data itself",
+    "curve": "the fitted curve, latency and bytes together",
+}
 
 
 def words(report: CollectiveReport) -> Words:

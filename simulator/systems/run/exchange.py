@@ -4,10 +4,10 @@ Which messages there are, and what a step hides of them, is in `sync/`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ...base.errors import UserError
 from ...collectives import Choice, Collective, Machines, Price, pricer
+from ...costs import by_software
 from .sync.compression import Message, exchange_s
 
 Exchange = Callable[[Message, int], float]
@@ -53,6 +53,4 @@ class OnCluster:
         gathered = len(workers) if message.exchange == "all_gather" else 1  # nccl-tests counts what is gathered
         one = Collective(message.exchange, group, gathered * message.wire_bytes / parts / message.rounds / self._gpus)
         slowest = max((exchanges.price(one, rank) for rank in firsts), key=lambda price: price.seconds)
-        usual_s, least_s = slowest.seconds, slowest.least_s
-        factor = self._machines.profile.value_or("time_factor.dp", 1.0)  # of data parallelism in training steps
-        return replace(slowest, seconds=max(factor * usual_s, min(usual_s, least_s)))
+        return by_software(slowest, "dp", self._machines)
