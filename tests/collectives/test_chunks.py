@@ -158,9 +158,23 @@ def test_a_double_tree_takes_two_times_the_data_and_grows_with_the_logarithm(n):
     assert seconds("all_reduce", "tree", n, pieces=2, latency_s=1e9) <= 4 * ceil(log2(n)) * 1e9 * (1 + 1e-9)
 
 
-def test_switches_that_add_take_the_time_of_the_data():
+@pytest.mark.parametrize("n", [2, 4, 8, 72])
+def test_nvls_sends_all_data_and_its_own_sums(n):
+    """NCCL issue 1506: a reduce-scatter sends S and receives S/N, an all-gather the other way round: S(N+1)/N."""
+    expected = (1 + 1 / n) * SIZE / RATE
+    assert seconds("all_reduce", "nvls", n, pieces=10_000, latency_s=0) == pytest.approx(expected, rel=1e-3)
+
+
+def test_one_piece_of_nvls_goes_up_and_down_twice():
+    """Data up, own sums down; own sums up, all sums down."""
+    assert seconds("all_reduce", "nvls", 8) == pytest.approx(4 * LATENCY_S + 2 * (1 + 1 / 8) * SIZE / RATE)
+
+
+def test_switches_between_nodes_take_the_time_of_the_data():
     """Graham et al. 2016: S/B + a."""
-    assert seconds("all_reduce", "nvls", 8, pieces=10_000, latency_s=0) == pytest.approx(SIZE / RATE, rel=1e-3)
+    group = Group(8, 1, pieces=10_000)
+    found = end_s(algorithms("all_reduce")["sharp"].chunks(group), group, SIZE, Ideal(8, 0.0, RATE))
+    assert found == pytest.approx(SIZE / RATE, rel=1e-3)
 
 
 @pytest.mark.parametrize(("group", "name"), [(Group(1, 8, nvls=False), "nvls"), (Group(4, 8, sharp=False), "sharp")])
