@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.collectives.algorithms import OPS, algorithms
-from runcast.simulator.collectives.algorithms.clock import Hops, Ideal, end_s
+from runcast.simulator.collectives.algorithms.clock import Hop, Ideal, IslandNet, end_s
+from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.collectives.algorithms.messages import Group, Pairs
 from runcast.simulator.profile.forms import BUS_FACTOR
 
@@ -26,33 +27,13 @@ groups = st.builds(
 ).filter(lambda group: group.ranks > 1)  # fmt: skip
 
 
-class Rails(Ideal):
-    """Islands with a fast network inside and a slow one between them, each with a port of its own."""
+class Rails(IslandNet):
+    """Islands with a fast network inside and a slow one between them."""
 
-    HOPS: ClassVar = {"inside": (1e-6, 3e11), "rail": (4e-6, 5e10), "striped": (5e-6, 4e11)}
+    kinds: ClassVar = {"inside": Hop(1e-6, 3e11), "rail": Hop(4e-6, 5e10), "striped": Hop(5e-6, 4e11)}
 
     def __init__(self, group):
-        super().__init__(group.ranks, 0.0, 1.0)
-        object.__setattr__(self, "near", group.near)
-
-    ports = property(lambda self: 2 * self.ranks + 1)
-    period = property(lambda self: self.near)
-
-    def hops(self, pairs):
-        at_switch = np.maximum(pairs.src, pairs.dst) >= self.ranks
-        inside = np.where(at_switch, self.ranks == self.near, pairs.src // self.near == pairs.dst // self.near)
-        near, far = self.HOPS["inside"], self.HOPS["striped" if pairs.striped else "rail"]
-        latency, rate = (np.where(inside, a, b) for a, b in zip(near, far, strict=True))
-        ports = (np.minimum(2 * ends + ~inside, self.ports - 1) for ends in (pairs.src, pairs.dst))
-        return Hops(latency, 1 / rate, *ports)
-
-    def seconds(self, terms):
-        total = last = 0.0
-        for term in terms:
-            own = term.steps * max(self.HOPS[hop][0] + term.size / self.HOPS[hop][1] for hop in term.hops or ["inside"])
-            total += max(own - last, 0.0) if term.beside else own
-            last = own
-        return total
+        self.islands, self.near = group.islands, group.near
 
 
 @EACH
@@ -203,6 +184,19 @@ def test_one_rank_takes_no_time():
         if not one.refuses(Group(1, 1)) and one.name not in ("tree", "nvls", "sharp")
     ]
     assert {end_s(chunks, Group(1, 1), SIZE, Ideal(1, 1.0, 1.0)) for chunks in alone} == {0.0}
+
+
+def test_terms_beside_each_other_take_the_longer_one_where_both_have_ports():
+    """By hand: 7 steps of 8 kB inside and 24 on a rail; with one port, one after the other."""
+    terms = algorithms("all_to_all")["direct"].terms(Group(4, 8), 32 * 8e3)
+    assert Rails(Group(4, 8)).seconds(terms) == pytest.approx(24 * (4e-6 + 8e3 / 5e10))
+    assert Ideal(32, LATENCY_S, RATE).seconds(terms) == pytest.approx(31 * (LATENCY_S + 8e3 / RATE))
+
+
+def test_a_cluster_gives_kinds_of_hops_alone():
+    """What tests of `Rails` hold is what clusters run."""
+    own = {name for name in vars(IslandNet) if not name.startswith("__")} & {*vars(ClusterNet)}
+    assert own - {"_abc_impl"} == {"kinds"}
 
 
 def test_pairs_know_their_hops():

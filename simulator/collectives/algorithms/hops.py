@@ -7,33 +7,19 @@ fitted curves, and at least that of the wires.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ...base.arrays import Ints
 from ...base.errors import UserError
 from ...profile import PROVENANCE, Profile
 from ..collective import Price, Stages
 from ..machines import Machines
 from ..networks import Uplinks
-from .clock import Hops
-from .messages import Algorithm, Group, HopKind, Pairs, Term
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One way from rank to rank."""
-
-    latency_s: float
-    bytes_per_s: float
-
-    def seconds(self, size: float) -> float:
-        """Seconds of a message of so many bytes."""
-        return self.latency_s + size / self.bytes_per_s
-
+from .clock import Hop, IslandNet
+from .messages import Algorithm, Group, HopKind, Term
 
 _PIECES = tuple(1 << k for k in range(15))
 """Numbers of pieces of which the fastest is taken."""
@@ -51,8 +37,8 @@ class Formula(NamedTuple):
     latency_s: float
 
 
-class ClusterNet:
-    """The hops of ranks on islands of equal size, as `clock.Net`; each rank has a port inside and one to the network.
+class ClusterNet(IslandNet):
+    """The hops of ranks on islands of equal size.
 
     Raises:
         UserError: islands of unequal size, or no way between ranks.
@@ -69,16 +55,6 @@ class ClusterNet:
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
         self._left = 1.0  # of the NICs' rate
-
-    @property
-    def ports(self) -> int:
-        """Two for each rank, and one for all switches."""
-        return 2 * len(self.ranks) + 1
-
-    @property
-    def period(self) -> int:
-        """The ranks of an island."""
-        return self.near
 
     def crowded(self) -> "ClusterNet":
         """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
@@ -167,39 +143,6 @@ class ClusterNet:
         cluster = self._machines.cluster
         latencies = cluster.links.columns["latency_s"]
         return float(sum(latencies[link] for link in cluster.route(cluster.gpu(a), cluster.gpu(b))))
-
-    def hops(self, pairs: Pairs) -> Hops:
-        """As `clock.Net`."""
-        ranks = len(self.ranks)
-        at_switch = np.maximum(pairs.src, pairs.dst) >= ranks
-        inside = np.where(at_switch, self.islands == 1, pairs.src // self.near == pairs.dst // self.near)
-        beyond = self.kinds.get("striped" if pairs.striped else "rail")
-        near = self.kinds.get("inside") or beyond
-        far = beyond or near
-        assert near is not None, "a message needs two ranks"
-        assert far is not None
-        return Hops(
-            np.where(inside, near.latency_s, far.latency_s),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s),
-            self._ports(pairs.src, inside),
-            self._ports(pairs.dst, inside),
-        )
-
-    def _ports(self, ranks: Ints, inside: np.ndarray) -> Ints:
-        return np.minimum(2 * ranks + ~inside, self.ports - 1)
-
-    def seconds(self, terms: Sequence[Term]) -> float:
-        """As `clock.Net`."""
-        total_s = last_s = 0.0
-        for term in terms:
-            own_s = self._term_s(term)
-            total_s += max(own_s - last_s, 0.0) if term.beside else own_s
-            last_s = own_s
-        return total_s
-
-    def _term_s(self, term: Term) -> float:
-        hops = [self.kinds[hop] for hop in term.hops if hop in self.kinds]
-        return term.steps * max((hop.seconds(term.size) for hop in hops), default=0.0)
 
 
 def _coefficient(profile: Profile, name: str, kinds: Sequence[str]) -> float:
