@@ -254,5 +254,6 @@ class IslandNet(ABC):
         return total_s
 
     def _term_s(self, term: Term) -> float:
-        hops = [self.kinds[hop] for hop in term.hops if hop in self.kinds]
-        return term.steps * max((hop.seconds(term.size) for hop in hops), default=0.0)
+        shares = zip(term.hops, term.shares or (1.0,) * len(term.hops), strict=True)
+        hops = [share * self.kinds[hop].seconds(term.size) for hop, share in shares if hop in self.kinds]
+        return term.steps * max(hops, default=0.0)
