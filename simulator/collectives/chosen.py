@@ -48,7 +48,7 @@ class Chosen:
         capacity, moved = self._machines.capacity, wires.bytes(inside, beyond)
         demand = {link: min(size / seconds, float(capacity[link])) for link, size in moved.items()}
         least_s = wires.least_s(inside, beyond, self._machines.cluster.capacity)
-        spread, provenance = net.basis(seconds, latency_s, self._measured.price(collective, rank))
+        spread, provenance = net.run_by(algorithm).basis(seconds, latency_s, self._measured.price(collective, rank))
         return Price(max(seconds, least_s), spread, provenance, demand, least_s)
 
     def _net(self, collective: Collective) -> ClusterNet:

@@ -20,6 +20,7 @@ from ..machines import Machines
 from ..networks import Uplinks
 from .clock import Hop, IslandNet
 from .messages import Algorithm, Group, HopKind, Term
+from .shares import Share, share_of
 
 _PIECES = tuple(1 << k for k in range(15))
 """Numbers of pieces of which the fastest is taken."""
@@ -55,13 +56,26 @@ class ClusterNet(IslandNet):
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
         self._left = 1.0  # of the NICs' rate
+        self._share = Share()
 
     def crowded(self) -> "ClusterNet":
         """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
-        other = copy(self)
-        other.__dict__.pop("kinds", None)
+        other = self._copy()
         stages = self._stages or dict.fromkeys(self.ranks, self.ranks)
         other._left = Uplinks(self._machines.cluster, stages).share_left(self._op, self.ranks, self.near)
+        return other
+
+    def run_by(self, algorithm: Algorithm) -> "ClusterNet":
+        """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""
+        other, cluster = self._copy(), self._machines.cluster
+        devices = {cluster.device(rank).name for rank in self._machines.one_of_each(self.ranks)}
+        other._share = min(share_of(algorithm, device) for device in devices)
+        return other
+
+    def _copy(self) -> "ClusterNet":
+        """The same hops, whose kinds are not known yet."""
+        other = copy(self)
+        other.__dict__.pop("kinds", None)
         return other
 
     def group(self, root: int = 0, pieces: int = 1) -> Group:
@@ -75,9 +89,9 @@ class ClusterNet(IslandNet):
         group = self.group(root)
         if not algorithm.pipelined:
             return group
-        counts = _PIECES if pieces is None else (pieces,)
+        net, counts = self.run_by(algorithm), _PIECES if pieces is None else (pieces,)
         cuts = [replace(group, pieces=count) for count in counts if count <= max(size, 1)]
-        return min(cuts, key=lambda cut: self.seconds(algorithm.terms(cut, size)))
+        return min(cuts, key=lambda cut: net.seconds(algorithm.terms(cut, size)))
 
     @property
     def launch_s(self) -> float:
@@ -87,10 +101,10 @@ class ClusterNet(IslandNet):
 
     def formula(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Formula:
         """What an algorithm takes by its closed form."""
-        group = self.cut(algorithm, size, root, pieces)
+        group, net = self.cut(algorithm, size, root, pieces), self.run_by(algorithm)
         terms = algorithm.terms(group, size)
-        empty_s = self.seconds([term._replace(size=0.0) for term in terms])
-        return Formula(group, terms, self.launch_s + self.seconds(terms), self.launch_s + empty_s)
+        empty_s = net.seconds([term._replace(size=0.0) for term in terms])
+        return Formula(group, terms, self.launch_s + net.seconds(terms), self.launch_s + empty_s)
 
     def basis(self, seconds: float, latency_s: float, curve: Price | None) -> tuple[float, int]:
         """(relative standard deviation, provenance) of a time of which so much is latency.
@@ -105,7 +119,7 @@ class ClusterNet(IslandNet):
     def _spread(self, latency_share: float) -> float:
         links = ("link_fraction.nic",) if self.islands > 1 else ("link_fraction.nvlink", "link_fraction.pcie")
         known = self._machines.profile.parameters
-        rate = next((known[name].spread for name in links if name in known), _UNKNOWN)
+        rate = np.hypot(next((known[name].spread for name in links if name in known), _UNKNOWN), self._share.spread)
         steps = known["broadcast.latency_s"].spread if "broadcast.latency_s" in known else _UNKNOWN
         return float(np.hypot(latency_share * steps, (1 - latency_share) * rate))
 
@@ -114,7 +128,7 @@ class ClusterNet(IslandNet):
         """Each kind of hop that the group has, at its slowest rank."""
         found: dict[HopKind, Hop] = {"inside": self._inside} if self.near > 1 else {}
         if self.islands > 1:
-            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._left)
+            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._left * self._share.value)
             found |= {"rail": rail, "striped": Hop(rail.latency_s, rail.bytes_per_s * self.near)}
         return found
 

@@ -31,7 +31,7 @@ def _timeline(resolved: ResolvedCollective) -> Timeline:
     """The launch, and the terms of the best closed form one after the other; or one op of a fitted curve."""
     net, op = resolved.net, resolved.keys.op
     spans = [("launch", net.launch_s)]
-    spans += [(f"{term.steps:g} steps {' and '.join(term.hops)}", net.seconds([term])) for term in resolved.terms]
+    spans += [(f"{term.steps:g} steps {' and '.join(term.hops)}", seconds) for term, seconds in resolved.terms]
     if not resolved.terms:
         spans = [("fitted curve", resolved.best.seconds)]
     builder = ProgramBuilder()
