@@ -47,7 +47,7 @@ class Chosen:
         if reason := algorithm.refuses(net.group()):
             raise UserError(f"collectives.{algorithm.op} = {algorithm.name!r}: {reason}")
         _, terms, seconds, latency_s = net.formula(algorithm, collective.size)
-        spread, provenance = net.basis(seconds, latency_s, self._measured.price(collective, rank))
+        spread, provenance = net.run_by(algorithm).basis(seconds, latency_s, self._measured.price(collective, rank))
         alone = Price(seconds, spread, provenance, by_formula=True)
         return self._machines.on_links(alone, wires, _sent(terms, net.near))
 

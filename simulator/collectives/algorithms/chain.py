@@ -1,7 +1,8 @@
 """Chains: the root's data goes from rank to rank in pieces, or sums come back to it.
 
 With C pieces a chain takes `(C + N - 2)(a + S/(C*B))`: `S/B + (N-2)*b/B` for pieces of b bytes and no latency
-(Thakur et al., IJHPCA 2005). NCCL's broadcast and reduce are such chains along its ring.
+(Thakur et al., IJHPCA 2005). NCCL's broadcast and reduce are such chains along its ring. On islands the
+first piece takes each hop once; the others follow it at the pace of the slowest.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,18 @@ def _chunks(group: Group, *, adds: bool) -> Chunks:
 
 
 def _terms(group: Group, size: float) -> list[Term]:
-    return [Term(group.pieces + group.ranks - 2, size / group.pieces, group.ring_hops)]
+    each, between = size / group.pieces, _crossings(group)
+    return [
+        Term(group.ranks - 1 - between, each, ("inside",)),
+        Term(between, each, ("striped",)),
+        Term(group.pieces - 1, each, group.ring_hops),
+    ]
+
+
+def _crossings(group: Group) -> int:
+    """Hops of the chain that lead to another island: it comes back to the root's one if the root is not its first."""
+    island = (group.root + group.everyone) % group.ranks // group.near
+    return int(np.count_nonzero(np.diff(island)))
 
 
 CHAIN_BROADCAST = Algorithm("broadcast", "chain", _terms, partial(_chunks, adds=False), pipelined=True)

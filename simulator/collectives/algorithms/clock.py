@@ -5,14 +5,15 @@ It starts when both are free and its sender has what it sends. So the times are 
 are computed at once as arrays.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ...base.arrays import Floats, Ints
-from .messages import Chunks, Group, Pairs, Round, Term
+from .messages import Chunks, Group, HopKind, Pairs, Round, Term
 
 _MOST_KNOWN = 64
 """Patterns of messages whose hops are kept; rings repeat one, others have a new one in each round."""
@@ -186,5 +187,73 @@ class Ideal:
         return Hops(np.full(many, self.latency_s), np.full(many, 1 / self.bytes_per_s), *ports)
 
     def seconds(self, terms: Sequence[Term]) -> float:
-        """As `Net`."""
+        """Seconds of a closed form: a rank's one port takes all its terms, so none is beside another."""
         return sum(term.steps * (self.latency_s + term.size / self.bytes_per_s) for term in terms)
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One way from rank to rank."""
+
+    latency_s: float
+    bytes_per_s: float
+
+    def seconds(self, size: float) -> float:
+        """Seconds of a message of so many bytes."""
+        return self.latency_s + size / self.bytes_per_s
+
+
+class IslandNet(ABC):
+    """`islands` of `near` ranks each, as `Net`; each rank has a port inside and one to the network."""
+
+    islands: int
+    near: int
+
+    @property
+    @abstractmethod
+    def kinds(self) -> Mapping[HopKind, Hop]:
+        """Each kind of hop that the group has."""
+
+    @property
+    def ports(self) -> int:
+        """Two for each rank, and one for all switches."""
+        return 2 * self.islands * self.near + 1
+
+    @property
+    def period(self) -> int:
+        """The ranks of an island."""
+        return self.near
+
+    def hops(self, pairs: Pairs) -> Hops:
+        """As `Net`."""
+        ranks = self.islands * self.near
+        at_switch = np.maximum(pairs.src, pairs.dst) >= ranks
+        inside = np.where(at_switch, self.islands == 1, pairs.src // self.near == pairs.dst // self.near)
+        beyond = self.kinds.get("striped" if pairs.striped else "rail")
+        near = self.kinds.get("inside") or beyond
+        far = beyond or near
+        assert near is not None, "a message needs two ranks"
+        assert far is not None
+        return Hops(
+            np.where(inside, near.latency_s, far.latency_s),
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s),
+            self._ports(pairs.src, inside),
+            self._ports(pairs.dst, inside),
+        )
+
+    def _ports(self, ranks: Ints, inside: np.ndarray) -> Ints:
+        return np.minimum(2 * ranks + ~inside, self.ports - 1)
+
+    def seconds(self, terms: Sequence[Term]) -> float:
+        """As `Net`."""
+        total_s = last_s = 0.0
+        for term in terms:
+            own_s = self._term_s(term)
+            total_s += max(own_s - last_s, 0.0) if term.beside else own_s
+            last_s = own_s
+        return total_s
+
+    def _term_s(self, term: Term) -> float:
+        shares = zip(term.hops, term.shares or (1.0,) * len(term.hops), strict=True)
+        hops = [share * self.kinds[hop].seconds(term.size) for hop, share in shares if hop in self.kinds]
+        return term.steps * max(hops, default=0.0)

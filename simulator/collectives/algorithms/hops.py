@@ -7,33 +7,20 @@ fitted curves, and at least that of the wires.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ...base.arrays import Ints
 from ...base.errors import UserError
 from ...profile import PROVENANCE, Profile
 from ..collective import Price, Stages
 from ..machines import Machines
 from ..networks import Uplinks
-from .clock import Hops
-from .messages import Algorithm, Group, HopKind, Pairs, Term
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One way from rank to rank."""
-
-    latency_s: float
-    bytes_per_s: float
-
-    def seconds(self, size: float) -> float:
-        """Seconds of a message of so many bytes."""
-        return self.latency_s + size / self.bytes_per_s
-
+from .clock import Hop, IslandNet
+from .messages import Algorithm, Group, HopKind, Term
+from .shares import Share, share_of
 
 _PIECES = tuple(1 << k for k in range(15))
 """Numbers of pieces of which the fastest is taken."""
@@ -51,8 +38,8 @@ class Formula(NamedTuple):
     latency_s: float
 
 
-class ClusterNet:
-    """The hops of ranks on islands of equal size, as `clock.Net`; each rank has a port inside and one to the network.
+class ClusterNet(IslandNet):
+    """The hops of ranks on islands of equal size.
 
     Raises:
         UserError: islands of unequal size, or no way between ranks.
@@ -69,23 +56,26 @@ class ClusterNet:
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
         self._left = 1.0  # of the NICs' rate
-
-    @property
-    def ports(self) -> int:
-        """Two for each rank, and one for all switches."""
-        return 2 * len(self.ranks) + 1
-
-    @property
-    def period(self) -> int:
-        """The ranks of an island."""
-        return self.near
+        self._share = Share()
 
     def crowded(self) -> "ClusterNet":
         """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
-        other = copy(self)
-        other.__dict__.pop("kinds", None)
+        other = self._copy()
         stages = self._stages or dict.fromkeys(self.ranks, self.ranks)
         other._left = Uplinks(self._machines.cluster, stages).share_left(self._op, self.ranks, self.near)
+        return other
+
+    def run_by(self, algorithm: Algorithm) -> "ClusterNet":
+        """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""
+        other, cluster = self._copy(), self._machines.cluster
+        devices = {cluster.device(rank).name for rank in self._machines.one_of_each(self.ranks)}
+        other._share = min(share_of(algorithm, device) for device in devices)
+        return other
+
+    def _copy(self) -> "ClusterNet":
+        """The same hops, whose kinds are not known yet."""
+        other = copy(self)
+        other.__dict__.pop("kinds", None)
         return other
 
     def group(self, root: int = 0, pieces: int = 1) -> Group:
@@ -99,9 +89,9 @@ class ClusterNet:
         group = self.group(root)
         if not algorithm.pipelined:
             return group
-        counts = _PIECES if pieces is None else (pieces,)
+        net, counts = self.run_by(algorithm), _PIECES if pieces is None else (pieces,)
         cuts = [replace(group, pieces=count) for count in counts if count <= max(size, 1)]
-        return min(cuts, key=lambda cut: self.seconds(algorithm.terms(cut, size)))
+        return min(cuts, key=lambda cut: net.seconds(algorithm.terms(cut, size)))
 
     @property
     def launch_s(self) -> float:
@@ -111,10 +101,10 @@ class ClusterNet:
 
     def formula(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Formula:
         """What an algorithm takes by its closed form."""
-        group = self.cut(algorithm, size, root, pieces)
+        group, net = self.cut(algorithm, size, root, pieces), self.run_by(algorithm)
         terms = algorithm.terms(group, size)
-        empty_s = self.seconds([term._replace(size=0.0) for term in terms])
-        return Formula(group, terms, self.launch_s + self.seconds(terms), self.launch_s + empty_s)
+        empty_s = net.seconds([term._replace(size=0.0) for term in terms])
+        return Formula(group, terms, self.launch_s + net.seconds(terms), self.launch_s + empty_s)
 
     def basis(self, seconds: float, latency_s: float, curve: Price | None) -> tuple[float, int]:
         """(relative standard deviation, provenance) of a time of which so much is latency.
@@ -129,7 +119,7 @@ class ClusterNet:
     def _spread(self, latency_share: float) -> float:
         links = ("link_fraction.nic",) if self.islands > 1 else ("link_fraction.nvlink", "link_fraction.pcie")
         known = self._machines.profile.parameters
-        rate = next((known[name].spread for name in links if name in known), _UNKNOWN)
+        rate = np.hypot(next((known[name].spread for name in links if name in known), _UNKNOWN), self._share.spread)
         steps = known["broadcast.latency_s"].spread if "broadcast.latency_s" in known else _UNKNOWN
         return float(np.hypot(latency_share * steps, (1 - latency_share) * rate))
 
@@ -138,7 +128,7 @@ class ClusterNet:
         """Each kind of hop that the group has, at its slowest rank."""
         found: dict[HopKind, Hop] = {"inside": self._inside} if self.near > 1 else {}
         if self.islands > 1:
-            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._left)
+            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._left * self._share.value)
             found |= {"rail": rail, "striped": Hop(rail.latency_s, rail.bytes_per_s * self.near)}
         return found
 
@@ -167,39 +157,6 @@ class ClusterNet:
         cluster = self._machines.cluster
         latencies = cluster.links.columns["latency_s"]
         return float(sum(latencies[link] for link in cluster.route(cluster.gpu(a), cluster.gpu(b))))
-
-    def hops(self, pairs: Pairs) -> Hops:
-        """As `clock.Net`."""
-        ranks = len(self.ranks)
-        at_switch = np.maximum(pairs.src, pairs.dst) >= ranks
-        inside = np.where(at_switch, self.islands == 1, pairs.src // self.near == pairs.dst // self.near)
-        beyond = self.kinds.get("striped" if pairs.striped else "rail")
-        near = self.kinds.get("inside") or beyond
-        far = beyond or near
-        assert near is not None, "a message needs two ranks"
-        assert far is not None
-        return Hops(
-            np.where(inside, near.latency_s, far.latency_s),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s),
-            self._ports(pairs.src, inside),
-            self._ports(pairs.dst, inside),
-        )
-
-    def _ports(self, ranks: Ints, inside: np.ndarray) -> Ints:
-        return np.minimum(2 * ranks + ~inside, self.ports - 1)
-
-    def seconds(self, terms: Sequence[Term]) -> float:
-        """As `clock.Net`."""
-        total_s = last_s = 0.0
-        for term in terms:
-            own_s = self._term_s(term)
-            total_s += max(own_s - last_s, 0.0) if term.beside else own_s
-            last_s = own_s
-        return total_s
-
-    def _term_s(self, term: Term) -> float:
-        hops = [self.kinds[hop] for hop in term.hops if hop in self.kinds]
-        return term.steps * max((hop.seconds(term.size) for hop in hops), default=0.0)
 
 
 def _coefficient(profile: Profile, name: str, kinds: Sequence[str]) -> float:

@@ -112,12 +112,14 @@ class Term(NamedTuple):
     """A part of a closed form: `steps` one after the other, each of `size` bytes over the slowest of these hops.
 
     `beside`: at the same time as the term before it, where hops inside and between islands have ports of their own.
+    `shares`: the part of the steps that each of these hops takes, where that is not all of them.
     """
 
     steps: float
     size: float
     hops: tuple[HopKind, ...]
     beside: bool = False
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,20 @@ data goes along a chain.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from ...base.arrays import Ints
-from .clock import Ideal, end_s
+from .clock import Hop, IslandNet, end_s
 from .messages import Algorithm, Chunks, Group, HopKind, Pairs, Round, Term, fixed
 
 _FEW = (3, 4)
+"""Pieces of each tree, after which each further one takes as long as the one before."""
+
+_BOTH: tuple[HopKind, HopKind] = ("inside", "striped")
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,19 +126,35 @@ def _pieces(group: Group) -> int:
     return max(group.pieces // 2, 1)
 
 
+class _Steps(IslandNet):
+    """A network on which a step inside an island, and one between islands, takes 1 second or none."""
+
+    def __init__(self, group: Group, inside: int, between: int):
+        self.islands, self.near = group.islands, group.near
+        self._seconds = {"inside": inside, "striped": between}
+
+    @property
+    def kinds(self) -> Mapping[HopKind, Hop]:
+        """As `IslandNet`."""
+        return {hop: Hop(float(self._seconds[hop]), float("inf")) for hop in _BOTH}
+
+
 @lru_cache(maxsize=256)
-def _steps(group: Group) -> int:
-    """Steps of the longest way through all pieces: those of a few pieces, and as many again for each further one."""
-    few, more = (Group(group.islands, group.near, pieces=2 * count) for count in _FEW)
+def _steps(group: Group, inside: int = 1, between: int = 1) -> int:
+    """Steps of the longest way through all pieces: those of a few pieces, and as many again for each further one.
+
+    Steps inside an island, or between islands, are counted so many times.
+    """
     if _pieces(group) <= _FEW[1]:
-        return _counted(group)
-    return _counted(more) + (_pieces(group) - _FEW[1]) * (_counted(more) - _counted(few))
+        return round(end_s(_chunks(group), group, 1.0, _Steps(group, inside, between)))
+    few = replace(group, pieces=2 * _FEW[1])
+    return _steps(few, inside, between) + (_pieces(group) - _FEW[1]) * _pace(group, inside, between)
 
 
-def _counted(group: Group) -> int:
-    """The steps of the messages, if each takes one."""
-    net = Ideal(group.ranks, 1.0, float("inf"))
-    return round(end_s(_chunks(group), group, 1.0, net))
+def _pace(group: Group, inside: int = 1, between: int = 1) -> int:
+    """Steps of each further piece."""
+    few, more = (_steps(replace(group, pieces=2 * count), inside, between) for count in _FEW)
+    return more - few
 
 
 def _chunks(group: Group) -> Chunks:
@@ -157,14 +176,15 @@ def _chunks(group: Group) -> Chunks:
 
 
 def _terms(group: Group, size: float) -> list[Term]:
-    """The way of a first piece, up and down, and then the other pieces."""
-    each, chains = size / (2 * _pieces(group)), 2 * (group.near - 1)
-    first = _steps(Group(group.islands, group.near, pieces=2))
-    between: HopKind = "striped" if group.islands > 1 else "inside"
+    """The way of a first piece, up and down, and then the other pieces, which each port takes as often as it must."""
+    each, alone = size / (2 * _pieces(group)), replace(group, pieces=2)
+    first, between = _steps(alone), _steps(alone, inside=0)
+    pace = {"inside": _pace(group, between=0), "striped": _pace(group, inside=0)}
+    most = max(pace.values())
     return [
-        Term(chains, each, ("inside",)),
-        Term(first - chains, each, (between,)),
-        Term(_steps(group) - first, each, group.ring_hops),
+        Term(first - between, each, ("inside",)),
+        Term(between, each, ("striped",)),
+        Term(_steps(group) - first, each, _BOTH, shares=tuple(pace[hop] / most for hop in _BOTH)),
     ]
 
 

@@ -180,14 +180,15 @@ class ResolvedCollective(ResolvedScenario):
         group, _, seconds, latency_s = self.net.formula(algorithm, size, self.keys.root, self.keys.pieces)
         if self.keys.level == "chunks":
             seconds = self.net.launch_s + self._simulate(algorithm, group, size)
-        basis = self.net.basis(seconds, latency_s, None if self._not_measured else self._curve(size))
+        basis = self.net.run_by(algorithm).basis(seconds, latency_s, None if self._not_measured else self._curve(size))
         return self._row(size, algorithm.name, self.keys.level, seconds, basis, group.pieces, latency_s)
 
     def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
         """Seconds until the last message of all groups has ended, on links that they share."""
         if not self._shares_links(algorithm, group):
-            return end_s(algorithm.chunks(group), group, size, self.net, fold=not self.keys.every_rank)
-        exchanges = [Exchange(algorithm.chunks(group), group, size, net) for net in self.nets]
+            net = self.net.run_by(algorithm)
+            return end_s(algorithm.chunks(group), group, size, net, fold=not self.keys.every_rank)
+        exchanges = [Exchange(algorithm.chunks(group), group, size, net.run_by(algorithm)) for net in self.nets]
         return simulate(*lower(self.cluster, self.hardware.capacity, exchanges)).makespan_s
 
     def _shares_links(self, algorithm: Algorithm, group: Group) -> bool:
@@ -240,12 +241,13 @@ class ResolvedCollective(ResolvedScenario):
         return min(largest, key=lambda row: (row.algorithm == MEASURED, row.seconds))
 
     @cached_property
-    def terms(self) -> list[Term]:
-        """The closed form of the best one; empty for a fitted curve."""
+    def terms(self) -> list[tuple[Term, float]]:
+        """The closed form of the best one, each term with its seconds; empty for a fitted curve."""
         found = algorithms(self.keys.op).get(self.best.algorithm)
         if found is None:
             return []
-        return found.terms(replace(self.net.group(self.keys.root), pieces=self.best.pieces), self.best.bytes)
+        net, group = self.net.run_by(found), replace(self.net.group(self.keys.root), pieces=self.best.pieces)
+        return [(term, net.seconds([term])) for term in found.terms(group, self.best.bytes)]
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

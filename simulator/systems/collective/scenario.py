@@ -62,7 +62,8 @@ class CollectiveKeys(Table):
     )
     root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
     pieces: PositiveInt | None = Field(
-        None, description="pieces into which trees, chains and switches cut the data (default: what is fastest)"
+        None,
+        description="pieces into which trees, chains, switches and two_level cut the data (default: what is fastest)",
     )
     every_rank: bool = Field(
         False, description="chunks: whether ranks that do the same are simulated one by one; the time is the same"

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...collectives.algorithms.hops import ClusterNet
 from ...collectives.algorithms.messages import Term
 from ...program import ProgramBuilder
 from ...timeline import Timeline
@@ -62,19 +61,17 @@ def _spans(resolved: ResolvedCollective) -> Iterator[_Span]:
     if best.level == "chunks":
         yield _Span("messages", launch_s, best.seconds)
     else:
-        yield from _spans_of_terms(resolved.net, resolved.terms)
+        yield from _spans_of_terms(launch_s, resolved.terms)
 
 
-def _spans_of_terms(net: ClusterNet, terms: Sequence[Term]) -> Iterator[_Span]:
+def _spans_of_terms(launch_s: float, terms: Sequence[tuple[Term, float]]) -> Iterator[_Span]:
     """One term after the other; those that run beside the one before start with it, on a lane of their own."""
-    start_s = end_s = net.launch_s
-    for term in terms:
+    start_s = end_s = launch_s
+    for term, seconds in terms:
         start_s = start_s if term.beside else end_s
-        own_s = start_s + net.seconds([term])
-        yield _Span(
-            f"{term.steps:g} steps {' and '.join(term.hops)}", start_s, own_s, "comm 2" if term.beside else "comm"
-        )
-        end_s = max(end_s, own_s)
+        end_s = max(end_s, start_s + seconds)
+        name, lane = f"{term.steps:g} steps {' and '.join(term.hops)}", "comm 2" if term.beside else "comm"
+        yield _Span(name, start_s, start_s + seconds, lane)
 
 
 SYSTEM = System(
