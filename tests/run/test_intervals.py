@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.calibrate.fitting.run_errors import LEAST_SOURCES, model_width, widths
 from runcast.simulator import UserError, simulate
-from runcast.simulator.systems.run.intervals import Range, RunErrors, quantity_of, range_of
+from runcast.simulator.profile import PROVENANCE
+from runcast.simulator.systems.run.intervals import Range, RunErrors, quantity_of, range_of, shipped_run_errors
 from scipy.stats import binom
 
 from .make import FOUR_WORKERS
@@ -22,6 +23,14 @@ Z90 = 1.6449
 def four(tmp_path) -> Path:
     path = tmp_path / "run.toml"
     path.write_text(FOUR_WORKERS)
+    return path
+
+
+@pytest.fixture
+def unlinked(tmp_path) -> Path:
+    """The same without a word about links."""
+    path = tmp_path / "unlinked.toml"
+    path.write_text(FOUR_WORKERS.partition("[sync]")[0])
     return path
 
 
@@ -181,3 +190,52 @@ def test_intervals_hold_nine_in_ten_of_left_out_sources(sources):
             (error,) = every.loc[every["source"] == name, "error"]
             held.append(abs(np.log1p(error)) < reach)
     assert np.mean(held) == pytest.approx(0.9, abs=0.04)
+
+
+# What exchanges leave open that the cluster prices. Four workers of 8 H100, steps of 2 s.
+
+PRICED = "sync={workers=4}", "step.gradient=100 GB", "run.repeats=1"
+
+
+def priced(path, *changes):
+    """The report of such a run, the price of its exchange, and the width that is not the model's own."""
+    found = simulate(path, [*PRICED, *changes])
+    own = shipped_run_errors().width("time", found.report.mode)
+    return found.report, found.resolved.exposed[0], np.sqrt(found.report.spread**2 - own**2)
+
+
+def test_an_exchange_that_the_profile_prices_is_not_given(unlinked):
+    report, exposed, _ = priced(unlinked, "sync.overlap.order=none")
+    share = report.history.breakdown_s["exchange"] / report.wall_s
+
+    label = PROVENANCE[exposed.price.provenance]
+    assert report.provenance == pytest.approx({"given": 1 - share, label: share})
+
+
+def test_a_run_is_as_unsure_as_its_exchange_for_its_share_of_the_time(unlinked):
+    report, exposed, width = priced(unlinked, "sync.overlap.order=none")
+    share = report.history.breakdown_s["exchange"] / report.wall_s
+
+    assert width == pytest.approx(exposed.price.spread * share)
+
+
+def test_all_of_an_exchange_is_unsure_where_steps_hide_some_of_it(unlinked):
+    """After two steps of local SGD an exchange of which one step hides 2 s: what it takes longer is not hidden."""
+    report, exposed, width = priced(unlinked, "sync={mode='local', inner=2, delay=1}", "step.gradient=1000 GB")
+    rounds = report.steps / 2
+    exchange_s = report.history.breakdown_s["exchange"] + 2 * rounds
+
+    assert width == pytest.approx(exposed.price.spread * exchange_s / report.wall_s)
+
+
+def test_an_exchange_inside_groups_of_local_workers_is_part_of_their_steps(unlinked):
+    report, exposed, width = priced(unlinked, "sync={mode='local', inner=1000, inside={workers=2}, bandwidth='1 TB/s'}")
+    inside_s = report.history.breakdown_s["compute"] - 1000 * 2
+
+    label = PROVENANCE[exposed.price.provenance]
+    assert report.provenance[label] == pytest.approx(inside_s / report.wall_s)
+    assert width == pytest.approx(exposed.price.spread * inside_s / report.wall_s)
+
+
+def test_stated_links_leave_nothing_open(four):
+    assert simulate(four, ["run.repeats=1"]).resolved.exposed == ()

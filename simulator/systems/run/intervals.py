@@ -4,7 +4,7 @@ All widths are standard deviations of ln(number). `data/validation/run_errors.js
 beyond repeats and the step; `runcast calibrate run-errors` writes it, and leaves each source out in turn.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -12,7 +12,7 @@ from math import exp, hypot, inf, log, sqrt
 from statistics import fmean, stdev
 
 from ...base.files import read_json
-from ...profile import Z90
+from ...profile import PROVENANCE, Z90
 from .history import History
 from .resolve import ResolvedRun
 
@@ -98,13 +98,58 @@ def _deviation(values: Sequence[float]) -> float:
     return stdev(values) * float(stdtrit(many - 1, 0.95)) / Z90 * sqrt(1 + 1 / many)
 
 
-def step_width(resolved: ResolvedRun, history: History) -> float:
-    """What a predicted step leaves open of the throughput."""
+@dataclass(frozen=True)
+class Priced:
+    """A share of the time that something takes which has a price: where the price is from, and what it leaves open.
+
+    `width` is the standard deviation of ln(time of the run).
+    """
+
+    origin: str
+    share: float
+    width: float
+
+
+def price_width(resolved: ResolvedRun, history: History) -> float:
+    """What prices leave open of the throughput: of a predicted step, of exchanges, of encoding and decoding."""
+    return hypot(_step_width(resolved, history), *(one.width for one in priced_shares(resolved, history)))
+
+
+def _step_width(resolved: ResolvedRun, history: History) -> float:
     if (step := resolved.step) is None:
         return 0.0
-    return log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90) * step_share(history)
+    return log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90) * step_share(resolved, history)
 
 
-def step_share(history: History) -> float:
-    """The share of the time in steps, to which the uncertainty of a step belongs."""
-    return sum(history.breakdown_s.get(cause, 0.0) for cause in ("compute", "wait")) / (history.wall_s or 1.0)
+def priced_shares(resolved: ResolvedRun, history: History) -> list[Priced]:
+    """What has a price of its own beside the step: exchanges, encoding, decoding."""
+    return [*_exchanges(resolved, history), *_coding(resolved, history)] if history.wall_s else []
+
+
+def _exchanges(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
+    """Those of steps that are kept. What an exchange takes longer is not hidden if it is not hidden now."""
+    for one in resolved.exposed:
+        share, more = (
+            history.steps * seconds / history.wall_s for seconds in (one.seconds, one.longer_s - one.seconds)
+        )
+        yield Priced(PROVENANCE[one.price.provenance], share, more)
+
+
+def _coding(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
+    if not (share := history.breakdown_s.get("encode", 0.0) / history.wall_s):
+        return
+    message = resolved.message
+    total_s = message.encode_s + message.decode_s
+    for origin, seconds, spread in (
+        (message.encode_from, message.encode_s, message.encode_spread),
+        (message.decode_from, message.decode_s, message.decode_spread),
+    ):
+        part = share * seconds / total_s
+        yield Priced(origin, part, spread * part)
+
+
+def step_share(resolved: ResolvedRun, history: History) -> float:
+    """The share of the time in steps, to which the uncertainty of a step belongs; local ones exchange inside groups."""
+    inside_s = history.steps * sum(one.seconds for one in resolved.exposed if one.cause == "compute")
+    seconds = sum(history.breakdown_s.get(cause, 0.0) for cause in ("compute", "wait"))
+    return max(seconds - inside_s, 0.0) / (history.wall_s or 1.0)

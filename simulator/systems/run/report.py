@@ -11,7 +11,7 @@ from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ..train_step.report import TrainReport
 from .history import CAUSES, History
-from .intervals import Range, range_of, shipped_run_errors, step_share, step_width
+from .intervals import Range, price_width, priced_shares, range_of, shipped_run_errors, step_share
 from .resolve import ResolvedRun
 
 KEPT = ("compute", "exchange", "wait", "encode", "input")
@@ -189,7 +189,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         scenario_hash=resolved.hash,
         question=resolved.mode.question(resolved),
         exposed=first.breakdown_s,
-        provenance=_provenance(step.report if step is not None else None, step_share(first), _coding(resolved, first)),
+        provenance=_provenance(resolved, first),
         notes=(*resolved.notes, *held.notes),
         history=first,
         **_ranges(resolved, histories, wall_is_given),
@@ -211,7 +211,7 @@ def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: 
     """Where runs like this one lie, by the names of the report. Of time and steps, one is given."""
     errors, mode = shipped_run_errors(), resolved.mode.name
     of_time, of_failures = (errors.width(name, mode) for name in ("time", "failures"))
-    open_widths = step_width(resolved, histories[0]), of_time
+    open_widths = price_width(resolved, histories[0]), of_time
     walls, steps = [one.wall_s for one in histories], [one.steps for one in histories]
     return {
         "wall_range": Range(walls[0]) if wall_is_given else range_of(walls, *open_widths),
@@ -222,24 +222,16 @@ def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: 
     }
 
 
-def _provenance(step: TrainReport | None, share: float, coding: Mapping[str, float]) -> dict[str, float]:
-    """The provenance of the time; `share` of it is steps, and `coding` shares of it by origin are encode and decode."""
-    share = 0.0 if step is None else share
-    found = Counter({"given": 1 - share - sum(coding.values())})
-    found.update({} if step is None else {name: share * part for name, part in step.provenance.items()})
-    found.update(coding)
+def _provenance(resolved: ResolvedRun, history: History) -> dict[str, float]:
+    """Shares of the time by where their numbers are from: the step, what has a price of its own, and what is given."""
+    found = Counter({"given": 0.0})
+    if (step := resolved.step) is not None:
+        share = step_share(resolved, history)
+        found.update({name: share * part for name, part in step.report.provenance.items()})
+    for one in priced_shares(resolved, history):
+        found[one.origin] += one.share
+    found["given"] += 1 - found.total()
     return dict(found)
-
-
-def _coding(resolved: ResolvedRun, history: History) -> dict[str, float]:
-    """Shares of the time in which gradients are encoded and decoded, by where these numbers are from."""
-    share = history.breakdown_s.get("encode", 0.0) / (history.wall_s or 1.0)
-    if not share:
-        return {}
-    message = resolved.message
-    seconds = Counter({message.encode_from: message.encode_s})
-    seconds.update({message.decode_from: message.decode_s})
-    return {origin: share * part / seconds.total() for origin, part in seconds.items()}
 
 
 TOTAL_NEEDS = ("wall_s", "exposed")

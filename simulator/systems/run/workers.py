@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from ...base.units import format_bytes, format_seconds
-from ...collectives import Machines, choice_of, effective_capacity
+from ...collectives import Machines, Price, choice_of, effective_capacity
 from ...hardware import Cluster, cluster, limits
 from ...models import ModelSpec, total_params
 from ...profile import PROVENANCE, Estimate
@@ -16,9 +16,9 @@ from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
 from ..train_step.system import TrainPrediction
 from ..train_step.system import predict as predict_step
-from .exchange import Exchange, OnCluster, over_links
+from .exchange import Exchange, Exposed, OnCluster, over_links
 from .modes import MODES, Mode
-from .scenario import RunScenario
+from .scenario import Inside, RunScenario
 from .speed import Crew
 from .sync.compression import Measured, Message, compress, dense
 from .sync.overlap import exposed_s
@@ -319,7 +319,7 @@ class ResolvedWorkers(ResolvedScenario):
         """Exchanges inside groups of workers, in all of them at once."""
         inside = self.scenario.sync.inside
         assert inside is not None
-        if inside.bandwidth is None and inside.latency is None:
+        if self._is_priced_inside(inside):
             return self._on_cluster.among(range(inside.workers), range(self.workers))
         rate = inside.bandwidth or self.node_bytes_per_s * self.worker_nodes
         return over_links(inside.workers, rate, inside.latency or 0.0)
@@ -329,6 +329,11 @@ class ResolvedWorkers(ResolvedScenario):
         """Whether the cluster says what exchanges between groups of workers take, as the scenario does not."""
         return self.scenario.sync.bandwidth is None and self.scenario.sync.latency is None
 
+    @staticmethod
+    def _is_priced_inside(inside: Inside) -> bool:
+        """The same of exchanges inside groups."""
+        return inside.bandwidth is None and inside.latency is None
+
     @cached_property
     def _on_cluster(self) -> OnCluster:
         choice = choice_of(self.scenario.collectives.model_dump())
@@ -337,15 +342,41 @@ class ResolvedWorkers(ResolvedScenario):
     @property
     def exchange_note(self) -> str | None:
         """How exchanges between workers are priced, for the report; None where the scenario states their links."""
-        if not self.mode.in_step or self.sites == 1 or not self._is_priced:
+        if (price := self._price_between) is None:
             return None
-        firsts = range(0, self.workers, self.workers // self.sites)
-        price = self._on_cluster.price(self.message, 1, firsts, firsts)
         what = f"{self.message.exchange.replace('_', '-')} of {format_bytes(self.message.wire_bytes)}"
         label = PROVENANCE[price.provenance]
         return f"exchanges between workers are priced as in a training step: an {what} takes " + (
             f"{format_seconds(self.message.rounds * price.seconds)} ({label}, ±{price.spread:.0%})"
         )
+
+    @cached_property
+    def _price_between(self) -> Price | None:
+        """One exchange between groups of workers; None where the cluster does not price them."""
+        if not self.mode.in_step or self.sites == 1 or not self._is_priced:
+            return None
+        firsts = range(0, self.workers, self.workers // self.sites)
+        return self._on_cluster.price(self.message, 1, firsts, firsts)
+
+    @cached_property
+    def _price_inside(self) -> Price | None:
+        """One exchange inside a group of workers; None where the cluster does not price them."""
+        inside = self.scenario.sync.inside
+        if not self.mode.in_step or inside is None or not self._is_priced_inside(inside):
+            return None
+        return self._on_cluster.price(dense(self.gradient_bytes), 1, range(inside.workers), range(self.workers))
+
+    @cached_property
+    def exposed(self) -> tuple[Exposed, ...]:
+        """What a step waits for exchanges that the cluster prices."""
+        found, local = [], self.scenario.sync.mode == "local"
+        if (price := self._price_between) is not None:
+            seconds, longer_s = (self._wait_s(self.message, self.sites, more) for more in (1.0, 1 + price.spread))
+            found.append(Exposed(price, "exchange", seconds, longer_s))
+        if (price := self._price_inside) is not None:
+            seconds, cause = self._inside_s, "compute" if local else "exchange"
+            found.append(Exposed(price, cause, seconds, seconds * (1 + price.spread)))
+        return tuple(found)
 
     # How workers keep in step
 
@@ -353,20 +384,35 @@ class ResolvedWorkers(ResolvedScenario):
         """Rounds of so many workers that all wait for each other."""
         sync, sites = self.scenario.sync, self.sites_of(workers)
         message = self._message(sites)
-        alone_s = self._between(sites)(message, sync.fragments) if sites > 1 else 0.0
         encode_s = (message.encode_s + message.decode_s) if sites > 1 else 0.0
         if sync.mode == "local":
-            assert sync.inner is not None
-            step_s = self.step_s + self._inside_s
-            return Local(step_s, sync.inner, alone_s, encode_s, sync.fragments, sync.delay)
+            return self._local(message, sites, encode_s)
         return EachStep(self.step_s, self._exposed_s(message, sites) + self._inside_s, encode_s, sync.backup)
 
-    def _exposed_s(self, message: Message, sites: int) -> float:
+    def _local(self, message: Message, sites: int, encode_s: float = 0.0, more: float = 1.0) -> Local:
+        """Rounds of several steps whose exchange takes `more` times as long as priced."""
+        sync = self.scenario.sync
+        assert sync.inner is not None
+        alone_s = more * self._between(sites)(message, sync.fragments) if sites > 1 else 0.0
+        return Local(self.step_s + self._inside_s, sync.inner, alone_s, encode_s, sync.fragments, sync.delay)
+
+    def _wait_s(self, message: Message, sites: int, more: float) -> float:
+        """What a step waits for an exchange between groups of workers that takes `more` times as long as priced."""
+        if self.scenario.sync.mode == "local":
+            rounds = self._local(message, sites, more=more)
+            return rounds.exposed_s / rounds.steps
+        return self._exposed_s(message, sites, more)
+
+    def _exposed_s(self, message: Message, sites: int, more: float = 1.0) -> float:
         """What the exchange of gradients adds to a step; each layer's message is an exchange of its own."""
         if sites == 1:
             return 0.0
         exchange, keys = self._between(sites), self.scenario.sync.overlap
-        return exposed_s(keys, self.step_s, lambda n: exchange(message, n) / n, self.gradient_bytes, self._layers)
+
+        def message_s(many: int) -> float:
+            return more * exchange(message, many) / many
+
+        return exposed_s(keys, self.step_s, message_s, self.gradient_bytes, self._layers)
 
     @property
     def _layers(self) -> int:
