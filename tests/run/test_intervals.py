@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from runcast.calibrate.fitting.run_errors import LEAST_SOURCES, model_width, widths
 from runcast.simulator import UserError, simulate
 from runcast.simulator.profile import PROVENANCE
+from runcast.simulator.systems.run.history import History
 from runcast.simulator.systems.run.intervals import Range, RunErrors, quantity_of, range_of, shipped_run_errors
+from runcast.simulator.systems.run.report import goodput_of
 from scipy.stats import binom
 
 from .make import FOUR_WORKERS
@@ -87,6 +89,11 @@ def test_events_are_at_least_one(four):
     with pytest.raises(UserError) as error:
         failing(four, ", events=0")
     assert ["failures.cause.0.events" in fault for fault in error.value.faults] == [True]
+
+
+def test_goodput_is_at_most_one():
+    """0.1 + 0.2 is more than 0.3 in floating point."""
+    assert goodput_of(History(0.3, 1, 1.0, {"compute": 0.1, "exchange": 0.2}, {})) == 1.0
 
 
 def test_a_share_is_at_most_one():

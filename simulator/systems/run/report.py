@@ -175,9 +175,9 @@ def rate_of(history: History) -> float:
 
 
 def goodput_of(history: History) -> float:
-    """The share of the time in steps that are kept."""
+    """The share of the time in steps that are kept; a sum of all causes may be off the time by rounding."""
     kept_s = sum(history.breakdown_s.get(cause, 0.0) for cause in KEPT)
-    return kept_s / history.wall_s if history.wall_s else 0.0
+    return min(kept_s / history.wall_s, 1.0) if history.wall_s else 0.0
 
 
 def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunReport:
