@@ -259,6 +259,12 @@ def test_residuals_are_in_the_memory_of_a_step_and_in_the_probability_that_it_fi
     assert kept.step.fits_probability < plain.step.fits_probability
 
 
+def test_a_run_with_other_rates_has_the_same_predicted_step():
+    resolved = simulate(SCENARIOS / "run-diloco.toml", ["run.steps=500", "run.repeats=1"]).resolved
+
+    assert resolved.with_rate_spread(None).step is resolved.step
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_time_of_a_shipped_run_is_the_sum_of_its_causes(name):
     report = simulate(SCENARIOS / f"{name}.toml", ["run.repeats=1"]).report.to_json()

@@ -155,9 +155,7 @@ class ResolvedRun(ResolvedWorkers):
 
     def with_rate_spread(self, spread: float | None) -> "ResolvedRun":
         """The same run where rates that nobody counted are so far apart; None: where all are as stated."""
-        other = replace(self, rate_spread=spread)
-        vars(other).update(vars(self) | {"rate_spread": spread})  # with the parts that were made, such as its step
-        return other
+        return replace(self, rate_spread=spread, shared_step=self.step)
 
     @cached_property
     def work_s(self) -> float | None:

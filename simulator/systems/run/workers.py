@@ -1,7 +1,7 @@
 """The workers of a run, from a checked scenario: their step, their links, how fast they are, how they keep in step."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
@@ -31,9 +31,13 @@ _LAYERS = 32  # of a model of which only the step's time is known: gradients tra
 
 @dataclass(frozen=True)
 class ResolvedWorkers(ResolvedScenario):
-    """Who trains on what; parts are made on first use."""
+    """Who trains on what; parts are made on first use.
+
+    `shared_step` is the prediction of a worker's step, if that of another run is the same.
+    """
 
     scenario: RunScenario
+    shared_step: TrainPrediction | None = field(default=None, compare=False, repr=False)
 
     # Who trains on what
 
@@ -108,6 +112,8 @@ class ResolvedWorkers(ResolvedScenario):
     @cached_property
     def step(self) -> TrainPrediction | None:
         """Our prediction of a worker's step, with what compression keeps beside it; None where its time is given."""
+        if self.shared_step is not None:
+            return self.shared_step
         if self.scenario.step.time is not None or self.scenario.batch is None:
             return None
         if self.nodes % self.workers:
