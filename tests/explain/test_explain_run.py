@@ -207,9 +207,7 @@ def test_a_step_with_residuals_in_its_memory_is_not_that_of_the_run():
         simulate(SCENARIOS / "run-diloco.toml", ["run.steps=500", f"compress={{method='int8', error_feedback={said}}}"])
         for said in ("false", "false", "true")
     )
-    others = [one.resolved for one in (same, kept)]
-    for other in others:
-        share_step(plain.resolved, other)
+    others = [share_step(plain.resolved, one.resolved) for one in (same, kept)]
     assert [other.step is plain.resolved.step for other in others] == [True, False]
 
 

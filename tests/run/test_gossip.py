@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from runcast.simulator.systems.run.history import Recorder
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.compression import Message
 from runcast.simulator.systems.run.sync.gossip import Gossip, Moments, advance, neighbours, run_gossip
@@ -189,6 +190,14 @@ def test_compressed_messages_travel_faster():
 
     assert history.wall_s == pytest.approx(10 * (1.02 + 0.1 + 2 * 0.05))
     assert history.breakdown_s["encode"] == pytest.approx(10 * 0.2)
+
+
+def test_no_cause_is_ever_given_seconds_back(monkeypatch):
+    spent = []
+    monkeypatch.setattr(Recorder, "spend", lambda _self, cause, seconds: spent.append((cause, seconds)))
+    run_gossip(slow_worker(4), RING, 10, Message(1e8, "all_reduce", encode_s=0.1, decode_one_s=0.05))
+
+    assert [cause for cause, seconds in spent if seconds < 0] == []
 
 
 def test_samples_and_steps_are_counted():

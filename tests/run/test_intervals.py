@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.calibrate.fitting.run_errors import LEAST_SOURCES, model_width, widths
 from runcast.simulator import UserError, simulate
-from runcast.simulator.systems.run.intervals import RunErrors, interval, quantity_of, width_of
+from runcast.simulator.profile import PROVENANCE
+from runcast.simulator.systems.run.history import History
+from runcast.simulator.systems.run.intervals import Range, RunErrors, quantity_of, range_of, shipped_run_errors
+from runcast.simulator.systems.run.report import goodput_of
+from scipy.stats import binom
 
 from .make import FOUR_WORKERS
 
@@ -24,10 +28,19 @@ def four(tmp_path) -> Path:
     return path
 
 
-def failing(path, cause="", *more):
-    """The report of a run that fails every three hours; `cause` are further keys of the cause."""
+@pytest.fixture
+def unlinked(tmp_path) -> Path:
+    """The same without a word about links."""
+    path = tmp_path / "unlinked.toml"
+    path.write_text(FOUR_WORKERS.partition("[sync]")[0])
+    return path
+
+
+def failing(path, cause="", *more, resolve=False):
+    """The report of a run that fails every three hours, or the run; `cause` are further keys of the cause."""
     changes = f"failures={{cause=[{{name='host', part='node', mtbf='12 h'{cause}}}]}}", "run.steps=50_000"
-    return simulate(path, [*FAILING, *changes, *more]).report
+    found = simulate(path, [*FAILING, *changes, *more])
+    return found.resolved if resolve else found.report
 
 
 def rows(sources=8, each=4, spread=0.05, own=0.0, seed=0, metric="wall_s"):
@@ -78,24 +91,63 @@ def test_events_are_at_least_one(four):
     assert ["failures.cause.0.events" in fault for fault in error.value.faults] == [True]
 
 
+def test_goodput_is_at_most_one():
+    """0.1 + 0.2 is more than 0.3 in floating point."""
+    assert goodput_of(History(0.3, 1, 1.0, {"compute": 0.1, "exchange": 0.2}, {})) == 1.0
+
+
 def test_a_share_is_at_most_one():
-    assert interval(0.97, 0.1, most=1.0) == (pytest.approx(0.97 * np.exp(-0.1 * Z90), rel=1e-4), 1.0)
+    assert Range(0.97, 0.1).ends(most=1.0) == (pytest.approx(0.97 * np.exp(-0.1 * Z90), rel=1e-4), 1.0)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(0, 2))
 def test_an_interval_holds_its_middle(value, width):
-    low, high = interval(value, width)
+    low, high = Range(value, width).ends()
     assert low <= value <= high
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=9), st.floats(0.1, 10))
 def test_a_width_does_not_depend_on_units(values, unit):
-    assert width_of(unit * value for value in values) == pytest.approx(width_of(values), abs=1e-9)
+    assert range_of(unit * value for value in values).width == pytest.approx(range_of(values).width, abs=1e-9)
 
 
 @pytest.mark.parametrize("values", [[3.0], [0.0, 0.0], []])
 def test_what_is_one_number_has_no_width(values):
-    assert width_of(values) == 0
+    assert range_of(values).width == 0
+
+
+def test_a_range_is_students_prediction_of_one_more_value():
+    """Of logarithms 0 and 2: 1 with a deviation of sqrt(2), t = 6.314 and sqrt(3 / 2)."""
+    _, high = range_of([1.0, np.exp(2)]).ends()
+
+    assert np.log(high) == pytest.approx(1 + 6.3138 * np.sqrt(2) * np.sqrt(1.5), rel=1e-4)
+
+
+def test_nine_in_ten_new_runs_have_as_many_failures_as_a_report_says(four):
+    """Of the failures of five days, 40 on average: a range of eight seeds, and a new one, 300 times."""
+    resolved = failing(four, ", events=1_000_000_000", resolve=True)
+
+    def failures(seed: int) -> int:
+        return next(i for i, failure in enumerate(resolved.failures(seed)) if failure.at_s > 5 * 86400)
+
+    held = [
+        low <= failures(first + 8) <= high
+        for first in range(0, 2700, 9)
+        for low, high in [range_of(failures(first + i) for i in range(8)).ends()]
+    ]
+
+    least, most = binom.interval(0.998, len(held), 0.9)
+    assert least <= sum(held) <= most
+
+
+def test_a_report_lies_about_the_mean_of_its_repeats(four):
+    """Whatever the seed's own run is: of eight runs with the same rates, ln(failures) on average."""
+    changes = ", events=1_000_000_000", "run={steps=100_000, repeats=8}"
+    resolved = failing(four, *changes, resolve=True)
+    counts = [resolved.simulate(seed).counts["failures"] for seed in range(8)]
+    low, high = failing(four, *changes).failures_interval
+
+    assert np.sqrt(low * high) == pytest.approx(np.exp(np.mean(np.log(counts))))
 
 
 @pytest.mark.parametrize(
@@ -145,3 +197,52 @@ def test_intervals_hold_nine_in_ten_of_left_out_sources(sources):
             (error,) = every.loc[every["source"] == name, "error"]
             held.append(abs(np.log1p(error)) < reach)
     assert np.mean(held) == pytest.approx(0.9, abs=0.04)
+
+
+# What exchanges leave open that the cluster prices. Four workers of 8 H100, steps of 2 s.
+
+PRICED = "sync={workers=4}", "step.gradient=100 GB", "run.repeats=1"
+
+
+def priced(path, *changes):
+    """The report of such a run, the price of its exchange, and the width that is not the model's own."""
+    found = simulate(path, [*PRICED, *changes])
+    own = shipped_run_errors().width("time", found.report.mode)
+    return found.report, found.resolved.exposed[0], np.sqrt(found.report.spread**2 - own**2)
+
+
+def test_an_exchange_that_the_profile_prices_is_not_given(unlinked):
+    report, exposed, _ = priced(unlinked, "sync.overlap.order=none")
+    share = report.history.breakdown_s["exchange"] / report.wall_s
+
+    label = PROVENANCE[exposed.price.provenance]
+    assert report.provenance == pytest.approx({"given": 1 - share, label: share})
+
+
+def test_a_run_is_as_unsure_as_its_exchange_for_its_share_of_the_time(unlinked):
+    report, exposed, width = priced(unlinked, "sync.overlap.order=none")
+    share = report.history.breakdown_s["exchange"] / report.wall_s
+
+    assert width == pytest.approx(exposed.price.spread * share)
+
+
+def test_all_of_an_exchange_is_unsure_where_steps_hide_some_of_it(unlinked):
+    """After two steps of local SGD an exchange of which one step hides 2 s: what it takes longer is not hidden."""
+    report, exposed, width = priced(unlinked, "sync={mode='local', inner=2, delay=1}", "step.gradient=1000 GB")
+    rounds = report.steps / 2
+    exchange_s = report.history.breakdown_s["exchange"] + 2 * rounds
+
+    assert width == pytest.approx(exposed.price.spread * exchange_s / report.wall_s)
+
+
+def test_an_exchange_inside_groups_of_local_workers_is_part_of_their_steps(unlinked):
+    report, exposed, width = priced(unlinked, "sync={mode='local', inner=1000, inside={workers=2}, bandwidth='1 TB/s'}")
+    inside_s = report.history.breakdown_s["compute"] - 1000 * 2
+
+    label = PROVENANCE[exposed.price.provenance]
+    assert report.provenance[label] == pytest.approx(inside_s / report.wall_s)
+    assert width == pytest.approx(exposed.price.spread * inside_s / report.wall_s)
+
+
+def test_stated_links_leave_nothing_open(four):
+    assert simulate(four, ["run.repeats=1"]).resolved.exposed == ()

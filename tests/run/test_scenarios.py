@@ -7,6 +7,7 @@ import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
 from runcast.simulator.hardware import cluster, limits
+from runcast.simulator.systems.run.intervals import shipped_run_errors
 from runcast.simulator.systems.train_step.run import expected_s
 
 from .make import FOUR_WORKERS
@@ -196,6 +197,16 @@ def test_a_run_takes_what_its_profile_has_measured(given, tmp_path):
     )
 
 
+def test_a_run_is_as_unsure_as_its_encoding(given, tmp_path):
+    """Rates of a profile that is off by a fifth; decoding is stated."""
+    profile = measured_parts(tmp_path, top_k_encode=5e9)
+    report = simulate(given, [TOP_K[:-1] + ", decode='1 TB/s'}", profile, "run.repeats=1"]).report
+    own = shipped_run_errors().width("time", "all_reduce")
+    encode_s = 1000 / 8 * 0.2
+
+    assert report.spread**2 - own**2 == pytest.approx((0.2 * encode_s / report.wall_s) ** 2, rel=1e-2)
+
+
 def test_parts_are_told_apart(given, tmp_path):
     """Encoding is stated and nothing need be said; decoding is measured, with a sum that memory passes clear.
 
@@ -257,6 +268,12 @@ def test_residuals_are_in_the_memory_of_a_step_and_in_the_probability_that_it_fi
     assert kept.step.peak.peak_bytes - plain.step.peak.peak_bytes == pytest.approx(more)
     assert (plain.step.fits, kept.step.fits) == (True, False)
     assert kept.step.fits_probability < plain.step.fits_probability
+
+
+def test_a_run_with_other_rates_has_the_same_predicted_step():
+    resolved = simulate(SCENARIOS / "run-diloco.toml", ["run.steps=500", "run.repeats=1"]).resolved
+
+    assert resolved.with_rate_spread(None).step is resolved.step
 
 
 @pytest.mark.parametrize("name", SHIPPED)

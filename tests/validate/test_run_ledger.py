@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from runcast.calibrate.fitting.run_errors import errors_of
+from runcast.simulator import simulate
 from runcast.simulator.answers.validate.metrics import value_of
 from runcast.simulator.answers.validate.run_rows import REQUIRED, read_cases, shipped_table
 from runcast.simulator.answers.validate.runs import read_run_ledger
@@ -50,6 +51,16 @@ def written(tmp_path):
         return path
 
     return write
+
+
+@pytest.mark.parametrize(("metric", "key"), [("counts.failures", "failures"), ("tokens_per_s", "rate")])
+def test_a_row_has_the_interval_that_a_user_sees(written, metric, key):
+    path = written({"base": "llama3", "changes": "run.wall='5 d'", "metric": metric, "measured": "40"})
+    (row,) = read_run_ledger(path, runner=InProcess()).table.to_dict("records")
+
+    report = simulate(ROOT / "data/validation/runs/llama3.toml", ["run.wall='5 d'"]).report
+
+    assert (row["interval_low"], row["interval_high"]) == pytest.approx(getattr(report, f"{key}_interval"))
 
 
 def test_every_row_says_where_it_is_from():

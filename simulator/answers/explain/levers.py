@@ -74,17 +74,16 @@ def _daly_interval(resolved: ResolvedRun) -> Iterator[WhatIf]:
     if said.checkpoint is None or said.checkpoint.interval is None:
         return
     free = said.checkpoint.model_copy(update={"interval": None})
-    other = replace(resolved, scenario=said.model_copy(update={"checkpoint": free}))
-    share_step(resolved, other)
+    other = share_step(resolved, replace(resolved, scenario=said.model_copy(update={"checkpoint": free})))
     if (work_s := other.work_s) is not None:
         about = f"{format_seconds(work_s)} of work between two of them, as if none were given"
         yield WhatIf("Daly's checkpoint interval", "run", about, {"checkpoint.interval": work_s})
 
 
-def share_step(of: ResolvedRun, other: ResolvedRun) -> None:
-    """Give another run the predicted step of the first one, if its workers' step is the same."""
-    if of.step is not None and _step_scenario(of) == _step_scenario(other):
-        vars(other)["step"] = of.step
+def share_step(of: ResolvedRun, other: ResolvedRun) -> ResolvedRun:
+    """The other run with the predicted step of the first one, if its workers' step is the same."""
+    is_same = of.step is not None and _step_scenario(of) == _step_scenario(other)
+    return replace(other, shared_step=of.step if is_same else None)
 
 
 def _step_scenario(resolved: ResolvedRun) -> object:

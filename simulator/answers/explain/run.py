@@ -149,7 +149,7 @@ class RunCase:
         changes = state(self.resolved, self.table, lever.changes), lever.changes
         other = _resolve(change(self.table, changes, self.where), self.where, self.memo)
         if self.resolved.mode.has_workers:
-            share_step(self.resolved, other)
+            other = share_step(self.resolved, other)
         if other.hash == self.resolved.hash:
             raise UserError("it changes nothing here")
         return other

@@ -16,7 +16,7 @@ from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
 from ...scenario import change, check_question, parse_changes, resolve
 from ...systems.run.history import History
-from ...systems.run.intervals import speed_width, width_of
+from ...systems.run.intervals import price_width, range_of
 from ...systems.run.report import make_run_report
 from ...systems.run.resolve import ResolvedRun
 from ...systems.run.training.rates import spread_between_clusters
@@ -34,7 +34,7 @@ EVIDENCE: Mapping[str, str] = {
 BOUNDS = {">=": ge, "<=": le}
 """How what was measured may be bounded: by no more than this number of the source."""
 
-_SPEEDS = ("wall_s", "tokens_per_s")  # metrics to which the uncertainty of a predicted step belongs
+_SPEEDS = ("wall_s", "tokens_per_s")  # metrics to which the uncertainty of prices belongs
 _FILES = "runs"
 
 
@@ -53,10 +53,10 @@ class RunCase(Case):
     origin: str = ""
 
     def predict(self) -> dict[str, Any]:
-        """The mean of the metric over repeats of the run with rates as stated, and `width`, that of ln(metric).
+        """The mean of the metric over repeats of the run with rates as stated, and the range of its report.
 
-        What repeats with drawn rates of failures and the step leave open is the width; clusters of the row's own source
-        do not say how far rates are apart.
+        `middle` and `width`, of ln(metric), are what repeats with drawn rates of failures and prices leave open, as
+        in a report; only that clusters of the row's own source do not say how far rates are apart.
 
         Raises:
             UserError: the scenario contains something that is not allowed, or the report has no such metric.
@@ -65,9 +65,10 @@ class RunCase(Case):
         stated = drawn = self._repeat(resolved.with_rate_spread(None))
         if resolved.has_drawn_rates and self.is_scored:
             drawn = self._repeat(resolved.with_rate_spread(spread_between_clusters(self.cells.text("source"))))
-        histories, values = [one for one, _ in drawn], _values(drawn, metric)
-        width = speed_width(resolved, histories) if metric in _SPEEDS else width_of(values)
-        return {"predicted": fmean(_values(stated, metric)), "width": width, "mode": resolved.mode.name}
+        of_prices = price_width(resolved, drawn[0][0]) if metric in _SPEEDS else 0.0
+        found = range_of(_values(drawn, metric), of_prices)
+        predicted = fmean(_values(stated, metric))
+        return {"predicted": predicted, "middle": found.middle, "width": found.width, "mode": resolved.mode.name}
 
     def _repeat(self, resolved: ResolvedRun) -> list[tuple[History, Mapping[str, Any]]]:
         """What happened in each repeat of the run, and its report as JSON."""

@@ -17,7 +17,7 @@ import pandas as pd
 from ...base.tables import Columns, markdown_table, terminal_table
 from ...base.units import format_long
 from ...runner import Runner
-from ...systems.run.intervals import SHARES, interval, quantity_of, shipped_run_errors
+from ...systems.run.intervals import SHARES, Range, quantity_of, shipped_run_errors
 from ...systems.run.report import RunReport
 from .ledger import Ledger, Watch, csv_bytes, plain, predict_cases, split_rows
 from .run_rows import BOUNDS, RunCase, read_cases, shipped_table
@@ -152,7 +152,7 @@ def _interval(case: RunCase, found: Mapping[str, Any]) -> tuple[float | None, fl
     metric, source = (case.cells.text(column) for column in ("metric", "source"))
     off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if case.is_scored else 0.0
     width = hypot(found["width"], off)
-    return interval(found["predicted"], width, 1.0 if metric in SHARES else inf) if width else (None, None)
+    return Range(found["middle"], width).ends(1.0 if metric in SHARES else inf) if width else (None, None)
 
 
 def scores(rows: pd.DataFrame) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Which messages there are, and what a step hides of them, is in `sync/`.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ...base.errors import UserError
 from ...collectives import Choice, Collective, Machines, Price, pricer
@@ -12,6 +13,19 @@ from .sync.compression import Message, exchange_s
 
 Exchange = Callable[[Message, int], float]
 """Seconds of so many equal exchanges, one after the other, that carry a message together."""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """What a step waits for an exchange that the cluster prices, in seconds, and if it took a standard deviation more.
+
+    `cause` is that of a History to which the seconds belong.
+    """
+
+    price: Price
+    cause: str
+    seconds: float
+    longer_s: float
 
 
 def over_links(workers: int, bytes_per_s: float, latency_s: float) -> Exchange:

@@ -4,15 +4,15 @@ All widths are standard deviations of ln(number). `data/validation/run_errors.js
 beyond repeats and the step; `runcast calibrate run-errors` writes it, and leaves each source out in turn.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from math import exp, hypot, log
+from math import exp, hypot, inf, log, sqrt
 from statistics import fmean, stdev
 
 from ...base.files import read_json
-from ...profile import Z90
+from ...profile import PROVENANCE, Z90
 from .history import History
 from .resolve import ResolvedRun
 
@@ -60,28 +60,96 @@ def shipped_run_errors() -> RunErrors:
     return RunErrors(widths, found["without"], frozenset(found["modes"]))
 
 
-def width_of(values: Iterable[float]) -> float:
-    """The width of repeats; relative to their mean if some are zero, and 0 if all are or there is one."""
+@dataclass(frozen=True)
+class Range:
+    """Where a number of a run lies: a lognormal's middle and width."""
+
+    middle: float
+    width: float = 0.0
+
+    def ends(self, most: float = inf) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles; the number is at most `most`."""
+        factor = exp(Z90 * self.width)
+        return self.middle / factor, max(min(self.middle * factor, most), self.middle)
+
+
+def range_of(values: Iterable[float], *more: float) -> Range:
+    """Where another run lies, by the values of repeats and `more` widths, of what repeats do not show.
+
+    The mean of few repeats is itself open, and so is their deviation: the 95 % quantile of a new value is
+    `mean + t_(n - 1) s sqrt(1 + 1 / n)` with Student's t. All is of ln(value); of the values if some of them are zero.
+    """
     known = list(values)
-    if len(known) < 2 or not any(known):
+    if not any(known):
+        return Range(0.0)
+    are_logs = all(value > 0 for value in known)
+    middle = exp(fmean(map(log, known))) if are_logs else fmean(known)
+    deviation = _deviation(list(map(log, known)) if are_logs else [value / middle for value in known])
+    return Range(middle, hypot(deviation, *more))
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation of a normal that has the 95 % quantile of one more value; 0 of a single one."""
+    from scipy.special import stdtrit  # here: it takes long to import
+
+    many = len(values)
+    if many < 2:
         return 0.0
-    return stdev(map(log, known)) if all(value > 0 for value in known) else stdev(known) / abs(fmean(known))
+    return stdev(values) * float(stdtrit(many - 1, 0.95)) / Z90 * sqrt(1 + 1 / many)
 
 
-def speed_width(resolved: ResolvedRun, histories: Sequence[History]) -> float:
-    """What repeats and a predicted step leave open of the throughput."""
-    of_step, speeds = 0.0, (one.samples / one.wall_s for one in histories if one.wall_s)
-    if (step := resolved.step) is not None:
-        of_step = log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90)
-    return hypot(width_of(speeds), of_step * step_share(histories[0]))
+@dataclass(frozen=True)
+class Priced:
+    """A share of the time that something takes which has a price: where the price is from, and what it leaves open.
+
+    `width` is the standard deviation of ln(time of the run).
+    """
+
+    origin: str
+    share: float
+    width: float
 
 
-def step_share(history: History) -> float:
-    """The share of the time in steps, to which the uncertainty of a step belongs."""
-    return sum(history.breakdown_s.get(cause, 0.0) for cause in ("compute", "wait")) / (history.wall_s or 1.0)
+def price_width(resolved: ResolvedRun, history: History) -> float:
+    """What prices leave open of the throughput: of a predicted step, of exchanges, of encoding and decoding."""
+    return hypot(_step_width(resolved, history), *(one.width for one in priced_shares(resolved, history)))
 
 
-def interval(value: float, width: float, most: float = float("inf")) -> tuple[float, float]:
-    """The 5 % and 95 % quantiles of a number of this width, which is at most `most`."""
-    factor = exp(Z90 * width)
-    return value / factor, max(min(value * factor, most), value)
+def _step_width(resolved: ResolvedRun, history: History) -> float:
+    if (step := resolved.step) is None:
+        return 0.0
+    return log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90) * step_share(resolved, history)
+
+
+def priced_shares(resolved: ResolvedRun, history: History) -> list[Priced]:
+    """What has a price of its own beside the step: exchanges, encoding, decoding."""
+    return [*_exchanges(resolved, history), *_coding(resolved, history)] if history.wall_s else []
+
+
+def _exchanges(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
+    """Those of steps that are kept. What an exchange takes longer is not hidden if it is not hidden now."""
+    for one in resolved.exposed:
+        share, more = (
+            history.steps * seconds / history.wall_s for seconds in (one.seconds, one.longer_s - one.seconds)
+        )
+        yield Priced(PROVENANCE[one.price.provenance], share, more)
+
+
+def _coding(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
+    if not (share := history.breakdown_s.get("encode", 0.0) / history.wall_s):
+        return
+    message = resolved.message
+    total_s = message.encode_s + message.decode_s
+    for origin, seconds, spread in (
+        (message.encode_from, message.encode_s, message.encode_spread),
+        (message.decode_from, message.decode_s, message.decode_spread),
+    ):
+        part = share * seconds / total_s
+        yield Priced(origin, part, spread * part)
+
+
+def step_share(resolved: ResolvedRun, history: History) -> float:
+    """The share of the time in steps, to which the uncertainty of a step belongs; local ones exchange inside groups."""
+    inside_s = history.steps * sum(one.seconds for one in resolved.exposed if one.cause == "compute")
+    seconds = sum(history.breakdown_s.get(cause, 0.0) for cause in ("compute", "wait"))
+    return max(seconds - inside_s, 0.0) / (history.wall_s or 1.0)

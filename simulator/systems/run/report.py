@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +11,7 @@ from ...report.report import PRICE, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ..train_step.report import TrainReport
 from .history import CAUSES, History
-from .intervals import interval, shipped_run_errors, speed_width, step_share, width_of
+from .intervals import Range, price_width, priced_shares, range_of, shipped_run_errors, step_share
 from .resolve import ResolvedRun
 
 KEPT = ("compute", "exchange", "wait", "encode", "input")
@@ -25,14 +24,16 @@ _COUNTED = 10_000  # updates behind
 class RunReport(Report):
     """The time of a run and where it went.
 
-    `history` is the run with the scenario's seed and failure rates as stated. `spread` is the standard deviation of the
-    logarithm of its speed; `goodput_spread` and `failures_spread` are those of goodput and of the number of failures.
+    `history` is the run with the scenario's seed and failure rates as stated, and headline numbers are those of it.
+    Ranges are of such runs: they lie about the mean of all repeats, so that a number of this one may be outside.
     """
 
     history: History
-    spread: float
-    goodput_spread: float
-    failures_spread: float
+    wall_range: Range
+    steps_range: Range
+    rate_range: Range
+    goodput_range: Range
+    failures_range: Range
     wall_is_given: bool
     mode: str
     workers: int
@@ -120,7 +121,7 @@ class RunReport(Report):
     @property
     def tokens_per_s(self) -> float:
         """Samples per second."""
-        return self.samples / self.wall_s if self.wall_s else 0.0
+        return rate_of(self.history)
 
     @property
     def goodput(self) -> float:
@@ -128,29 +129,34 @@ class RunReport(Report):
         return goodput_of(self.history)
 
     @property
+    def spread(self) -> float:
+        """The standard deviation of the logarithm of the throughput."""
+        return self.rate_range.width
+
+    @property
     def rate_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the throughput."""
-        return interval(self.tokens_per_s, self.spread)
+        return self.rate_range.ends()
 
     @property
     def wall_interval_s(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the time; equal to it where it is given."""
-        return interval(self.wall_s, 0.0 if self.wall_is_given else self.spread)
+        return self.wall_range.ends()
 
     @property
     def goodput_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the goodput."""
-        return interval(self.goodput, self.goodput_spread, most=1.0)
+        return self.goodput_range.ends(most=1.0)
 
     @property
     def steps_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the steps; equal to them where the time is not given."""
-        return interval(self.steps, self.spread if self.wall_is_given else 0.0)
+        return self.steps_range.ends()
 
     @property
     def failures_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of how many failures there are."""
-        return interval(self.history.counts.get("failures", 0.0), self.failures_spread)
+        return self.failures_range.ends()
 
     @property
     def spent(self) -> Spending:
@@ -163,29 +169,31 @@ class RunReport(Report):
         return self.spent.per(max(self.samples, 1.0) / 1e6)
 
 
+def rate_of(history: History) -> float:
+    """Samples per second."""
+    return history.samples / history.wall_s if history.wall_s else 0.0
+
+
 def goodput_of(history: History) -> float:
-    """The share of the time in steps that are kept."""
+    """The share of the time in steps that are kept; a sum of all causes may be off the time by rounding."""
     kept_s = sum(history.breakdown_s.get(cause, 0.0) for cause in KEPT)
-    return kept_s / history.wall_s if history.wall_s else 0.0
+    return min(kept_s / history.wall_s, 1.0) if history.wall_s else 0.0
 
 
 def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunReport:
     """The report of a run that was simulated once or more often; the first one is shown."""
     first, step = histories[0], resolved.step
-    off = {name: shipped_run_errors().width(name, resolved.mode.name) for name in ("time", "failures")}
-    held = rates(resolved.cluster)
+    held, wall_is_given = rates(resolved.cluster), resolved.scenario.run.wall == first.wall_s
     return RunReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
         question=resolved.mode.question(resolved),
         exposed=first.breakdown_s,
-        provenance=_provenance(step.report if step is not None else None, step_share(first), _coding(resolved, first)),
+        provenance=_provenance(resolved, first),
         notes=(*resolved.notes, *held.notes),
         history=first,
-        spread=hypot(speed_width(resolved, histories), off["time"]),
-        goodput_spread=hypot(width_of(map(goodput_of, histories)), off["time"]),
-        failures_spread=hypot(width_of(one.counts.get("failures", 0.0) for one in histories), off["failures"]),
-        wall_is_given=resolved.scenario.run.wall == first.wall_s,
+        **_ranges(resolved, histories, wall_is_given),
+        wall_is_given=wall_is_given,
         mode=resolved.mode.name,
         workers=resolved.workers if resolved.mode.has_workers else 0,
         gpus=resolved.training_gpus if resolved.mode.has_workers else resolved.cluster.n_gpus,
@@ -199,24 +207,31 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
     )
 
 
-def _provenance(step: TrainReport | None, share: float, coding: Mapping[str, float]) -> dict[str, float]:
-    """The provenance of the time; `share` of it is steps, and `coding` shares of it by origin are encode and decode."""
-    share = 0.0 if step is None else share
-    found = Counter({"given": 1 - share - sum(coding.values())})
-    found.update({} if step is None else {name: share * part for name, part in step.provenance.items()})
-    found.update(coding)
+def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: bool) -> dict[str, Range]:
+    """Where runs like this one lie, by the names of the report. Of time and steps, one is given."""
+    errors, mode = shipped_run_errors(), resolved.mode.name
+    of_time, of_failures = (errors.width(name, mode) for name in ("time", "failures"))
+    open_widths = price_width(resolved, histories[0]), of_time
+    walls, steps = [one.wall_s for one in histories], [one.steps for one in histories]
+    return {
+        "wall_range": Range(walls[0]) if wall_is_given else range_of(walls, *open_widths),
+        "steps_range": range_of(steps, *open_widths) if wall_is_given else Range(steps[0]),
+        "rate_range": range_of(map(rate_of, histories), *open_widths),
+        "goodput_range": range_of(map(goodput_of, histories), of_time),
+        "failures_range": range_of((one.counts.get("failures", 0.0) for one in histories), of_failures),
+    }
+
+
+def _provenance(resolved: ResolvedRun, history: History) -> dict[str, float]:
+    """Shares of the time by where their numbers are from: the step, what has a price of its own, and what is given."""
+    found = Counter({"given": 0.0})
+    if (step := resolved.step) is not None:
+        share = step_share(resolved, history)
+        found.update({name: share * part for name, part in step.report.provenance.items()})
+    for one in priced_shares(resolved, history):
+        found[one.origin] += one.share
+    found["given"] += 1 - found.total()
     return dict(found)
-
-
-def _coding(resolved: ResolvedRun, history: History) -> dict[str, float]:
-    """Shares of the time in which gradients are encoded and decoded, by where these numbers are from."""
-    share = history.breakdown_s.get("encode", 0.0) / (history.wall_s or 1.0)
-    if not share:
-        return {}
-    message = resolved.message
-    seconds = Counter({message.encode_from: message.encode_s})
-    seconds.update({message.decode_from: message.decode_s})
-    return {origin: share * part / seconds.total() for origin, part in seconds.items()}
 
 
 TOTAL_NEEDS = ("wall_s", "exposed")

@@ -1,5 +1,6 @@
 """A checked scenario of kind run in numbers: checkpoints, failures, how long it goes, the hash. `modes` simulate it."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -75,10 +76,11 @@ class ResolvedRun(ResolvedWorkers):
 
     @property
     def _copy_bytes_per_s(self) -> float:
-        """The rate of a copy from a GPU to its host while its neighbours copy, too."""
-        route = self.one_node.d2h_route(0)
-        capacity = effective_capacity(self.one_node, self.profile)
-        return min(float(capacity[link]) for link in route)
+        """The rate of a copy from a GPU to its host while all GPUs of the node copy: they share uplinks and memory."""
+        node = self.one_node
+        copies = Counter(link for gpu in range(node.n_gpus) for link in node.d2h_route(gpu))
+        capacity = effective_capacity(node, self.profile)
+        return min(float(capacity[link]) / many for link, many in copies.items())
 
     @cached_property
     def restart(self) -> Restart:
@@ -153,9 +155,7 @@ class ResolvedRun(ResolvedWorkers):
 
     def with_rate_spread(self, spread: float | None) -> "ResolvedRun":
         """The same run where rates that nobody counted are so far apart; None: where all are as stated."""
-        other = replace(self, rate_spread=spread)
-        vars(other).update(vars(self) | {"rate_spread": spread})  # with the parts that were made, such as its step
-        return other
+        return replace(self, rate_spread=spread, shared_step=self.step)
 
     @cached_property
     def work_s(self) -> float | None:

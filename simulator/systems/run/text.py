@@ -42,7 +42,7 @@ def _share(part: float) -> str:
 
 
 def _between(report: RunReport, low: str, high: str) -> str:
-    return f"   (90 % interval {low} to {high})" if report.spread and low != high else ""
+    return f"   (90 % interval of such runs: {low} to {high})" if report.spread and low != high else ""
 
 
 def _happened(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -95,7 +95,8 @@ class Message:
     `decode_s` is for all messages that reach a worker in a collective, `decode_one_s` for one, such as a parameter
     server's answer of `pull_bytes`. `memory_bytes` stay between steps. Seconds and memory are those of each GPU.
     `rounds` collectives follow each other; they carry `wire_bytes` together. `encode_from` and `decode_from` say where
-    these seconds are from: "given", or a provenance of the profile.
+    these seconds are from: "given", or a provenance of the profile; `encode_spread` and `decode_spread` are their
+    relative standard deviations, as far as the profile states them.
     """
 
     wire_bytes: float
@@ -108,6 +109,8 @@ class Message:
     rounds: int = 1
     encode_from: str = GIVEN
     decode_from: str = GIVEN
+    encode_spread: float = 0.0
+    decode_spread: float = 0.0
 
 
 def dense(gradient_bytes: float) -> Message:
@@ -194,25 +197,48 @@ def compress(
     share_bytes = gradient_bytes / gpus
     states_bytes = (keys.error_feedback + keys.momentum_correction) * share_bytes
     coder = _Coder(keys, code.share(gpus), share_bytes, memory_bytes_per_s, flop_per_s, measured)
-    encode_s, encode_from = coder.encode(3 * states_bytes)
-    decode_s, decode_from = coder.decode(workers if gathers else 1)
+    encode, decode = coder.encode(3 * states_bytes), coder.decode(workers if gathers else 1)
     return Message(
         wire_bytes=code.wire_bytes,
         exchange="all_gather" if gathers else "all_reduce",
-        encode_s=encode_s,
-        decode_s=decode_s,
-        decode_one_s=coder.decode(1)[0],
+        encode_s=encode.seconds,
+        decode_s=decode.seconds,
+        decode_one_s=coder.decode(1).seconds,
         memory_bytes=states_bytes,
         pull_bytes=_pull_bytes(keys, code.wire_bytes, gradient_bytes, workers),
         rounds=code.rounds,
-        encode_from=encode_from,
-        decode_from=decode_from,
+        encode_from=encode.origin,
+        decode_from=decode.origin,
+        encode_spread=encode.spread,
+        decode_spread=decode.spread,
     )
 
 
 @dataclass(frozen=True)
+class _Time:
+    """Seconds of a part on a GPU, where they are from, and their standard deviation as far as it is known."""
+
+    seconds: float
+    origin: str
+    deviation_s: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """The relative standard deviation."""
+        return self.deviation_s / self.seconds if self.seconds else 0.0
+
+    def plus(self, seconds: float) -> "_Time":
+        """With seconds of something else, whose deviation nobody knows."""
+        return replace(self, seconds=self.seconds + seconds)
+
+    def times(self, many: int) -> "_Time":
+        """As often: each takes as much more as the others."""
+        return replace(self, seconds=many * self.seconds, deviation_s=many * self.deviation_s)
+
+
+@dataclass(frozen=True)
 class _Coder:
-    """Seconds of both parts on a GPU, each with where they are from; code and bytes are its share."""
+    """Times of both parts on a GPU; code and bytes are its share."""
 
     keys: Compress
     code: _Code
@@ -221,29 +247,30 @@ class _Coder:
     flop_per_s: float
     measured: Measured
 
-    def encode(self, states_bytes: float) -> tuple[float, str]:
+    def encode(self, states_bytes: float) -> _Time:
         """The share of one gradient, with `states_bytes` that memory moves for what stays between steps."""
         if self.keys.encode:
-            return self.gradient_bytes / self.keys.encode, GIVEN
-        found = self._measured("encode")
-        own_s, origin = found or (self._passes_s(self.code.encode_bytes, self.code.encode_flop), PASSES)
-        return own_s + states_bytes / self.memory_bytes_per_s, origin
+            return _Time(self.gradient_bytes / self.keys.encode, GIVEN)
+        own = self._measured("encode") or self._passes(self.code.encode_bytes, self.code.encode_flop)
+        return own.plus(states_bytes / self.memory_bytes_per_s)
 
-    def decode(self, messages: int) -> tuple[float, str]:
+    def decode(self, messages: int) -> _Time:
         """So many messages into one sum."""
         if self.keys.decode:
-            return messages * self.gradient_bytes / self.keys.decode, GIVEN
+            return _Time(messages * self.gradient_bytes / self.keys.decode, GIVEN)
         if (found := self._measured("decode")) is not None:
-            return self._clear_s + messages * found[0], found[1]
-        moved_bytes = self.code.sum_bytes + messages * self.code.add_bytes
-        return self._passes_s(moved_bytes, self.code.decode_flop), PASSES
+            return found.times(messages).plus(self._clear_s)
+        return self._passes(self.code.sum_bytes + messages * self.code.add_bytes, self.code.decode_flop)
 
-    def _measured(self, part: str) -> tuple[float, str] | None:
+    def _measured(self, part: str) -> _Time | None:
         """By the bytes that the time of this part depends on."""
         name = f"{self.keys.method}_{part}"
         size_bytes = self.code.wire_bytes if name in _BY_MESSAGE else self.code.sum_bytes
         found = self.measured(name, size_bytes) if size_bytes else None
-        return None if found is None else (float(found.seconds[0]), found.labels()[0])
+        if found is None:
+            return None
+        seconds = float(found.seconds[0])
+        return _Time(seconds, found.labels()[0], seconds * float(found.spread[0]))
 
     @property
     def _clear_s(self) -> float:
@@ -251,10 +278,10 @@ class _Coder:
         if self.keys.method in _OVERWRITES:
             return 0.0
         found = self.measured("clear", self.code.sum_bytes)
-        return self._passes_s(self.code.sum_bytes, 0.0) if found is None else float(found.seconds[0])
+        return self._passes(self.code.sum_bytes, 0.0).seconds if found is None else float(found.seconds[0])
 
-    def _passes_s(self, moved_bytes: float, flop: float) -> float:
-        return max(moved_bytes / self.memory_bytes_per_s, flop / self.flop_per_s)
+    def _passes(self, moved_bytes: float, flop: float) -> _Time:
+        return _Time(max(moved_bytes / self.memory_bytes_per_s, flop / self.flop_per_s), PASSES)
 
 
 def _pull_bytes(keys: Compress, wire_bytes: float, gradient_bytes: float, workers: int) -> float:

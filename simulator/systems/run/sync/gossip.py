@@ -186,11 +186,9 @@ def run_gossip(team: Team, keys: Gossip, steps: int, message: Message | None = N
     recorder, moments = Recorder(), Moments.start(team.workers)
     for compute_s in _draws(team, steps):
         moments = advance(graph, moments, compute_s + encode_s, exchange_s, keys.overlap)
-        _spend(recorder, moments, _lag(keys.overlap))
+        _spend(recorder, moments, _lag(keys.overlap), encode_s)
         if not recorder.spans:
             _draw_spans(recorder, moments, _lag(keys.overlap))
-    recorder.spend("compute", -steps * encode_s)
-    recorder.spend("encode", steps * encode_s)
     wall_s = float(moments.arrive[-1].max())
     recorder.spend("exchange", float(np.mean(moments.arrive[-1] - moments.end[-1])))
     recorder.spend("wait", float(np.mean(wall_s - moments.arrive[-1])))
@@ -205,11 +203,13 @@ def _draws(team: Team, steps: int) -> Iterator[Floats]:
         yield team.step_s * speeds * team.jitter.draw(rng, (min(block, steps - first), team.workers))
 
 
-def _spend(recorder: Recorder, moments: Moments, lag: int) -> None:
-    """Count where the time of these steps went, the mean over workers."""
+def _spend(recorder: Recorder, moments: Moments, lag: int, encode_s: float) -> None:
+    """Count where the time of these steps went, the mean over workers; each of them encodes and decodes so long."""
     begin, end, before = moments.begin[2:], moments.end[2:], moments.end[1:-1]
     own = np.maximum(moments.arrive[2 - lag : -lag] - before, 0)
-    for cause, seconds in (("compute", end - begin), ("exchange", own), ("wait", begin - before - own)):
+    encode = np.full_like(begin, encode_s)
+    parts = {"compute": end - begin - encode, "encode": encode, "exchange": own, "wait": begin - before - own}
+    for cause, seconds in parts.items():
         recorder.spend(cause, float(seconds.sum(axis=0).mean()))
 
 

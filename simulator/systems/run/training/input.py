@@ -52,10 +52,28 @@ class Input(Table):
         (Murray et al., tf.data, VLDB 2021, arXiv 2101.12127.) Workers share what others have not `taken` of the store;
         caches answer for their share of the bytes (Mohan et al., CoorDL, arXiv 2007.06775).
         """
-        missed = self.samples * (1 - (self.warm if epoch else 0.0))
         stream_s = self.latency + (self.sample / self.reader_rate if self.reader_rate else 0.0)
-        shared_s = missed * self.sample * workers / (self.store * (1 - taken)) if self.store else 0.0
-        return max(missed * stream_s / self.readers, shared_s) + self.samples * self.cpu / self.cpus
+        shared_s = self.store_s(workers, epoch) / (1 - taken)
+        return max(self._missed(epoch) * stream_s / self.readers, shared_s) + self.samples * self.cpu / self.cpus
+
+    def store_s(self, workers: int, epoch: int) -> float:
+        """Seconds for which a batch of each worker keeps all of the store busy."""
+        return self._missed(epoch) * self.sample * workers / self.store if self.store else 0.0
+
+    def _missed(self, epoch: int) -> float:
+        """Samples of a batch that no cache holds."""
+        return self.samples * (1 - (self.warm if epoch else 0.0))
+
+
+def mean_batch_s(step_s: float, calm_s: float, busy_s: float, busy: float) -> float:
+    """Seconds between batches where they take `busy_s` in a share `busy` of the time, else `calm_s`.
+
+    Batches per second add up. A queue of a few batches does not last for a checkpoint, so that what a step takes longer
+    than a batch in calm times is lost.
+    """
+    if busy_s <= calm_s:
+        return calm_s
+    return 1 / ((1 - busy) / max(calm_s, min(step_s, busy_s)) + busy / busy_s)
 
 
 @dataclass

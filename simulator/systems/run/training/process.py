@@ -19,7 +19,7 @@ from ..speed import Crew, Speed
 from ..sync.rounds import Parts, Rounds
 from .elastic import Elastic
 from .failures import Failure
-from .input import Input, Queue
+from .input import Input, Queue, mean_batch_s
 from .ranks import Ranks
 from .saved import Saved, Stretch
 from .storage import Saving
@@ -206,7 +206,7 @@ class _Training:
         return left if left > 1e-9 else inf
 
     def _feed(self, step_s: Floats, steps: int, batch: float) -> Floats:
-        """How long rounds wait for input; a checkpoint that is being written takes its share of the store.
+        """How long rounds wait for input, which shares the store with a checkpoint that is being written.
 
         A worker reads `batch` times its usual samples, and those of workers that have left.
         """
@@ -214,8 +214,10 @@ class _Training:
         assert said is not None
         assert queue is not None
         epoch = int(self._read(steps) / (said.dataset or inf))
-        calm_s, busy_s = (said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.store_share / 2))
-        batch_s = batch * self.ranks.fed / workers * (calm_s + (busy_s - calm_s) * self.saved.writing_share)
+        more, own_s = batch * self.ranks.fed / workers, float(step_s.mean()) / steps
+        calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.taken))
+        self.saved.share_store(more * said.store_s(workers, epoch) / max(own_s, busy_s))
+        batch_s = mean_batch_s(own_s, calm_s, busy_s, self.saved.writing_share)
         return queue.feed(step_s, steps * batch_s * said.jitter.draw(self.rng, len(step_s)))
 
     def _keep(self, stretch: Stretch, start_s: float) -> None:

@@ -100,7 +100,8 @@ class Saved:
     """The work that is safe, that a checkpoint holds which is being written, and that none holds."""
 
     def __init__(self, saving: Saving | None, work_s: float | None):
-        self._saving, self._every_s = saving, inf if work_s is None or saving is None else work_s
+        self._alone = self._saving = saving
+        self._every_s = inf if work_s is None or saving is None else work_s
         self._safe, self._writing, self._fresh = Work(), Work(), Work()
         self._safe_at_s = -inf
 
@@ -110,9 +111,13 @@ class Saved:
         return self._safe + self._writing + self._fresh
 
     @property
-    def store_share(self) -> float:
-        """The share of the store that writing takes."""
-        return 0.0 if self._saving is None else self._saving.store_share
+    def taken(self) -> float:
+        """The share of the store that readers cannot have while a checkpoint is being written."""
+        return 0.0 if self._alone is None else self._alone.taken
+
+    def share_store(self, read_share: float) -> None:
+        """Readers take this share of the store while a checkpoint is being written, from now on."""
+        self._saving = None if self._alone is None else self._alone.beside(read_share)
 
     @property
     def writing_share(self) -> float:

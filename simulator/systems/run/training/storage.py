@@ -1,6 +1,7 @@
 """Checkpoints: what they hold, how long training stands for one, and how long one takes to read again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
@@ -22,7 +23,9 @@ class Checkpoint(Table):
     bytes: Size | None = Field(None, description="what is saved (default: weights and optimizer states of the model)")
     store: Rate | None = Field(None, description="rate of the shared store, for all writers together")
     read: Rate | None = Field(None, description="rate at which the store is read (default: store)")
-    node_rate: Rate | None = Field(None, description="the most that one node writes or reads (default: no limit)")
+    node_rate: Rate | None = Field(
+        None, description="the most that one node writes or reads (default: what its NICs carry)"
+    )
     writers: Literal["all", "one"] = Field(
         "all", description="all nodes write parts of it, or those of one worker, which holds all of it"
     )
@@ -34,7 +37,9 @@ class Checkpoint(Table):
         1.0, description="memory: share of sending the copies that fits into idle times of the network"
     )
     stall: Seconds | None = Field(None, description="how long training stands for one (default: from the above)")
-    write: Seconds | None = Field(None, description="how long its writing takes (default: from the above)")
+    write: Seconds | None = Field(
+        None, description="how long its writing takes while input reads nothing (default: from the above)"
+    )
 
     @model_validator(mode="after")
     def _goes_together(self) -> "Checkpoint":
@@ -53,13 +58,24 @@ class Checkpoint(Table):
 class Saving:
     """A checkpoint in seconds: training stands for `stall_s`, and after `write_s` more it is safe.
 
-    `read_s` is the time until all nodes have it again; `store_share` the share of the store that the writing takes.
+    `read_s` is the time until all nodes have it again; `store_share` the share of the store that the writing takes when
+    it is alone. Readers then take some of it, and the writing takes longer.
     """
 
     stall_s: float
     write_s: float = 0.0
     read_s: float = 0.0
     store_share: float = 0.0
+
+    @property
+    def taken(self) -> float:
+        """The share of the store that readers cannot have while this is written: a fair half of it at most."""
+        return min(self.store_share, 0.5)
+
+    def beside(self, read_share: float) -> "Saving":
+        """The same while readers take a share of the store: the writing has the rest of it."""
+        left = 1 - read_share
+        return self if self.store_share <= left else replace(self, write_s=self.write_s * self.store_share / left)
 
 
 @dataclass(frozen=True)
@@ -77,19 +93,20 @@ class Machine:
 def saving(said: Checkpoint, size_bytes: float, machine: Machine) -> Saving:
     """The seconds of a checkpoint of `size_bytes`.
 
-    Writing takes S / B_fs, B_fs being the store's rate or that of all writers. A snapshot takes each GPU's part over
-    its own link (Mohan et al., CheckFreq, FAST 2021, section 4). Copies in memory go to copies - 1 other nodes over the
-    NIC (Wang et al., Gemini, SOSP 2023, section 4); training stands for what does not fit into idle times there.
+    Writing takes S / B_fs, B_fs being the store's rate or that of all writers, whose NICs it passes. A snapshot takes
+    each GPU's part to its host (Mohan et al., CheckFreq, FAST 2021, section 4). Copies in memory go to copies - 1 other
+    nodes over the NIC (Wang et al., Gemini, SOSP 2023, section 4); training stands for what does not fit into idle
+    times there.
     """
     every = said.writers == "all"
     writers, gpus = (machine.nodes, machine.gpus) if every else (machine.nodes_per_worker, machine.gpus_per_worker)
-    write_s = _through_store(size_bytes, said.store, said.node_rate, writers)
+    write_s = _through_store(said, size_bytes, said.store, writers, machine)
     snapshot_s = size_bytes / gpus / (said.snapshot or machine.copy_bytes_per_s)
-    share = 0.0 if not said.store or not write_s else min(size_bytes / write_s / said.store, 1.0)
     if said.mode == "blocking":
         return Saving(_or(said.stall, write_s), read_s=_read_s(said, size_bytes, machine))
     if said.mode == "background":
         write_s = _or(said.write, write_s)
+        share = min(size_bytes / write_s / said.store, 1.0) if said.store and write_s else 0.0
         return Saving(_or(said.stall, snapshot_s), write_s, _read_s(said, size_bytes, machine), share)
     part_bytes = size_bytes / writers
     send_s = (said.copies - 1) * part_bytes / machine.nic_bytes_per_s
@@ -101,17 +118,19 @@ def _or(stated: float | None, derived: float) -> float:
     return derived if stated is None else stated
 
 
-def _through_store(size_bytes: float, store: float | None, node_rate: float | None, nodes: int) -> float:
-    rates = [rate for rate in (store, node_rate and node_rate * nodes) if rate]
-    return size_bytes / min(rates) if rates else 0.0
+def _through_store(said: Checkpoint, size_bytes: float, store: float | None, nodes: int, machine: Machine) -> float:
+    """Between so many nodes and the store: the slower of both; no time where neither has a stated rate."""
+    if not store and not said.node_rate:
+        return 0.0
+    return size_bytes / min(store or inf, nodes * (said.node_rate or machine.nic_bytes_per_s))
 
 
 def _read_s(said: Checkpoint, size_bytes: float, machine: Machine) -> float:
     """All nodes of one worker read their parts; the other workers get them over the network at the same time.
 
-    A chain of workers passes on what arrives, so the slower of store and NIC counts once (S/B_fs + bcast).
+    A chain of workers passes on what arrives while the store still serves: the slower of store and NIC counts, once.
     """
-    read_s = _through_store(size_bytes, said.read or said.store, said.node_rate, machine.nodes_per_worker)
-    others = machine.nodes > machine.nodes_per_worker
-    part_bytes = size_bytes / machine.nodes_per_worker
-    return read_s + (part_bytes / machine.nic_bytes_per_s if others else 0.0)
+    nodes = machine.nodes_per_worker
+    read_s = _through_store(said, size_bytes, said.read or said.store, nodes, machine)
+    pass_on_s = size_bytes / nodes / machine.nic_bytes_per_s if machine.nodes > nodes else 0.0
+    return max(read_s, pass_on_s)
