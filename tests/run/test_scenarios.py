@@ -130,6 +130,25 @@ def test_samples_of_backup_workers_do_not_count(given):
     assert report.samples == 1000 * 3 * 100
 
 
+_STEPS = 20_000
+_HOT = 1 - 0.99**8  # any of eight GPUs
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor"),
+    [
+        ([], 2 - 0.99**32),
+        (["sync.mode=local", "sync.inner=1"], 2 - 0.99**32),
+        (["sync.backup=1"], 2 - (1 - _HOT) ** 4 - 4 * _HOT * (1 - _HOT) ** 3),  # at least two workers are hot
+    ],
+)
+def test_each_gpu_of_a_worker_is_hot_by_itself(given, changes, factor):
+    hot = "speed={per='gpu', throttle={factor=2, share=0.01}}"
+    free = "sync.bandwidth=1e8 GB/s", "run.repeats=1", f"run.steps={_STEPS}"
+
+    assert simulate(given, [*changes, hot, *free]).report.wall_s / (2 * _STEPS) == pytest.approx(factor, abs=0.01)
+
+
 def test_compressed_gradients_are_gathered(given):
     changes = "compress={method='top_k', density=0.01, encode='1e8 GB/s', decode='1e8 GB/s'}"
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.speed import Crew, Speed, Throttle, Turn
-from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.speed import Crew, Speed, Turn
+from runcast.simulator.systems.run.spread import Spread, Throttle
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
 from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures

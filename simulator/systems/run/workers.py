@@ -243,7 +243,7 @@ class ResolvedWorkers(ResolvedScenario):
         return max(per // self.workers, 1) * self.workers
 
     def crew(self, seed: int) -> Crew:
-        """All ranks in the order of workers."""
+        """All ranks in the order of workers; a unit is what `sites` counts."""
         said = self.scenario.speed
         drawn = said.ranks.draw(np.random.default_rng((seed, _RANKS)), self.ranks)
         in_step = self.step is not None and self.workers == 1
@@ -252,7 +252,7 @@ class ResolvedWorkers(ResolvedScenario):
                 raise self._fault(f"slow.{i}.node", one.node, f"there are {self.nodes} nodes, numbered from 0")
             first, after = (node * self.ranks // self.nodes for node in (one.node, one.node + 1))
             drawn[first : max(after, first + 1)] *= one.factor
-        return Crew(drawn, said.jitter, None, said.throttle)
+        return Crew(drawn, said.jitter, None, said.throttle, self.ranks // self.sites)
 
     def check_places(self) -> None:
         """Refuse ranks and nodes that the run does not have."""
