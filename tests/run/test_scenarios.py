@@ -149,6 +149,28 @@ def test_each_gpu_of_a_worker_is_hot_by_itself(given, changes, factor):
     assert simulate(given, [*changes, hot, *free]).report.wall_s / (2 * _STEPS) == pytest.approx(factor, abs=0.01)
 
 
+_FREE = "sync.bandwidth=1e8 GB/s", "step.gradient=1", "run.repeats=1"
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        [],
+        ["sync.mode=local", "sync.inner=1"],
+        ["sync.mode=local", "sync.inner=1", "sync.workers=4", "step.gpus=8", "sync.inside.workers=2"],
+        ["sync.mode=gossip"],
+        ["sync.mode=parameter_server", "sync.server={update='synchronous'}"],
+    ],
+)
+def test_the_slowest_rank_of_a_worker_is_not_always_the_same_one(given, mode):
+    # Four ranks take 1 or 3, the first half as long again: 4.5 in half of the steps, else 3, or 1.5 if all take 1.
+    two = "sync.workers=2", "step.gpus=16", "slow=[{node=0, factor=1.5}]"
+    changes = [*_FREE, *two, *mode, f"run.steps={_STEPS}", "speed.jitter={kind='trace', values=[1, 3]}"]
+    factor = 4.5 / 2 + (3 * 7 / 8 + 1.5 / 8) / 2
+
+    assert simulate(given, changes).report.wall_s / (2 * _STEPS) == pytest.approx(factor, abs=0.03)
+
+
 def test_compressed_gradients_are_gathered(given):
     changes = "compress={method='top_k', density=0.01, encode='1e8 GB/s', decode='1e8 GB/s'}"
 

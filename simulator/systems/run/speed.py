@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, model_validator
 from ...base.arrays import Floats
 from ..tables import Seconds, Table
 from .slowest import slowest_of
-from .spread import Distribution, Factor, Spread, Throttle
+from .spread import Distribution, Factor, Spread, Throttle, draw_each
 
 
 class Turn(Table):
@@ -109,13 +109,6 @@ class Crew:
             return float(np.mean(self.factors * [one.mean for one in self.jitter])) * hot
         return float(self.factors.mean()) * self.jitter.mean * hot
 
-    def draw_each(self, rng: np.random.Generator, steps: int) -> Floats:
-        """The factor of each rank in each step, [steps, ranks]."""
-        drawn = rng.random((steps, self.ranks))
-        if isinstance(self.jitter, tuple):
-            return self.factors * np.stack([one.quantile(drawn[:, i]) for i, one in enumerate(self.jitter)], axis=1)
-        return self.factors * self.jitter.quantile(drawn)
-
     @cached_property
     def _alike(self) -> bool:
         """Whether all ranks are as fast as each other."""
@@ -146,7 +139,7 @@ class Crew:
         if self._alike:
             assert not isinstance(self.jitter, tuple)
             return self.factors[0] * self.jitter.slowest(rng, steps, waited, spare)
-        drawn = self.draw_each(rng, steps)
+        drawn = self.factors * draw_each(self.jitter, rng, steps, self.ranks)
         return np.partition(drawn, waited - 1, axis=1)[:, waited - 1]
 
     @cached_property

@@ -56,6 +56,16 @@ class Distribution:
         return np.where(np.greater(ranks, 0), drawn, 0.0)
 
 
+def draw_each(
+    jitter: Distribution | tuple[Distribution, ...], rng: np.random.Generator, steps: int, ranks: int
+) -> Floats:
+    """Independent factors, [steps, ranks], of the distribution of all ranks, or of that of each."""
+    drawn = rng.random((steps, ranks))
+    if isinstance(jitter, Distribution):
+        return jitter.quantile(drawn)
+    return np.stack([one.quantile(drawn[:, i]) for i, one in enumerate(jitter)], axis=1)
+
+
 class Spread(Distribution, Table):
     """A distribution of factors on a time. Its mean is 1, except that a trace is taken as it is."""
 

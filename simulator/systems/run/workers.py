@@ -265,36 +265,22 @@ class ResolvedWorkers(ResolvedScenario):
                 raise self._fault(key, number, f"there are {many:,} {what}, numbered from 0")
 
     def team(self, seed: int) -> Team:
-        """The workers as those who do not all wait for each other; groups of them, if they wait inside."""
-        each, crew = self.ranks // self.workers, self.crew(seed)
-        alone = Team(
-            workers=self.workers,
-            step_s=self.step_s,
-            samples=self.samples,
+        """The workers as those who do not all wait for each other; groups of them, if they wait inside.
+
+        Steps of a group end with an exchange inside the group.
+        """
+        units = self.crew(seed).units
+        return Team(
+            workers=self.sites,
+            step_s=self.step_s + self._inside_s,
+            samples=self.samples * (self.workers // self.sites),
             gradient_bytes=self.gradient_bytes,
             parameter_bytes=self.parameter_bytes,
             link_bytes_per_s=self.link_bytes_per_s,
             latency_s=self.latency_s,
-            speeds=tuple(crew.speeds.reshape(-1, each).max(axis=1).tolist()),
-            jitter=crew.jitter.of_slowest(each),
+            speeds=tuple(units.speeds.tolist()),
+            jitter=units.jitter,
             seed=seed,
-        )
-        return self._grouped(alone)
-
-    def _grouped(self, team: Team) -> Team:
-        """Groups of workers as workers: their steps end with an exchange inside the group."""
-        inside = self.scenario.sync.inside
-        if inside is None:
-            return team
-        each = inside.workers
-        speeds = np.array(team.speeds).reshape(-1, each).max(axis=1)
-        return replace(
-            team,
-            workers=team.workers // each,
-            step_s=team.step_s + self._inside_s,
-            samples=team.samples * each,
-            speeds=tuple(speeds.tolist()),
-            jitter=team.jitter.of_slowest(each),
         )
 
     @property
