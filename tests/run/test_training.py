@@ -12,7 +12,7 @@ from runcast.simulator.systems.run.spread import Spread, Throttle
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
 from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
-from runcast.simulator.systems.run.training.input import Input
+from runcast.simulator.systems.run.training.input import Input, Queues
 from runcast.simulator.systems.run.training.process import Restart
 from runcast.simulator.systems.run.training.storage import Saving
 from runcast.simulator.systems.train_step.run import best_interval_s, expected_s
@@ -181,6 +181,32 @@ def test_input_that_is_slower_than_a_step_sets_the_pace():
     history = train(steps=100, input=input_)
 
     assert history.wall_s == pytest.approx(1.0 + 99 * 2.5, abs=2.5)
+
+
+_EITHER = Spread(kind="trace", values=(1, 3))
+
+
+def test_all_wait_for_the_worker_whose_batch_is_last():
+    input_ = Input(sample=1000, samples=10, cpu=0.1, prefetch=1, jitter=_EITHER)  # 1 s or 3 s
+    history = train(steps=4000, ranks=4, workers=4, input=input_)
+
+    assert history.wall_s / 4000 == pytest.approx(3 - 2 / 2**4, abs=0.03)
+
+
+def test_batches_of_a_round_are_late_one_by_one():
+    # The sum of 100 batches is 200 s, with a deviation of 10 s; the largest of four is 1.03 deviations above.
+    input_ = Input(sample=1000, samples=10, cpu=0.1, prefetch=1, jitter=_EITHER)
+    history = train(Local(1.0, steps=100), steps=200_000, ranks=4, workers=4, input=input_)
+
+    assert history.wall_s / 2000 == pytest.approx(200 + 10.3, abs=0.6)
+
+
+def test_a_queue_absorbs_what_varies_of_its_own_worker():
+    # Two batches are there. The third is ready at 3 (worker 0) or 1, the fourth at 4 for both; steps take 1.
+    queues, factors = Queues(depth=2), np.array([[3.0, 1.0], [1.0, 3.0], [1.0, 1.0], [1.0, 1.0]])
+    queues.resize(2)
+
+    assert queues.feed(np.ones(4), np.ones(4), lambda _: factors).tolist() == [0, 0, 1, 0]
 
 
 def test_caches_help_from_the_second_epoch_on():
