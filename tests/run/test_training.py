@@ -1,5 +1,6 @@
 """Training as a process: what checkpoints and failures cost, one by one and on average."""
 
+import tracemalloc
 from itertools import count
 from math import sqrt
 
@@ -259,6 +260,24 @@ def test_backup_workers_are_not_waited_for():
     drawn = Spread(kind="lognormal", spread=0.3).draw(np.random.default_rng(1), (steps, 20))
 
     assert history.wall_s / steps == pytest.approx(np.sort(drawn)[:, 15].mean(), rel=0.01)
+
+
+@pytest.mark.parametrize("spare", [0, 64])
+def test_a_thousand_ranks_that_differ_do_not_need_numbers_for_each_at_once(spare):
+    crew, steps = Crew(np.linspace(1, 1.2, 1024), Spread(spread=0.05)), 10_000
+    tracemalloc.start()
+    crew.draw(np.random.default_rng(0), steps, spare)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most_bytes < crew.ranks * steps * 8
+
+
+def test_ranks_that_differ_cost_the_expected_maximum():
+    crew, steps = Crew(np.linspace(1, 1.1, 64), Spread(kind="lognormal", spread=0.1)), 20_000
+    each = crew.speeds * Spread(kind="lognormal", spread=0.1).draw(np.random.default_rng(1), (steps, 64))
+
+    assert crew.draw(np.random.default_rng(0), steps).mean() == pytest.approx(each.max(axis=1).mean(), rel=0.003)
 
 
 def test_a_hot_rank_makes_all_wait_as_often_as_any_is_hot():

@@ -46,6 +46,9 @@ class Speed(Table):
         return self
 
 
+_MOST_NUMBERS = 1 << 20  # drawn at once
+
+
 @dataclass(frozen=True, eq=False)
 class Crew:
     """The ranks that keep in step now: a factor for each, how their steps vary, and how samples are shared.
@@ -96,10 +99,11 @@ class Crew:
         """Per step, the factor of the slowest rank, or of the slowest unit but `spare` others."""
         if spare:
             return self.units._slowest_but(rng, steps, spare)
-        if isinstance(self.jitter, tuple):
-            return self._slowest_of_all.draw(rng, steps)
-        each = [factor * self._slowest(rng, steps, ranks) for factor, ranks in self._equal]
-        return each[0] if len(each) == 1 else np.asarray(np.max(each, axis=0))
+        if not self._varies:
+            return np.full(steps, (self.factors * [one.mean for one in self._jitters]).max())
+        if self._alike:
+            return self.factors[0] * self._slowest(rng, steps)
+        return self._slowest_of_all.draw(rng, steps)
 
     @cached_property
     def mean(self) -> float:
@@ -112,41 +116,41 @@ class Crew:
     @cached_property
     def _alike(self) -> bool:
         """Whether all ranks are as fast as each other."""
-        return not isinstance(self.jitter, tuple) and bool((self.factors == self.factors[0]).all())
+        return len(self._jitters) == 1 and bool((self.factors == self.factors[0]).all())
+
+    @property
+    def _jitters(self) -> tuple[Distribution, ...]:
+        """One for all ranks, or one for each."""
+        return self.jitter if isinstance(self.jitter, tuple) else (self.jitter,)
 
     @property
     def _varies(self) -> bool:
-        jitters = self.jitter if isinstance(self.jitter, tuple) else (self.jitter,)
-        return self.throttle is not None or any(one.varies for one in jitters)
+        return self.throttle is not None or any(one.varies for one in self._jitters)
 
     @cached_property
     def _slowest_of_all(self) -> Distribution:
         """The distribution of the slowest of all ranks."""
-        jitters = self.jitter if isinstance(self.jitter, tuple) else (self.jitter,)
-        return slowest_of(list(zip(jitters, np.split(self.factors, len(jitters)), strict=True)), self.throttle)
+        parts = np.split(self.factors, len(self._jitters))
+        return slowest_of(list(zip(self._jitters, parts, strict=True)), self.throttle)
 
-    def _slowest(self, rng: np.random.Generator, steps: int, ranks: int) -> Floats:
+    def _slowest(self, rng: np.random.Generator, steps: int) -> Floats:
         """Per step, the slowest of equal ranks, of which some are hot."""
-        assert not isinstance(self.jitter, tuple)
+        jitter = self._jitters[0]
         if self.throttle is None:
-            return self.jitter.slowest(rng, steps, ranks)
-        hot = rng.binomial(ranks, self.throttle.share, steps)
-        cold = self.jitter.slowest(rng, steps, ranks - hot)
-        return np.maximum(cold, self.throttle.factor * self.jitter.slowest(rng, steps, hot))
+            return jitter.slowest(rng, steps, self.ranks)
+        hot = rng.binomial(self.ranks, self.throttle.share, steps)
+        cold = jitter.slowest(rng, steps, self.ranks - hot)
+        return np.maximum(cold, self.throttle.factor * jitter.slowest(rng, steps, hot))
 
     def _slowest_but(self, rng: np.random.Generator, steps: int, spare: int) -> Floats:
         waited = self.ranks - spare
         if self._alike:
-            assert not isinstance(self.jitter, tuple)
-            return self.factors[0] * self.jitter.slowest(rng, steps, waited, spare)
-        drawn = self.factors * draw_each(self.jitter, rng, steps, self.ranks)
-        return np.partition(drawn, waited - 1, axis=1)[:, waited - 1]
-
-    @cached_property
-    def _equal(self) -> list[tuple[float, int]]:
-        """Factors that ranks have, and how many have each."""
-        factors, counts = np.unique(self.factors, return_counts=True)
-        return list(zip(factors.tolist(), counts.tolist(), strict=True))
+            return self.factors[0] * self._jitters[0].slowest(rng, steps, waited, spare)
+        block, found = max(_MOST_NUMBERS // self.ranks, 1), np.empty(steps)
+        for some in (slice(first, min(first + block, steps)) for first in range(0, steps, block)):
+            drawn = self.factors * draw_each(self.jitter, rng, some.stop - some.start, self.ranks)
+            found[some] = np.partition(drawn, waited - 1, axis=1)[:, waited - 1]
+        return found
 
 
 @lru_cache(maxsize=4096)
