@@ -124,6 +124,32 @@ def test_a_target_gives_steps_by_the_noise_scale(given):
     assert simulate(given, changes).report.steps == 1000
 
 
+_SERVERS = "sync.mode=parameter_server", "step.gradient=1 MB", "speed.jitter={kind='gaussian', spread=0.1}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "behind"),
+    [
+        ((*_SERVERS, "sync.server={update='synchronous'}"), 0),
+        ((*_SERVERS, "sync.server={update='stale', bound=0}"), 1.5),  # all read at once; 0 to 3 are applied before
+        (_SERVERS, 3),  # one of each of the others
+        ((*_SERVERS, "sync.server={prefetch=true}"), 6),  # two of each
+        (("sync.mode=gossip", "sync.gossip={overlap=true}"), 1),
+    ],
+)
+def test_steps_to_a_target_follow_how_stale_gradients_are(given, changes, behind):
+    target = "target={steps_min=500, noise_scale=1e-9, stale_curve=[[6, 7]]}"  # a step more for each update behind
+
+    assert simulate(given, [*changes, "run={}", target]).report.steps == pytest.approx(500 * (1 + behind), rel=0.01)
+
+
+def test_a_target_knows_nothing_of_gradients_that_are_more_stale_than_its_curve(given):
+    target = "target={steps_min=500, noise_scale=1e-9, stale_curve=[[3, 2]]}"
+
+    with pytest.raises(UserError, match=r"stale_curve = 3\.0: is its last point, but the run has (5\.9\d*|6): add"):
+        simulate(given, [*_SERVERS, "sync.server={prefetch=true}", "run={}", target])
+
+
 def test_samples_of_backup_workers_do_not_count(given):
     report = simulate(given, ["sync.backup=1", "speed.jitter={kind='lognormal', spread=0.3}"]).report
 
