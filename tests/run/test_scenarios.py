@@ -136,10 +136,77 @@ def test_a_target_gives_steps_by_the_noise_scale(given):
     assert simulate(given, changes).report.steps == 1000
 
 
+_SERVERS = "sync.mode=parameter_server", "step.gradient=1 MB", "speed.jitter={kind='gaussian', spread=0.1}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "behind"),
+    [
+        ((*_SERVERS, "sync.server={update='synchronous'}"), 0),
+        ((*_SERVERS, "sync.server={update='stale', bound=0}"), 1.5),  # all read at once; 0 to 3 are applied before
+        (_SERVERS, 3),  # one of each of the others
+        ((*_SERVERS, "sync.server={prefetch=true}"), 6),  # two of each
+        (("sync.mode=gossip", "sync.gossip={overlap=true}"), 1),
+    ],
+)
+def test_steps_to_a_target_follow_how_stale_gradients_are(given, changes, behind):
+    target = "target={steps_min=500, noise_scale=1e-9, stale_curve=[[6, 7]]}"  # a step more for each update behind
+
+    assert simulate(given, [*changes, "run={}", target]).report.steps == pytest.approx(500 * (1 + behind), rel=0.01)
+
+
+def test_a_target_knows_nothing_of_gradients_that_are_more_stale_than_its_curve(given):
+    target = "target={steps_min=500, noise_scale=1e-9, stale_curve=[[3, 2]]}"
+
+    with pytest.raises(UserError, match=r"stale_curve = 3\.0: is its last point, but the run has (5\.9\d*|6): add"):
+        simulate(given, [*_SERVERS, "sync.server={prefetch=true}", "run={}", target])
+
+
 def test_samples_of_backup_workers_do_not_count(given):
     report = simulate(given, ["sync.backup=1", "speed.jitter={kind='lognormal', spread=0.3}"]).report
 
     assert report.samples == 1000 * 3 * 100
+
+
+_STEPS = 20_000
+_HOT = 1 - 0.99**8  # any of eight GPUs
+
+
+@pytest.mark.parametrize(
+    ("changes", "factor"),
+    [
+        ([], 2 - 0.99**32),
+        (["sync.mode=local", "sync.inner=1"], 2 - 0.99**32),
+        (["sync.backup=1"], 2 - (1 - _HOT) ** 4 - 4 * _HOT * (1 - _HOT) ** 3),  # at least two workers are hot
+    ],
+)
+def test_each_gpu_of_a_worker_is_hot_by_itself(given, changes, factor):
+    hot = "speed={per='gpu', throttle={factor=2, share=0.01}}"
+    free = "sync.bandwidth=1e8 GB/s", "run.repeats=1", f"run.steps={_STEPS}"
+
+    assert simulate(given, [*changes, hot, *free]).report.wall_s / (2 * _STEPS) == pytest.approx(factor, abs=0.01)
+
+
+_FREE = "sync.bandwidth=1e8 GB/s", "step.gradient=1", "run.repeats=1"
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        [],
+        ["sync.mode=local", "sync.inner=1"],
+        ["sync.mode=local", "sync.inner=1", "sync.workers=4", "step.gpus=8", "sync.inside.workers=2"],
+        ["sync.mode=gossip"],
+        ["sync.mode=parameter_server", "sync.server={update='synchronous'}"],
+    ],
+)
+def test_the_slowest_rank_of_a_worker_is_not_always_the_same_one(given, mode):
+    # Four ranks take 1 or 3, the first half as long again: 4.5 in half of the steps, else 3, or 1.5 if all take 1.
+    two = "sync.workers=2", "step.gpus=16", "slow=[{node=0, factor=1.5}]"
+    changes = [*_FREE, *two, *mode, f"run.steps={_STEPS}", "speed.jitter={kind='trace', values=[1, 3]}"]
+    factor = 4.5 / 2 + (3 * 7 / 8 + 1.5 / 8) / 2
+
+    assert simulate(given, changes).report.wall_s / (2 * _STEPS) == pytest.approx(factor, abs=0.03)
 
 
 def test_compressed_gradients_are_gathered(given):

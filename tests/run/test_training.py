@@ -1,5 +1,6 @@
 """Training as a process: what checkpoints and failures cost, one by one and on average."""
 
+import tracemalloc
 from itertools import count
 from math import sqrt
 
@@ -7,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.speed import Crew, Speed, Throttle, Turn
-from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.speed import Crew, Speed, Turn
+from runcast.simulator.systems.run.spread import Spread, Throttle
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
 from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
-from runcast.simulator.systems.run.training.input import Input
+from runcast.simulator.systems.run.training.input import Input, Queues
 from runcast.simulator.systems.run.training.process import Restart
 from runcast.simulator.systems.run.training.storage import Saving
 from runcast.simulator.systems.train_step.run import best_interval_s, expected_s
@@ -183,6 +184,32 @@ def test_input_that_is_slower_than_a_step_sets_the_pace():
     assert history.wall_s == pytest.approx(1.0 + 99 * 2.5, abs=2.5)
 
 
+_EITHER = Spread(kind="trace", values=(1, 3))
+
+
+def test_all_wait_for_the_worker_whose_batch_is_last():
+    input_ = Input(sample=1000, samples=10, cpu=0.1, prefetch=1, jitter=_EITHER)  # 1 s or 3 s
+    history = train(steps=4000, ranks=4, workers=4, input=input_)
+
+    assert history.wall_s / 4000 == pytest.approx(3 - 2 / 2**4, abs=0.03)
+
+
+def test_batches_of_a_round_are_late_one_by_one():
+    # The sum of 100 batches is 200 s, with a deviation of 10 s; the largest of four is 1.03 deviations above.
+    input_ = Input(sample=1000, samples=10, cpu=0.1, prefetch=1, jitter=_EITHER)
+    history = train(Local(1.0, steps=100), steps=200_000, ranks=4, workers=4, input=input_)
+
+    assert history.wall_s / 2000 == pytest.approx(200 + 10.3, abs=0.6)
+
+
+def test_a_queue_absorbs_what_varies_of_its_own_worker():
+    # Two batches are there. The third is ready at 3 (worker 0) or 1, the fourth at 4 for both; steps take 1.
+    queues, factors = Queues(depth=2), np.array([[3.0, 1.0], [1.0, 3.0], [1.0, 1.0], [1.0, 1.0]])
+    queues.resize(2)
+
+    assert queues.feed(np.ones(4), np.ones(4), lambda _: factors).tolist() == [0, 0, 1, 0]
+
+
 def test_caches_help_from_the_second_epoch_on():
     input_ = Input(sample=1000, samples=10, store=5000, dataset=100, hit=0.75, prefetch=1)  # 2 s, then half a second
     history = train(steps=100, input=input_)
@@ -233,6 +260,24 @@ def test_backup_workers_are_not_waited_for():
     drawn = Spread(kind="lognormal", spread=0.3).draw(np.random.default_rng(1), (steps, 20))
 
     assert history.wall_s / steps == pytest.approx(np.sort(drawn)[:, 15].mean(), rel=0.01)
+
+
+@pytest.mark.parametrize("spare", [0, 64])
+def test_a_thousand_ranks_that_differ_do_not_need_numbers_for_each_at_once(spare):
+    crew, steps = Crew(np.linspace(1, 1.2, 1024), Spread(spread=0.05)), 10_000
+    tracemalloc.start()
+    crew.draw(np.random.default_rng(0), steps, spare)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most_bytes < crew.ranks * steps * 8
+
+
+def test_ranks_that_differ_cost_the_expected_maximum():
+    crew, steps = Crew(np.linspace(1, 1.1, 64), Spread(kind="lognormal", spread=0.1)), 20_000
+    each = crew.speeds * Spread(kind="lognormal", spread=0.1).draw(np.random.default_rng(1), (steps, 64))
+
+    assert crew.draw(np.random.default_rng(0), steps).mean() == pytest.approx(each.max(axis=1).mean(), rel=0.003)
 
 
 def test_a_hot_rank_makes_all_wait_as_often_as_any_is_hot():

@@ -75,7 +75,12 @@ class History:
     def staleness_mean(self) -> float:
         """Updates that a gradient is behind, on average."""
         total = sum(self.staleness.values())
-        return sum(age * count for age, count in self.staleness.items()) / total if total else 0.0
+        return self.behind / total if total else 0.0
+
+    @property
+    def behind(self) -> int:
+        """Updates that gradients are behind, the sum."""
+        return sum(age * count for age, count in self.staleness.items())
 
 
 class Recorder:

@@ -195,8 +195,7 @@ class ResolvedRun(ResolvedWorkers):
         target, sync = self.scenario.target, self.scenario.sync
         if target is None:
             return ()
-        # a worker's gradient misses one of every other worker (Dean et al., NIPS 2012)
-        stale = self.sites - 1 if self.mode.updates_alone(self.scenario) else 0
+        stale = self.mode.staleness(self) if target.stale_curve else 0.0
         ratio = self.gradient_bytes / self.message.wire_bytes if self.scenario.compress is not None else 1.0
         return stages(target, self.update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 

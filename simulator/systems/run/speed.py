@@ -1,17 +1,16 @@
 """Who is slow: how fast each rank is, how much its steps vary, and how work is shared among unequal ones."""
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, model_validator
 
 from ...base.arrays import Floats
 from ..tables import Seconds, Table
-from .spread import Spread
-
-Factor = Annotated[float, Field(ge=1, le=1000)]
+from .slowest import slowest_of
+from .spread import Distribution, Factor, Spread, Throttle, draw_each
 
 
 class Turn(Table):
@@ -21,13 +20,6 @@ class Turn(Table):
     rank: NonNegativeInt = Field(0, description="which rank; see speed.per")
     factor: Factor = Field(description="how many times longer its steps take from then on")
     lasts: Seconds | None = Field(None, description="how long (default: until it is replaced, or to the end)")
-
-
-class Throttle(Table):
-    """Ranks that become too hot run slower for some of the time."""
-
-    factor: Factor = Field(description="how many times longer the steps of a hot rank take")
-    share: Annotated[float, Field(ge=0, le=1)] = Field(description="share of its steps in which a rank is hot")
 
 
 class Speed(Table):
@@ -54,17 +46,23 @@ class Speed(Table):
         return self
 
 
+_MOST_NUMBERS = 1 << 20  # drawn at once
+
+
 @dataclass(frozen=True, eq=False)
 class Crew:
     """The ranks that keep in step now: a factor for each, how their steps vary, and how samples are shared.
 
     `shares[i]` is the share of an even part that rank i has; `speeds[i]` how many times longer an even part takes it.
+    `jitter` is that of all ranks, or one for each. So many ranks in a row as `each` are a unit that may go on when its
+    own ranks are done: a worker, or a group of workers.
     """
 
     speeds: Floats
-    jitter: Spread
+    jitter: Distribution | tuple[Distribution, ...]
     shares: Floats | None = None
     throttle: Throttle | None = None
+    each: int = 1
 
     @property
     def ranks(self) -> int:
@@ -82,40 +80,82 @@ class Crew:
         The best share of rank i is proportional to its speed 1/f_i (arXiv 2005.14038), so each takes n / sum(1/f).
         """
         inverse = 1 / self.speeds
-        return Crew(self.speeds, self.jitter, inverse * self.ranks / inverse.sum(), self.throttle)
-
-    def draw(self, rng: np.random.Generator, steps: int, spare: int = 0) -> Floats:
-        """Per step, the factor of the slowest rank, or of the slowest but `spare` others."""
-        if spare:
-            return self._slowest_but(rng, steps, spare)
-        each = [factor * self._slowest(rng, steps, ranks) for factor, ranks in self._equal]
-        return each[0] if len(each) == 1 else np.asarray(np.max(each, axis=0))
+        return replace(self, shares=inverse * self.ranks / inverse.sum())
 
     @cached_property
-    def _equal(self) -> list[tuple[float, int]]:
-        """Factors that ranks have, and how many have each."""
-        factors, counts = np.unique(self.factors, return_counts=True)
-        return list(zip(factors.tolist(), counts.tolist(), strict=True))
+    def units(self) -> "Crew":
+        """The units as ranks. A step of a unit is that of its slowest rank, which is not always the same one."""
+        if self.each == 1 and self.throttle is None:
+            return self
+        assert isinstance(self.jitter, Spread)
+        rows = self.factors.reshape(-1, self.each)
+        most = rows.max(axis=1)
+        if not self._varies:
+            return Crew(most, self.jitter)
+        jitters = tuple(_of_unit(tuple(row), self.jitter, self.throttle) for row in (rows / most[:, None]).tolist())
+        return Crew(most, jitters[0] if all(one is jitters[0] for one in jitters) else jitters)
 
-    def _slowest(self, rng: np.random.Generator, steps: int, ranks: int) -> Floats:
-        """Per step, the slowest of equal ranks, of which some are hot."""
-        if self.throttle is None:
-            return self.jitter.slowest(rng, steps, ranks)
-        hot = rng.binomial(ranks, self.throttle.share, steps)
-        cold = self.jitter.slowest(rng, steps, ranks - hot)
-        return np.maximum(cold, self.throttle.factor * self.jitter.slowest(rng, steps, hot))
+    def draw(self, rng: np.random.Generator, steps: int, spare: int = 0) -> Floats:
+        """Per step, the factor of the slowest rank, or of the slowest unit but `spare` others."""
+        if spare:
+            return self.units._slowest_but(rng, steps, spare)
+        if not self._varies:
+            return np.full(steps, (self.factors * [one.mean for one in self._jitters]).max())
+        if self._alike:
+            return self.factors[0] * self._slowest(rng, steps)
+        return self._slowest_of_all.draw(rng, steps)
 
     @cached_property
     def mean(self) -> float:
         """The mean factor of a rank, without waiting."""
         hot = 1.0 if self.throttle is None else 1 + self.throttle.share * (self.throttle.factor - 1)
+        if isinstance(self.jitter, tuple):
+            return float(np.mean(self.factors * [one.mean for one in self.jitter])) * hot
         return float(self.factors.mean()) * self.jitter.mean * hot
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether all ranks are as fast as each other."""
+        return len(self._jitters) == 1 and bool((self.factors == self.factors[0]).all())
+
+    @property
+    def _jitters(self) -> tuple[Distribution, ...]:
+        """One for all ranks, or one for each."""
+        return self.jitter if isinstance(self.jitter, tuple) else (self.jitter,)
+
+    @property
+    def _varies(self) -> bool:
+        return self.throttle is not None or any(one.varies for one in self._jitters)
+
+    @cached_property
+    def _slowest_of_all(self) -> Distribution:
+        """The distribution of the slowest of all ranks."""
+        parts = np.split(self.factors, len(self._jitters))
+        return slowest_of(list(zip(self._jitters, parts, strict=True)), self.throttle)
+
+    def _slowest(self, rng: np.random.Generator, steps: int) -> Floats:
+        """Per step, the slowest of equal ranks, of which some are hot."""
+        jitter = self._jitters[0]
+        if self.throttle is None:
+            return jitter.slowest(rng, steps, self.ranks)
+        hot = rng.binomial(self.ranks, self.throttle.share, steps)
+        cold = jitter.slowest(rng, steps, self.ranks - hot)
+        return np.maximum(cold, self.throttle.factor * jitter.slowest(rng, steps, hot))
 
     def _slowest_but(self, rng: np.random.Generator, steps: int, spare: int) -> Floats:
         waited = self.ranks - spare
-        if (self.factors == self.factors[0]).all() and self.throttle is None:
-            return self.factors[0] * self.jitter.slowest(rng, steps, waited, spare)
-        drawn = self.factors * self.jitter.draw(rng, (steps, self.ranks))
-        if self.throttle is not None:
-            drawn *= np.where(rng.random(drawn.shape) < self.throttle.share, self.throttle.factor, 1.0)
-        return np.partition(drawn, waited - 1, axis=1)[:, waited - 1]
+        if self._alike:
+            return self.factors[0] * self._jitters[0].slowest(rng, steps, waited, spare)
+        block, found = max(_MOST_NUMBERS // self.ranks, 1), np.empty(steps)
+        for some in (slice(first, min(first + block, steps)) for first in range(0, steps, block)):
+            drawn = self.factors * draw_each(self.jitter, rng, some.stop - some.start, self.ranks)
+            found[some] = np.partition(drawn, waited - 1, axis=1)[:, waited - 1]
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _of_unit(factors: tuple[float, ...], jitter: Spread, throttle: Throttle | None) -> Distribution:
+    """The slowest rank of a unit."""
+    if throttle is None and set(factors) == {1.0}:
+        return jitter.of_slowest(len(factors))
+    return slowest_of([(jitter, np.array(factors))], throttle)

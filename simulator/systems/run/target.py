@@ -128,7 +128,7 @@ def _interpolate(key: str, points: Curve, at: float) -> float:
         return 1.0
     x, factor = zip((_NO_EFFECT_AT[key], 1.0), *points, strict=True)
     if at > x[-1]:
-        raise UserError(fault("target", key, x[-1], f"is its last point, but the run has {at:g}: add a point there"))
+        raise UserError(fault("target", key, x[-1], f"is its last point, but the run has {at:.4g}: add a point there"))
     return float(np.interp(at, x, factor))
 
 

@@ -254,7 +254,7 @@ class ResolvedWorkers(ResolvedScenario):
         return max(per // self.workers, 1) * self.workers
 
     def crew(self, seed: int) -> Crew:
-        """All ranks in the order of workers."""
+        """All ranks in the order of workers; a unit is what `sites` counts."""
         said = self.scenario.speed
         drawn = said.ranks.draw(np.random.default_rng((seed, _RANKS)), self.ranks)
         in_step = self.step is not None and self.workers == 1
@@ -263,7 +263,7 @@ class ResolvedWorkers(ResolvedScenario):
                 raise self._fault(f"slow.{i}.node", one.node, f"there are {self.nodes} nodes, numbered from 0")
             first, after = (node * self.ranks // self.nodes for node in (one.node, one.node + 1))
             drawn[first : max(after, first + 1)] *= one.factor
-        return Crew(drawn, said.jitter, None, said.throttle)
+        return Crew(drawn, said.jitter, None, said.throttle, self.ranks // self.sites)
 
     def check_places(self) -> None:
         """Refuse ranks and nodes that the run does not have."""
@@ -276,37 +276,22 @@ class ResolvedWorkers(ResolvedScenario):
                 raise self._fault(key, number, f"there are {many:,} {what}, numbered from 0")
 
     def team(self, seed: int) -> Team:
-        """The workers as those who do not all wait for each other; groups of them, if they wait inside."""
-        each, crew = self.ranks // self.workers, self.crew(seed)
-        alone = Team(
-            workers=self.workers,
-            step_s=self.step_s,
-            samples=self.samples,
+        """The workers as those who do not all wait for each other; groups of them, if they wait inside.
+
+        Steps of a group end with an exchange inside the group.
+        """
+        units = self.crew(seed).units
+        return Team(
+            workers=self.sites,
+            step_s=self.step_s + self._inside_s,
+            samples=self.samples * self.site_workers,
             gradient_bytes=self.gradient_bytes,
             parameter_bytes=self.parameter_bytes,
-            link_bytes_per_s=self.link_bytes_per_s,
+            link_bytes_per_s=self.link_bytes_per_s * self.site_workers,
             latency_s=self.latency_s,
-            speeds=tuple(crew.speeds.reshape(-1, each).max(axis=1).tolist()),
-            jitter=crew.jitter.of_slowest(each),
+            speeds=tuple(units.speeds.tolist()),
+            jitter=units.jitter,
             seed=seed,
-        )
-        return self._grouped(alone)
-
-    def _grouped(self, team: Team) -> Team:
-        """Groups of workers as workers: their steps end with an exchange inside the group."""
-        inside = self.scenario.sync.inside
-        if inside is None:
-            return team
-        each = inside.workers
-        speeds = np.array(team.speeds).reshape(-1, each).max(axis=1)
-        return replace(
-            team,
-            workers=team.workers // each,
-            link_bytes_per_s=team.link_bytes_per_s * each,
-            step_s=team.step_s + self._inside_s,
-            samples=team.samples * each,
-            speeds=tuple(speeds.tolist()),
-            jitter=team.jitter.of_slowest(each),
         )
 
     @property

@@ -10,7 +10,7 @@ _STREAM = 1  # of random numbers: the one that `run_servers` draws steps from; a
 
 def step_times_s(team: Team, worker: int) -> list[float]:
     """What a worker's steps take."""
-    factors = team.jitter.draw(team.rng(_STREAM, worker), _MOST_STEPS)
+    factors = team.jitter_of(worker).draw(team.rng(_STREAM, worker), _MOST_STEPS)
     return (team.step_s * team.speed(worker) * factors).tolist()
 
 

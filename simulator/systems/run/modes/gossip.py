@@ -20,4 +20,7 @@ def _simulate(resolved: "ResolvedRun", seed: int) -> History:
         raise UserError(fault(resolved.where, "sync.gossip.topology", keys.topology, str(error))) from None
 
 
-GOSSIP = Mode("gossip", _simulate, own=("sync.gossip",), refuses=(*OF_ROUNDS, "target.batch", "failures"))
+GOSSIP = Mode(
+    "gossip", _simulate, own=("sync.gossip",), refuses=(*OF_ROUNDS, "target.batch", "failures"),
+    staleness=lambda resolved: float(resolved.scenario.sync.gossip.overlap),
+)  # fmt: skip

@@ -5,12 +5,9 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ....base.errors import UserError, fault
 from ....base.units import format_seconds
 from ..history import History
-from ..speed import Crew
 from ..training.failures import mtbf_s
 from ..training.process import TrainingPlan, run_training
 from .mode import Mode
@@ -29,11 +26,10 @@ def _simulate(resolved: "ResolvedRun", seed: int) -> History:
 
 
 def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
-    said, crew = resolved.scenario, _crew(resolved, seed)
-    turns = (one.model_copy(update={"rank": one.rank * crew.ranks // resolved.ranks}) for one in said.speed.turn)
+    said = resolved.scenario
     return TrainingPlan(
         rounds_of=lru_cache(maxsize=None)(resolved.rounds),
-        crew=crew,
+        crew=resolved.crew(seed),
         workers=resolved.workers,
         nodes=resolved.nodes,
         samples=resolved.samples * (resolved.workers - said.sync.backup) / resolved.workers,
@@ -44,7 +40,7 @@ def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
         failures=lambda: resolved.failures(seed),
         restart=resolved.restart,
         spares=resolved.spares,
-        speed=said.speed.model_copy(update={"turn": tuple(turns)}),
+        speed=said.speed,
         input=said.input,
         elastic=said.elastic,
         pauses=[(one.every, one.time) for one in said.pause],
@@ -53,15 +49,6 @@ def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
         drawn=seed == said.seed,
         seed=seed,
     )
-
-
-def _crew(resolved: "ResolvedRun", seed: int) -> Crew:
-    """All ranks; or the workers, however many ranks each has, where they do not wait for each other's ranks."""
-    said = resolved.scenario
-    if said.sync.mode != "local" and not said.sync.backup:
-        return resolved.crew(seed)
-    team = resolved.team(seed)
-    return Crew(np.array(team.speeds), team.jitter, None, said.speed.throttle)
 
 
 def _batches(resolved: "ResolvedRun") -> tuple[tuple[float, float], ...]:

@@ -48,6 +48,10 @@ def _together(_: "RunScenario") -> bool:
     return False
 
 
+def _fresh(_: "ResolvedRun") -> float:
+    return 0.0
+
+
 def _is_among(key: str, keys: Iterable[str]) -> bool:
     """Whether a key, or a table around it, is one of these."""
     return any(f"{key}.".startswith(f"{one}.") for one in keys)
@@ -61,7 +65,8 @@ class Mode:
     line that says what was simulated, `unit` what samples are, `steps` what its steps are called; goodput is the share
     of the time in `useful`. `own` are keys that no other mode has, `refuses` those (with all keys below) that it does
     not simulate. `in_step`: all workers wait for all, after each step or after several. `updates_alone(scenario)` tells
-    whether each gradient is an update of the model by itself.
+    whether each gradient is an update of the model by itself, `staleness(resolved)` how many updates a gradient is
+    behind in the long run.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Mode:
     refuses: tuple[str, ...] = ()
     in_step: bool = False
     updates_alone: Callable[["RunScenario"], bool] = _together
+    staleness: Callable[["ResolvedRun"], float] = _fresh
     notes: Callable[["ResolvedRun"], list[str]] = _no_notes
 
     def takes(self, key: str) -> bool:

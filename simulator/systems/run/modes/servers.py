@@ -1,6 +1,8 @@
 """Parameter servers: workers push gradients and pull parameters."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING
 
 from ..history import History
@@ -13,21 +15,43 @@ if TYPE_CHECKING:
     from ..resolve import ResolvedRun
 
 
+_LEAST_ROUNDS, _LEAST_UPDATES = 20, 1000  # of a short run that says how stale gradients are
+
+
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
+    plan = _plan(resolved, seed, updates(resolved))
+    return run_servers(replace(plan, failures=_outages(resolved, plan.team.workers, failures_of_nodes(resolved, seed))))
+
+
+def _staleness(resolved: "ResolvedRun") -> float:
+    """Where workers pull as soon as they have pushed, W - 1 (Dean et al., NIPS 2012); else the mean of a short run.
+
+    That one has no failures, and its first half does not count. While a worker makes a step each of the others makes
+    one, too, so that it is never behind by more than theirs of a step; of two with prefetch.
+    """
+    server, others = resolved.scenario.sync.server, resolved.sites - 1
+    if server.update == "synchronous" or not others:
+        return 0.0
+    if server.update == "asynchronous" and not server.prefetch:
+        return float(others)
+    updates = max(_LEAST_ROUNDS, ceil(_LEAST_UPDATES / resolved.sites)) * resolved.sites
+    behind = [run_servers(_plan(resolved, resolved.scenario.seed, many)).behind for many in (updates, 2 * updates)]
+    return min((behind[1] - behind[0]) / updates, (1.0 + server.prefetch) * others)
+
+
+def _plan(resolved: "ResolvedRun", seed: int, steps: int) -> ServerPlan:
+    """So many updates without failures."""
     said, message = resolved.scenario.sync.server, resolved.message
-    team = resolved.team(seed)
-    plan = ServerPlan(
-        team=team,
-        steps=updates(resolved),
+    return ServerPlan(
+        team=resolved.team(seed),
+        steps=steps,
         server=said,
         server_bytes_per_s=said.bandwidth or resolved.node_bytes_per_s or float("inf"),
         push_bytes=message.wire_bytes,
         pull_bytes=None if resolved.scenario.compress is None else message.pull_bytes,
         encode_s=message.encode_s + message.decode_one_s,
         decode_s=message.decode_one_s,
-        failures=_outages(resolved, team.workers, failures_of_nodes(resolved, seed)),
     )
-    return run_servers(plan)
 
 
 def _outages(resolved: "ResolvedRun", workers: int, failures: Iterator[Failure]) -> Iterator[Outage]:
@@ -42,4 +66,5 @@ def _outages(resolved: "ResolvedRun", workers: int, failures: Iterator[Failure])
 PARAMETER_SERVER = Mode(
     "parameter_server", _simulate, steps="updates", own=("sync.server",), refuses=(*OF_ROUNDS, "target.batch"),
     updates_alone=lambda scenario: scenario.sync.server.update != "synchronous",
+    staleness=_staleness,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from ....base.arrays import Floats, Ints
 from ...tables import Table
 from ..history import MOST_SPANS, History, Recorder
+from ..spread import draw_each
 from ..team import Team
 from .compression import Message
 
@@ -200,7 +201,7 @@ def _draws(team: Team, steps: int) -> Iterator[Floats]:
     rng, speeds = team.rng(_STEPS), np.array([team.speed(worker) for worker in range(team.workers)])
     block = max(1, _BLOCK // team.workers)
     for first in range(0, steps, block):
-        yield team.step_s * speeds * team.jitter.draw(rng, (min(block, steps - first), team.workers))
+        yield team.step_s * speeds * draw_each(team.jitter, rng, min(block, steps - first), team.workers)
 
 
 def _spend(recorder: Recorder, moments: Moments, lag: int, encode_s: float) -> None:

@@ -5,7 +5,7 @@ SGD, DiLoCo).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ....base.arrays import Floats
 from ..speed import Crew
-from ..spread import Spread
+from ..spread import Distribution, Spread
 
 Parts = Mapping[str, Floats]
 
@@ -35,7 +35,7 @@ class Rounds(Protocol):
 
 @dataclass(frozen=True)
 class EachStep:
-    """Gradients are exchanged after each step; the slowest `backup` ranks are not waited for (arXiv 1604.00981)."""
+    """Gradients are exchanged after each step; the slowest `backup` workers are not waited for (arXiv 1604.00981)."""
 
     step_s: float
     exchange_s: float = 0.0
@@ -47,7 +47,8 @@ class EachStep:
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
         slowest_s = self.step_s * crew.draw(rng, rounds, self.backup)
-        return _parts(slowest_s, self.step_s, crew, self.exchange_s, self.encode_s)
+        waiting = crew.units if self.backup else crew
+        return _parts(slowest_s, self.step_s, waiting, self.exchange_s, self.encode_s)
 
 
 @dataclass(frozen=True)
@@ -78,28 +79,31 @@ class Local:
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
-        calm = _over_rounds(crew, self.steps)
+        calm = crew.units if self.steps == 1 else _over_rounds(crew, self.steps)
         own_s = self.steps * self.step_s
         return _parts(own_s * calm.draw(rng, rounds), own_s, calm, self.exposed_s, self.encode_s)
 
 
 def _over_rounds(crew: Crew, steps: int) -> Crew:
-    """The ranks as those whose step is the mean of so many, some of which were hot."""
-    jitter, hot = crew.jitter, crew.throttle
-    if hot is None:
-        return Crew(crew.speeds, mean_of(jitter, steps), crew.shares)
-    mean, more = 1 + hot.share * (hot.factor - 1), hot.share * (1 - hot.share) * (hot.factor - 1) ** 2
-    varied = (1 + (jitter.deviation / jitter.mean) ** 2) * (1 + more / mean**2) - 1
-    one = Spread(kind="lognormal", spread=min(sqrt(varied), 10.0))
-    return Crew(crew.speeds * mean * jitter.mean, mean_of(one, steps), crew.shares)
+    """The units as ranks whose step is the mean of so many."""
+    units = crew.units
+    if not isinstance(units.jitter, tuple):
+        return replace(units, jitter=mean_of(units.jitter, steps))
+    means = np.array([one.mean for one in units.jitter])
+    return replace(units, speeds=units.speeds * means, jitter=tuple(_calm(one, steps) for one in units.jitter))
 
 
-def mean_of(jitter: Spread, steps: int) -> Spread:
+def mean_of(jitter: Distribution, steps: int) -> Distribution:
     """How the mean of so many steps varies: a lognormal of the same mean and variance (Fenton 1960)."""
     if steps == 1 or not jitter.varies:
         return jitter
-    calm = Spread(kind="lognormal", spread=jitter.deviation / jitter.mean / sqrt(steps))
+    calm = _calm(jitter, steps)
     return calm if jitter.mean == 1 else calm.times(jitter.mean)
+
+
+def _calm(jitter: Distribution, steps: int) -> Spread:
+    """The lognormal of this variance over the squared mean, and of mean 1."""
+    return Spread(kind="lognormal", spread=min(jitter.deviation / jitter.mean / sqrt(steps), 10.0))
 
 
 def _parts(slowest_s: Floats, own_s: float, crew: Crew, exchange_s: float, encode_s: float) -> Parts:

@@ -215,10 +215,11 @@ class _ChartLane(_Lane):
 def _step_times(team: Team, worker: int) -> Iterator[float]:
     """Seconds of a worker's steps. They are its own: equal in all modes, whoever else draws."""
     rng, mean_s = team.rng(_STEP_TIMES, worker), team.step_s * team.speed(worker)
-    if not team.jitter.varies:
-        yield from repeat(mean_s * float(team.jitter.draw(rng, 1)[0]))
+    jitter = team.jitter_of(worker)
+    if not jitter.varies:
+        yield from repeat(mean_s * float(jitter.draw(rng, 1)[0]))
     while True:
-        yield from (mean_s * team.jitter.draw(rng, _BLOCK)).tolist()
+        yield from (mean_s * jitter.draw(rng, _BLOCK)).tolist()
 
 
 class _Worker:

@@ -16,10 +16,10 @@ from simpy.events import ProcessGenerator
 from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
 from ..speed import Crew, Speed
-from ..sync.rounds import Parts, Rounds
+from ..sync.rounds import Parts, Rounds, mean_of
 from .elastic import Elastic
 from .failures import Failure
-from .input import Input, Queue, mean_batch_s
+from .input import Input, Queues, mean_batch_s, queues_of
 from .ranks import Ranks
 from .saved import Saved, Stretch
 from .storage import Saving
@@ -103,7 +103,7 @@ class _Training:
         self.rng = np.random.default_rng((plan.seed, 0))
         self.saved = Saved(plan.saving, plan.work_s)
         self.ranks = Ranks(plan.crew, plan.workers, plan.nodes, plan.spares, plan.speed, plan.elastic)
-        self.queue = Queue(plan.input.prefetch) if plan.input is not None else None
+        self.queues = Queues(plan.input.prefetch) if plan.input is not None else None
         self.shown, self.checkpoints = _SHOWN_STEPS if plan.drawn else 0, 0
         self.over = False
         self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
@@ -167,7 +167,7 @@ class _Training:
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
         for cause in ("compute", "wait"):
             parts[cause] = batch * parts[cause]
-        if self.queue is not None:
+        if self.queues is not None:
             parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps, batch)
         if self.plan.pauses:
             parts["pause"] = self._pauses(count, rounds.steps)
@@ -210,15 +210,18 @@ class _Training:
 
         A worker reads `batch` times its usual samples, and those of workers that have left.
         """
-        said, queue, workers = self.plan.input, self.queue, self.ranks.workers
+        said, queues, workers = self.plan.input, self.queues, self.ranks.workers
         assert said is not None
-        assert queue is not None
+        assert queues is not None
         epoch = int(self._read(steps) / (said.dataset or inf))
         more, own_s = batch * self.ranks.fed / workers, float(step_s.mean()) / steps
         calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.taken))
         self.saved.share_store(more * said.store_s(workers, epoch) / max(own_s, busy_s))
         batch_s = mean_batch_s(own_s, calm_s, busy_s, self.saved.writing_share)
-        return queue.feed(step_s, steps * batch_s * said.jitter.draw(self.rng, len(step_s)))
+        number, jitter = queues_of(workers, said.prefetch, mean_of(said.jitter, steps))
+        queues.resize(number)
+        each_s = np.full(len(step_s), steps * batch_s)
+        return queues.feed(step_s, each_s, lambda rounds: jitter.draw(self.rng, (rounds, number)))
 
     def _keep(self, stretch: Stretch, start_s: float) -> None:
         """Count what was done of a stretch."""

@@ -1,6 +1,7 @@
 """The ranks of a run that is under way: how fast they are now, which nodes are missing, and which are spare."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 
@@ -127,7 +128,7 @@ class Ranks:
         if self.gaps and self._elastic is not None:
             speeds, kept = self._resize(speeds, self._elastic)
             speeds, shares = speeds[kept], None if shares is None else shares[kept]
-        self.crew = Crew(speeds, self._start.jitter, shares, self._start.throttle)
+        self.crew = replace(self._start, speeds=speeds, shares=shares)
         if self._speed.balance == "dynamic":
             self.crew = self.crew.balanced()
 
