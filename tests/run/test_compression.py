@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.profile import PROVENANCE, Estimate
-from runcast.simulator.systems.run.sync.compression import Compress, compress, dense, exchange_s
+from runcast.simulator.systems.run.sync.compression import (
+    Compress,
+    Gpus,
+    Gradient,
+    compress,
+    dense,
+    exchange_s,
+    nothing_measured,
+)
 
 ROWS, COLUMNS = 48, 80
 VALUES = ROWS * COLUMNS
@@ -31,8 +39,12 @@ METHODS = pytest.mark.parametrize("method", KEYS)
 SUMMED = ["fp16", "random", "block", "low_rank"]
 
 
-def message(keys, gradient_bytes=4.0 * VALUES, workers=8, bytes_per_value=4, shapes=(), flop_per_s=1e15, **more):
-    return compress(keys, gradient_bytes, bytes_per_value, workers, 1e12, flop_per_s, shapes, **more)
+def message(
+    keys, gradient_bytes=4.0 * VALUES, workers=8, bytes_per_value=4, shapes=(), flop_per_s=1e15, gpus=1,
+    measured=nothing_measured,
+):  # fmt: skip
+    gradient = Gradient(gradient_bytes, bytes_per_value, shapes)
+    return compress(keys, gradient, workers, Gpus(gpus, 1e12, flop_per_s, measured))
 
 
 # Real encoders, on this CPU: each returns the tensors that travel, and what the receiver makes of them.

@@ -1,6 +1,5 @@
 """The Report of a run: every headline number with its definition."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -21,19 +20,26 @@ _COUNTED = 10_000  # updates behind
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """Where runs like this one lie; of the time and the steps one is given. `rate` is samples per second."""
+
+    wall_s: Range
+    steps: Range
+    rate: Range
+    goodput: Range
+    failures: Range
+
+
+@dataclass(frozen=True)
 class RunReport(Report):
     """The time of a run and where it went.
 
     `history` is the run with the scenario's seed and failure rates as stated, and headline numbers are those of it.
-    Ranges are of such runs: they lie about the mean of all repeats, so that a number of this one may be outside.
+    `ranges` are those of such runs, about the mean of all repeats: a number of this one may be outside.
     """
 
     history: History
-    wall_range: Range
-    steps_range: Range
-    rate_range: Range
-    goodput_range: Range
-    failures_range: Range
+    ranges: Ranges
     wall_is_given: bool
     mode: str
     workers: int
@@ -131,32 +137,32 @@ class RunReport(Report):
     @property
     def spread(self) -> float:
         """The standard deviation of the logarithm of the throughput."""
-        return self.rate_range.width
+        return self.ranges.rate.width
 
     @property
     def rate_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the throughput."""
-        return self.rate_range.ends()
+        return self.ranges.rate.ends()
 
     @property
     def wall_interval_s(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the time; equal to it where it is given."""
-        return self.wall_range.ends()
+        return self.ranges.wall_s.ends()
 
     @property
     def goodput_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the goodput."""
-        return self.goodput_range.ends(most=1.0)
+        return self.ranges.goodput.ends(most=1.0)
 
     @property
     def steps_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the steps; equal to them where the time is not given."""
-        return self.steps_range.ends()
+        return self.ranges.steps.ends()
 
     @property
     def failures_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of how many failures there are."""
-        return self.failures_range.ends()
+        return self.ranges.failures.ends()
 
     @property
     def spent(self) -> Spending:
@@ -192,7 +198,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         provenance=_provenance(resolved, first),
         notes=(*resolved.notes, *held.notes),
         history=first,
-        **_ranges(resolved, histories, wall_is_given),
+        ranges=_ranges(resolved, histories, wall_is_given),
         wall_is_given=wall_is_given,
         mode=resolved.mode.name,
         workers=resolved.workers if resolved.mode.has_workers else 0,
@@ -207,31 +213,30 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
     )
 
 
-def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: bool) -> dict[str, Range]:
-    """Where runs like this one lie, by the names of the report. Of time and steps, one is given."""
+def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: bool) -> Ranges:
     errors, mode = shipped_run_errors(), resolved.mode.name
     of_time, of_failures = (errors.width(name, mode) for name in ("time", "failures"))
     open_widths = price_width(resolved, histories[0]), of_time
     walls, steps = [one.wall_s for one in histories], [one.steps for one in histories]
-    return {
-        "wall_range": Range(walls[0]) if wall_is_given else range_of(walls, *open_widths),
-        "steps_range": range_of(steps, *open_widths) if wall_is_given else Range(steps[0]),
-        "rate_range": range_of(map(rate_of, histories), *open_widths),
-        "goodput_range": range_of(map(goodput_of, histories), of_time),
-        "failures_range": range_of((one.counts.get("failures", 0.0) for one in histories), of_failures),
-    }
+    return Ranges(
+        wall_s=Range(walls[0]) if wall_is_given else range_of(walls, *open_widths),
+        steps=range_of(steps, *open_widths) if wall_is_given else Range(steps[0]),
+        rate=range_of(map(rate_of, histories), *open_widths),
+        goodput=range_of(map(goodput_of, histories), of_time),
+        failures=range_of((one.counts.get("failures", 0.0) for one in histories), of_failures),
+    )
 
 
 def _provenance(resolved: ResolvedRun, history: History) -> dict[str, float]:
     """Shares of the time by where their numbers are from: the step, what has a price of its own, and what is given."""
-    found = Counter({"given": 0.0})
+    shares = [(one.origin, one.share) for one in priced_shares(resolved, history)]
     if (step := resolved.step) is not None:
-        share = step_share(resolved, history)
-        found.update({name: share * part for name, part in step.report.provenance.items()})
-    for one in priced_shares(resolved, history):
-        found[one.origin] += one.share
-    found["given"] += 1 - found.total()
-    return dict(found)
+        of_step = step_share(resolved, history)
+        shares = [*((origin, of_step * part) for origin, part in step.report.provenance.items()), *shares]
+    found = {"given": 1 - sum(share for _, share in shares)}
+    for origin, share in shares:
+        found[origin] = found.get(origin, 0.0) + share
+    return found
 
 
 TOTAL_NEEDS = ("wall_s", "exposed")

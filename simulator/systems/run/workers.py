@@ -20,7 +20,7 @@ from .exchange import Exchange, Exposed, OnCluster, over_links
 from .modes import MODES, Mode
 from .scenario import Inside, RunScenario
 from .speed import Crew
-from .sync.compression import Measured, Message, compress, dense
+from .sync.compression import Gpus, Gradient, Measured, Message, compress, dense
 from .sync.overlap import exposed_s
 from .sync.rounds import EachStep, Local, Rounds
 from .team import Team
@@ -217,12 +217,12 @@ class ResolvedWorkers(ResolvedScenario):
         if (said := self.scenario.compress) is None:
             return dense(self.gradient_bytes)
         device = self.devices[0]
+        gradient = Gradient(self.gradient_bytes, self._value_bytes, self._shapes)
         flop_per_s = max(device.peak_flop_per_s.values())
-        size, each = self.gradient_bytes, self._value_bytes
-        memory_bytes_per_s, measured = device.memory_bytes_per_s, self._measured_parts
-        shapes, gpus = self._shapes, self.worker_gpus * self.site_workers
+        each = self.worker_gpus * self.site_workers
+        gpus = Gpus(each, device.memory_bytes_per_s, flop_per_s, self._measured_parts)
         try:
-            return compress(said, size, each, sites, memory_bytes_per_s, flop_per_s, shapes, measured, gpus)
+            return compress(said, gradient, sites, gpus)
         except ValueError as error:
             raise self._fault("compress.method", said.method, str(error)) from None
 

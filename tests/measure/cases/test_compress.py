@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from runcast.calibrate.measure.cases.compress import cases
 from runcast.kernels.compress import METHODS
-from runcast.simulator.systems.run.sync.compression import Compress, compress
+from runcast.simulator.systems.run.sync.compression import Compress, Gpus, Gradient, compress
 
 from .families import BENCH, CPU, GPU, check, each, measures, one
 
@@ -43,7 +43,7 @@ def test_a_run_asks_by_the_bytes_that_are_measured(method):
     """Of one gradient of 1 MiB in float32."""
     asked = {}
     keys = Compress(method=method, **SETTINGS.get(method, {}))
-    compress(keys, 1 << 20, 4, 1, 1e9, 1e9, measured=asked.__setitem__)
+    compress(keys, Gradient(1 << 20, 4), 1, Gpus(1, 1e9, 1e9, asked.__setitem__))
     known = {case.name: case.features["bytes"] for case in cases(CPU) if case.params["bytes"] == 1 << 20}
     assert {f"{method}_encode", f"{method}_decode"} <= {*asked}
     assert asked == pytest.approx({part: known[part] for part in asked})

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from runcast.simulator.systems.run.spread import Spread
-from runcast.simulator.systems.run.sync.compression import Compress, Message, compress
+from runcast.simulator.systems.run.sync.compression import Compress, Gpus, Gradient, Message, compress
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local, Rounds
 from runcast.simulator.systems.run.sync.server import run_servers
 from runcast.simulator.systems.run.sync.server_plan import Server, ServerPlan
@@ -171,7 +171,7 @@ def top_k_message(costs_s: Mapping[str, float]) -> Message:
     size = 4.0 * VALUES
     rates = {"encode": size / costs_s["encode"], "decode": WORKERS * size / costs_s["decode"]}
     keys = Compress(method="top_k", density=DENSITY, error_feedback=True, **rates)
-    return compress(keys, size, 4, WORKERS, memory_bytes_per_s=1.0, flop_per_s=1.0)
+    return compress(keys, Gradient(size, 4), WORKERS, Gpus(1, memory_bytes_per_s=1.0, flop_per_s=1.0))
 
 
 def test_real_local_sgd_is_as_fast_as_simulated(local):

@@ -168,35 +168,41 @@ def nothing_measured(part: str, size_bytes: float) -> None:
     """A profile that knows no part of any method."""
 
 
-def compress(
-    keys: Compress,
-    gradient_bytes: float,
-    bytes_per_value: int,
-    workers: int,
-    memory_bytes_per_s: float,
-    flop_per_s: float,
-    shapes: Shapes = (),
-    measured: Measured = nothing_measured,
-    gpus: int = 1,
-) -> Message:
-    """What a worker sends of a gradient of `gradient_bytes`, and what that costs on each of its `gpus`.
+@dataclass(frozen=True)
+class Gradient:
+    """A worker's gradient: its bytes, those of each value, and for low_rank the matrices of the model."""
 
-    `shapes` are the model's matrices, for low_rank. Error feedback reads gradient and residual and writes the residual:
-    three times the gradient's bytes, and its bytes of memory (Karimireddy et al., arXiv 1901.09847, algorithm 1).
-    Momentum correction does the same with its momentum (Lin et al., DGC, arXiv 1712.01887, equation 7). A rate in
-    `keys` is for all of it; to what was measured these passes are added.
+    size_bytes: float
+    value_bytes: int
+    shapes: Shapes = ()
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """A worker's GPUs, which share its gradient: how many, rates of each per second, what a profile has measured."""
+
+    many: int
+    memory_bytes_per_s: float
+    flop_per_s: float
+    measured: Measured = nothing_measured
+
+
+def compress(keys: Compress, gradient: Gradient, workers: int, gpus: Gpus) -> Message:
+    """What each of so many workers sends of its gradient, and what that costs on each of its GPUs.
+
+    Error feedback reads gradient and residual and writes the residual: three times the gradient's bytes, and its bytes
+    of memory (Karimireddy et al., arXiv 1901.09847, algorithm 1). Momentum correction does the same with its momentum
+    (Lin et al., DGC, arXiv 1712.01887, equation 7). A rate in `keys` is for all of it; to what was measured these
+    passes are added.
 
     Raises:
         ValueError: values of neither 2 nor 4 bytes; fp16 of values that have 2; low_rank without shapes, or with shapes
             of more values than the gradient has.
     """
-    if bytes_per_value not in (2, 4):
-        raise ValueError(f"a gradient's values have 2 or 4 bytes (given: {bytes_per_value})")
-    code = _code(keys, gradient_bytes, bytes_per_value, shapes)
-    gathers = keys.method in _GATHERED
-    share_bytes = gradient_bytes / gpus
+    code, gathers = _code(keys, gradient), keys.method in _GATHERED
+    share_bytes = gradient.size_bytes / gpus.many
     states_bytes = (keys.error_feedback + keys.momentum_correction) * share_bytes
-    coder = _Coder(keys, code.share(gpus), share_bytes, memory_bytes_per_s, flop_per_s, measured)
+    coder = _Coder(keys, code.share(gpus.many), share_bytes, gpus)
     encode, decode = coder.encode(3 * states_bytes), coder.decode(workers if gathers else 1)
     return Message(
         wire_bytes=code.wire_bytes,
@@ -205,7 +211,7 @@ def compress(
         decode_s=decode.seconds,
         decode_one_s=coder.decode(1).seconds,
         memory_bytes=states_bytes,
-        pull_bytes=_pull_bytes(keys, code.wire_bytes, gradient_bytes, workers),
+        pull_bytes=_pull_bytes(keys, code.wire_bytes, gradient.size_bytes, workers),
         rounds=code.rounds,
         encode_from=encode.origin,
         decode_from=decode.origin,
@@ -243,16 +249,14 @@ class _Coder:
     keys: Compress
     code: _Code
     gradient_bytes: float
-    memory_bytes_per_s: float
-    flop_per_s: float
-    measured: Measured
+    gpus: Gpus
 
     def encode(self, states_bytes: float) -> _Time:
         """The share of one gradient, with `states_bytes` that memory moves for what stays between steps."""
         if self.keys.encode:
             return _Time(self.gradient_bytes / self.keys.encode, GIVEN)
         own = self._measured("encode") or self._passes(self.code.encode_bytes, self.code.encode_flop)
-        return own.plus(states_bytes / self.memory_bytes_per_s)
+        return own.plus(states_bytes / self.gpus.memory_bytes_per_s)
 
     def decode(self, messages: int) -> _Time:
         """So many messages into one sum."""
@@ -266,7 +270,7 @@ class _Coder:
         """By the bytes that the time of this part depends on."""
         name = f"{self.keys.method}_{part}"
         size_bytes = self.code.wire_bytes if name in _BY_MESSAGE else self.code.sum_bytes
-        found = self.measured(name, size_bytes) if size_bytes else None
+        found = self.gpus.measured(name, size_bytes) if size_bytes else None
         if found is None:
             return None
         seconds = float(found.seconds[0])
@@ -277,11 +281,11 @@ class _Coder:
         """To clear the sum that messages are added to."""
         if self.keys.method in _OVERWRITES:
             return 0.0
-        found = self.measured("clear", self.code.sum_bytes)
+        found = self.gpus.measured("clear", self.code.sum_bytes)
         return self._passes(self.code.sum_bytes, 0.0).seconds if found is None else float(found.seconds[0])
 
     def _passes(self, moved_bytes: float, flop: float) -> _Time:
-        return _Time(max(moved_bytes / self.memory_bytes_per_s, flop / self.flop_per_s), PASSES)
+        return _Time(max(moved_bytes / self.gpus.memory_bytes_per_s, flop / self.gpus.flop_per_s), PASSES)
 
 
 def _pull_bytes(keys: Compress, wire_bytes: float, gradient_bytes: float, workers: int) -> float:
@@ -298,8 +302,11 @@ def _pull_bytes(keys: Compress, wire_bytes: float, gradient_bytes: float, worker
     return min(wire_bytes * union / keys.density, gradient_bytes)
 
 
-def _code(keys: Compress, size: float, value: int, shapes: Shapes) -> _Code:
-    """The method's costs on a gradient of `size` bytes, `value` bytes each value."""
+def _code(keys: Compress, gradient: Gradient) -> _Code:
+    """The method's costs on a gradient."""
+    size, value, shapes = gradient.size_bytes, gradient.value_bytes, gradient.shapes
+    if value not in (2, 4):
+        raise ValueError(f"a gradient's values have 2 or 4 bytes (given: {value})")
     if keys.method == "fp16":
         return _half(size, value)
     if keys.method in _BITS:
