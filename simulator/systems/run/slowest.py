@@ -92,7 +92,7 @@ class _Alike:
     def of(cls, jitter: Distribution, factors: Floats) -> "_Alike":
         """Factors that are nearly equal become their mean."""
         _, which, counts = np.unique(np.round(np.log(factors) / _ALIKE), return_inverse=True, return_counts=True)
-        return cls(jitter, np.bincount(which, factors) / counts, counts)
+        return cls(jitter, np.bincount(which, factors) / counts, counts.astype(np.float64))
 
 
 def _between(alike: Sequence[_Alike], throttle: Throttle | None) -> Floats:

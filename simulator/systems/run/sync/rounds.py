@@ -25,10 +25,6 @@ class Rounds(Protocol):
     def steps(self) -> int:
         """Steps of each worker in a round."""
 
-    @property
-    def behind(self) -> float:
-        """Updates that a gradient is behind when it is applied."""
-
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
 
@@ -42,7 +38,6 @@ class EachStep:
     encode_s: float = 0.0
     backup: int = 0
     steps: int = 1
-    behind: float = 0.0
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
@@ -56,7 +51,8 @@ class Local:
     """Each worker makes `steps` steps of its own, then models are exchanged: H t_c + t_AR (arXiv 1805.09767).
 
     In `fragments`, parts of the model are exchanged in turn, equally far apart (Streaming DiLoCo, arXiv 2501.18512). An
-    exchange may take the time of `delay` steps until its result is needed; only what is longer is waited for.
+    exchange may take the time of `delay` steps until its result is needed; only what is longer is waited for. As
+    `delay` is at most `steps`, no other update of the same fragment comes between: nothing is stale.
     """
 
     step_s: float
@@ -65,11 +61,6 @@ class Local:
     encode_s: float = 0.0
     fragments: int = 1
     delay: int = 0
-
-    @property
-    def behind(self) -> float:
-        """Updates that a gradient is behind when it is applied."""
-        return 0.0
 
     @property
     def exposed_s(self) -> float:

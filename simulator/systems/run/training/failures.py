@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 
 from ....base.units import parse
 from ...tables import Seconds, Table
-from ..speed import Factor
+from ..spread import Factor
 
 _LONGEST_S = 1e15
 

@@ -119,9 +119,8 @@ class _Training:
         kept = self.saved.all
         for cause, seconds in kept.seconds.items():
             self.record.spend(cause, seconds)
-        rounds = self.plan.rounds_of(self.plan.workers)
-        steps = kept.rounds * rounds.steps
-        return self.record.history(self.env.now, steps, kept.samples, {round(rounds.behind): steps})
+        steps = kept.rounds * self.plan.rounds_of(self.plan.workers).steps
+        return self.record.history(self.env.now, steps, kept.samples, {0: steps})
 
     # What the trainer does
 
