@@ -74,6 +74,62 @@ def test_a_failure_during_a_restart_begins_it_anew():
     assert history.breakdown_s == {"compute": 10.0, "lost": 2.0, "restart": 3.0 + 4.0}
 
 
+def test_a_failure_before_another_one_is_noticed_is_replaced_with_it():
+    # Both are noticed at 15 s; one has the spare, and the other waits until a node is back, at 115 s.
+    failures = [failure(0.0, 0, detect_s=10.0, repair_s=100.0), failure(5.0, 1, detect_s=10.0, repair_s=100.0)]
+    history = train(ranks=2, steps=10, spares=1, failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "detect": 15.0, "repair": 100.0}
+
+
+def test_a_node_that_fails_twice_before_it_is_noticed_comes_back_once():
+    # After both are noticed at 15 s it is away for the longer repair; the other failure finds no spare.
+    failures = [failure(0.0, detect_s=10.0, repair_s=30.0), failure(5.0, detect_s=10.0, repair_s=100.0)]
+    history = train(ranks=2, steps=10, failures=[*failures, failure(120.0, 1, repair_s=7.0)])
+
+    assert history.breakdown_s == {"compute": 10.0, "lost": 5.0, "detect": 15.0, "repair": 107.0}
+
+
+def test_a_planned_stop_while_nothing_trains_saves_nothing_and_ends_no_detection():
+    failures = [failure(5.5, detect_s=10.0, repair_s=100.0), failure(8.0, effect="planned")]
+    history = train(steps=10, saving=Saving(1.0), work_s=100.0, failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "lost": 5.5, "detect": 10.0, "repair": 100.0}
+
+
+def test_a_failure_during_the_save_before_a_planned_stop_loses_what_was_saved():
+    failures = [failure(5.0, effect="planned", repair_s=100.0), failure(7.0, detect_s=10.0)]
+    history = train(steps=10, saving=Saving(3.0), work_s=100.0, failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "checkpoint": 2.0, "lost": 5.0, "detect": 10.0, "repair": 100.0}
+
+
+def test_a_second_planned_stop_during_the_save_before_the_first_one_saves_with_it():
+    stops = [failure(5.0, effect="planned"), failure(7.0, effect="planned")]
+    history = train(steps=10, saving=Saving(3.0), work_s=100.0, failures=stops, restart=Restart(4.0))
+
+    assert history.breakdown_s == {"compute": 10.0, "checkpoint": 3.0, "restart": 4.0}
+
+
+def test_a_failure_without_repair_does_not_end_the_wait_for_another_node():
+    history = train(ranks=2, steps=10, failures=[failure(0.0, repair_s=60.0), failure(30.0, 1)])
+
+    assert history.breakdown_s == {"compute": 10.0, "repair": 60.0}
+
+
+def test_a_failure_during_a_resize_begins_it_anew():
+    failures = [failure(0.0, repair_s=1e6), failure(20.0, 1)]
+    history = train(ranks=2, workers=2, steps=10, elastic=Elastic(batch="shrinks", resize=30.0), failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "resize": 20.0 + 30.0}
+
+
+def test_a_failure_during_the_start_of_the_run_begins_it_anew():
+    history = train(steps=10, starts=True, failures=[failure(3.0)], restart=Restart(4.0))
+
+    assert history.breakdown_s == {"compute": 10.0, "restart": 3.0 + 4.0}
+
+
 def test_a_planned_stop_saves_first():
     stop = failure(5.5, effect="planned")
     history = train(steps=10, saving=Saving(1.0, write_s=2.0), work_s=100.0, failures=[stop], restart=Restart(4.0))
@@ -299,6 +355,29 @@ def test_a_failure_never_undoes_what_is_safe_and_never_spares_what_is_not(at_s, 
 
     assert 0 <= failed.breakdown_s.get("lost", 0.0) <= min(at_s, most_s) + 1e-6
     assert failed.wall_s >= calm.wall_s - 1e-6
+
+
+events = st.tuples(
+    st.integers(0, 300), st.sampled_from([0, 7, 40]), st.sampled_from([0, 90]), st.sampled_from(["stop", "planned"])
+)
+
+
+@given(st.lists(events, min_size=1, max_size=4), st.integers(0, 3), st.integers(0, 2), st.sampled_from([0.0, 5.0]))
+def test_an_event_more_never_makes_a_run_shorter(events, which, spares, init_s):
+    # Each on a node of its own. A checkpoint after each step costs nothing, so no event is of use to later ones.
+    listed = [failure(at, node, detect_s=detect, repair_s=repair, effect=effect)
+              for node, (at, detect, repair, effect) in enumerate(sorted(events))]  # fmt: skip
+    fewer = [one for i, one in enumerate(listed) if i != which % len(listed)]
+    same = {
+        "ranks": 4,
+        "steps": 200,
+        "spares": spares,
+        "restart": Restart(init_s),
+        "saving": Saving(0.0),
+        "work_s": 1.0,
+    }
+
+    assert train(failures=listed, **same).wall_s >= train(failures=fewer, **same).wall_s
 
 
 def test_equal_seeds_give_equal_runs():
