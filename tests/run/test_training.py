@@ -211,6 +211,28 @@ def test_a_slow_rank_that_is_found_is_replaced_after_a_planned_stop():
     assert (history.wall_s, history.breakdown_s["restart"]) == (pytest.approx(10 + 20 + 1 + 5 + 20), 5.0)
 
 
+def test_a_slow_node_that_is_replaced_is_away_until_it_is_repaired():
+    # Found at 30 s; the spare has its place at once, and the second slow rank, found at 35 s, waits until 130 s.
+    turns = Turn(at=10.0, rank=0, factor=2.0), Turn(at=15.0, rank=1, factor=2.0)
+    same = {"ranks": 2, "steps": 40, "saving": Saving(0.0), "work_s": 1.0, "repair_s": 100.0}
+    history = train(speed=Speed(turn=turns, detect=20.0), spares=1, **same)
+
+    assert (history.breakdown_s["repair"], history.counts["stops"]) == (95.0, 2)
+
+
+def test_a_cause_says_how_long_a_slow_node_is_away():
+    slow = Failure(10.0, "hot", 0, "slow", 0.0, 50.0, factor=2.0)
+    history = train(steps=20, failures=[slow], speed=Speed(detect=4.0), saving=Saving(0.0), work_s=1.0, repair_s=100.0)
+
+    assert history.breakdown_s == {"compute": 22.0, "repair": 50.0}  # 2 steps until it is found take twice as long
+
+
+def test_a_node_that_is_away_does_not_turn_slow():
+    failures = [failure(0.0, repair_s=50.0), Failure(10.0, "hot", 0, "slow", 0.0, 0.0, factor=2.0)]
+
+    assert train(steps=20, failures=failures).breakdown_s == {"compute": 20.0, "repair": 50.0}
+
+
 def test_samples_in_proportion_to_speed_let_all_end_at_once():
     even = train(speeds=[1.0, 1.0, 2.0, 2.0], steps=30)
     shared = train(speeds=[1.0, 1.0, 2.0, 2.0], steps=30, speed=Speed(balance="proportional"))

@@ -44,6 +44,7 @@ def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
         failures=lambda: resolved.failures(seed),
         restart=resolved.restart,
         spares=resolved.spares,
+        repair_s=0.0 if said.failures is None else said.failures.repair,
         speed=said.speed.model_copy(update={"turn": tuple(turns)}),
         input=said.input,
         elastic=said.elastic,

@@ -72,7 +72,9 @@ class Failures(Table):
     init_per_node: Seconds = Field(0.0, description="what each node adds to init")
     read: Seconds | None = Field(None, description="reading the checkpoint (default: from [checkpoint])")
     warmup: Seconds = Field(0.0, description="first steps, compilation, caches: what they take more than usual")
-    repair: Seconds = Field(0.0, description="how long a failed node is away")
+    repair: Seconds = Field(
+        0.0, description="how long a failed node is away, or a slow one that was found and replaced (speed.detect)"
+    )
     spares: NonNegativeInt = Field(0, description="nodes of the cluster that wait to replace failed ones")
 
     @model_validator(mode="after")

@@ -54,7 +54,7 @@ class TrainingPlan:
     checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
     training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many
     times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of
-    the job. `drawn`: spans are kept for charts.
+    the job. `repair_s`: a rank of `speed.turn` that is replaced is away so long. `drawn`: spans are kept for charts.
     """
 
     rounds_of: Callable[[int], Rounds]
@@ -69,6 +69,7 @@ class TrainingPlan:
     failures: Callable[[], Iterator[Failure]] = lambda: iter(())
     restart: Restart = Restart()
     spares: int = 0
+    repair_s: float = 0.0
     speed: Speed = field(default_factory=Speed)
     input: Input | None = None
     elastic: Elastic | None = None
@@ -115,7 +116,7 @@ class _Training:
     def run(self) -> History:
         self.env.process(self._fail())
         for turn in self.plan.speed.turn:
-            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts))
+            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts, self.plan.repair_s))
         if self.plan.wall_s < inf:
             self.env.process(self._end())
         self.env.run(self.trainer)
@@ -255,7 +256,8 @@ class _Training:
             if not self.trainer.is_alive:
                 return
             if failure.effect == "slow":
-                self.env.process(self._turn(0.0, self.ranks.rank_of(failure.node), failure.factor, None))
+                rank = self.ranks.rank_of(failure.node)
+                self.env.process(self._turn(0.0, rank, failure.factor, None, failure.repair_s))
             else:
                 self._interrupt(failure)
 
@@ -264,16 +266,20 @@ class _Training:
         if not self.ranks.is_away(failure.node):
             self.trainer.interrupt(failure)
 
-    def _turn(self, wait_s: float, rank: int, factor: float, lasts_s: float | None) -> ProcessGenerator:
-        """A rank turns slow, and is found, is well again, or neither."""
+    def _turn(
+        self, wait_s: float, rank: int, factor: float, lasts_s: float | None, repair_s: float
+    ) -> ProcessGenerator:
+        """A rank turns slow, and is found, is well again, or neither. One that is found is replaced, and repaired."""
         yield self.env.timeout(wait_s)
+        node = self.ranks.node_of(rank)
+        if self.ranks.is_away(node):
+            return
         self._set_speed(rank, factor, f"rank {rank} takes {factor:g} times longer")
         detect_s = self.plan.speed.detect
         if detect_s is not None and (lasts_s is None or detect_s < lasts_s):
             yield self.env.timeout(detect_s)
             if self.trainer.is_alive and self.ranks.turned.get(rank):
-                node = self.ranks.node_of(rank)
-                self._interrupt(Failure(self.env.now, f"slow rank {rank}", node, "planned", 0.0, 0.0))
+                self._interrupt(Failure(self.env.now, f"slow rank {rank}", node, "planned", 0.0, repair_s))
         elif lasts_s is not None:
             yield self.env.timeout(lasts_s)
             self._set_speed(rank, 1.0, f"rank {rank} is as fast as before")
