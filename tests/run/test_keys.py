@@ -151,7 +151,7 @@ def test_a_node_that_fails_takes_all_workers_on_it_along(run):
     trace = "failures={trace=[{at=10.5, node=3}], detect=100}"
     changes = (SERVERS, "step.gpus=4", "run.steps=400", "sync.bandwidth=1 TB/s", trace)
 
-    assert run(FOUR, *changes).report.history.breakdown_s["repair"] == pytest.approx(2 * 100 / 8)
+    assert run(FOUR, *changes).report.history.breakdown_s["detect"] == pytest.approx(2 * 100 / 8)
 
 
 def test_groups_on_a_node_that_fails(run):

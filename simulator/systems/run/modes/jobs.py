@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..history import History
 from ..jobs.pool import run_pool
 from ..jobs.tables import Jobs
+from ..outages import Outage
 from .mode import OF_ROUNDS, OF_STEP, OF_WORKERS, Mode, failures_of_nodes
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _keys(resolved: "ResolvedRun") -> Jobs:
 
 
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
-    failures = ((one.at_s, one.node, one.detect_s + one.repair_s) for one in failures_of_nodes(resolved, seed))
+    failures = (Outage(one.at_s, one.node, one.repair_s, one.detect_s) for one in failures_of_nodes(resolved, seed))
     plan = _keys(resolved).plan(resolved.cluster.gpus_per_node, seed, resolved.where, failures)
     return run_pool(plan)[0]
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..history import History
+from ..outages import Outage
 from ..sync.server import run_servers
-from ..sync.server_plan import Outage, ServerPlan
+from ..sync.server_plan import ServerPlan
 from ..training.failures import Failure
 from .mode import OF_ROUNDS, Mode, failures_of_nodes, updates
 
@@ -36,7 +37,7 @@ def _outages(resolved: "ResolvedRun", workers: int, failures: Iterator[Failure])
     for one in failures:
         first, after = (node * workers // resolved.nodes for node in (one.node, one.node + 1))
         for worker in range(first, max(after, first + 1)):
-            yield Outage(one.at_s, worker, one.detect_s + one.repair_s + back_s)
+            yield Outage(one.at_s, worker, one.repair_s, one.detect_s, back_s)
 
 
 PARAMETER_SERVER = Mode(

@@ -20,6 +20,7 @@ from typing import Any
 from simpy import Environment, Event, Interrupt, Process
 
 from ..history import History, Recorder, mean_breakdown
+from ..outages import Away, Outage
 from ..team import Team
 from .links import Clock, HostLinks, SharedLink
 from .server_plan import ServerPlan
@@ -231,20 +232,21 @@ class _Worker:
         self._push: Event | None = None
         self._pull: Event | None = None
         self._ahead: Process | None = None
-        self._back_s = 0.0
+        self._away = Away()
         self._process = run.env.process(self._live())
 
-    def fail(self, away_s: float) -> None:
-        """Lose the step in work, and be away so long."""
-        self._back_s = max(self._back_s, self._env.now + away_s)
+    def fail(self, outage: Outage) -> None:
+        """Lose the step in work, and be away."""
+        self._away.add(outage)
         self._process.interrupt()
 
     def _live(self) -> Generator[Event, Any, None]:
         while True:
             try:
-                if (away_s := self._back_s - self._env.now) > 0:
-                    self.lane.stand("repair")
-                    yield self._env.timeout(away_s)
+                while part := self._away.part(self._env.now):
+                    cause, end_s = part
+                    self.lane.stand(cause)
+                    yield self._env.timeout(end_s - self._env.now)
                     self.lane.go_on()
                 yield from self._train()
             except Interrupt:
@@ -338,10 +340,10 @@ class _Run:
             self.end.succeed()
 
     def _fail(self) -> Generator[Event, Any, None]:
-        for at_s, worker, away_s in self.plan.failures:
-            yield self.env.timeout(max(at_s - self.env.now, 0.0))
-            self.recorder.happen(self.env.now, "failures", f"worker {worker}")
-            self._workers[worker].fail(away_s)
+        for outage in self.plan.failures:
+            yield self.env.timeout(max(outage.at_s - self.env.now, 0.0))
+            self.recorder.happen(self.env.now, "failures", f"worker {outage.place}")
+            self._workers[outage.place].fail(outage)
 
     def history(self) -> History:
         """What has happened until now."""
