@@ -342,6 +342,12 @@ def test_failures_while_a_worker_is_away_keep_it_away():
     assert history.breakdown_s == {"compute": 2, "lost": 0.5, "repair": 23.5}
 
 
+def test_a_step_that_the_end_cuts_off_is_unfinished():
+    history = run(workers=2, speeds=(1.0, 2.5), steps=2)  # both steps of the fast worker; the slow one is in its first
+
+    assert history.breakdown_s == {"compute": 2.0 / 2, "unfinished": 2.0 / 2}
+
+
 def test_an_outage_has_parts():
     history = run(workers=1, steps=2, failures=[Outage(1.5, 0, repair_s=10.0, detect_s=3.0, restart_s=2.0)])
 

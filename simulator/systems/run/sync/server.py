@@ -32,7 +32,7 @@ _ROUNDING = 1e-12  # relative
 
 
 def run_servers(plan: ServerPlan) -> History:
-    """Simulate until the servers have applied the last update; steps in work then are cut off.
+    """Simulate until the servers have applied the last update; steps in work then are cut off (unfinished).
 
     An update is a round of all workers if synchronous, else a push. The staleness of a push counts updates by other
     workers between its worker's reading of the parameters and its application.
@@ -158,12 +158,11 @@ class _Lane:
             self._stands = ""
 
     def close(self) -> dict[str, float]:
-        """Seconds by cause until now. The step in work counts as far as it is; it is encoded last."""
+        """Seconds by cause until now. The step in work is cut off, as far as it is."""
         self.go_on()
-        worked_s = self._worked_s()
-        computed_s = min(worked_s, self._step_s)
-        self._seconds["compute"] = self._computed_s + computed_s
-        self._seconds["encode"] = self._steps * self._encode_s + worked_s - computed_s
+        self._seconds["compute"] = self._computed_s
+        self._seconds["encode"] = self._steps * self._encode_s
+        self._seconds["unfinished"] = self._worked_s()
         rest_s = self._env.now - sum(self._seconds.values())
         return self._seconds | {"exchange": rest_s if rest_s > _ROUNDING * self._env.now else 0.0}
 
@@ -195,7 +194,7 @@ class _ChartLane(_Lane):
 
     def close(self) -> dict[str, float]:
         seconds = super().close()
-        self._note_work("compute", "encode")
+        self._note_work("unfinished", "unfinished")
         self._note("exchange", self._env.now, self._env.now)
         return seconds
 
