@@ -64,7 +64,7 @@ def run(tmp_path):
 
 REFUSED = {
     (FOUR, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
-    (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
+    (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or link or node",
     (FOUR, SERVERS, cause(), "failures.spares=1"): "is not for sync.mode = 'parameter_server': goes with all_reduce",
     (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
     (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
@@ -158,6 +158,20 @@ def test_groups_on_a_node_that_fails(run):
     changes = (SERVERS, "sync.inside.workers=2", "run.steps=100", "failures={trace=[{at=5, node=3}], detect=10}")
 
     assert run(FOUR, *changes).report.history.counts["failures"] == 1
+
+
+def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
+    leaf = "failures={repair=500, cause=[{name='rail', part='leaf', mtbf='8000 s', repair=500}]}"
+    changes = "elastic.mode=drop", "checkpoint={stall=0, interval=2}", "run.repeats=1", leaf
+    history = run(FOUR, *changes).report.history
+
+    assert history.breakdown_s["repair"] == pytest.approx(500 * history.counts["failures"])
+    assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
+
+
+@pytest.mark.parametrize(("part", "many"), [("nic", 32), ("link", 32), ("leaf", 8), ("node", 4)])
+def test_parts_fail_as_often_as_there_are(run, part, many):
+    assert run(FOUR, cause(part=part, mtbf="1e6 s"), "run.repeats=1").report.mtbf_s == pytest.approx(1e6 / many)
 
 
 def test_jobs_that_a_trace_leaves_out_are_told(run, tmp_path):

@@ -141,13 +141,29 @@ def test_a_planned_stop_saves_first():
 def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice, effect, late_s):
     def first(warning):
         said = Failures(cause=(Cause(name="spot", mtbf=100.0, notice=warning),))
-        return next(failures(said, {"gpu": 1}, 3.0, lambda _part, _number: 0, lambda _cause: np.random.default_rng(0)))
+        return next(
+            failures(said, {"gpu": 1}, 3.0, lambda _part, _number: (0,), lambda _cause: np.random.default_rng(0))
+        )
 
     assert (first(notice).effect, first(notice).at_s) == (effect, first(0).at_s + late_s)
 
 
 def test_without_a_spare_a_run_waits_for_the_repair():
     assert train(steps=10, failures=[failure(0.0, repair_s=60.0)]).breakdown_s == {"compute": 10.0, "repair": 60.0}
+
+
+def test_a_failure_of_several_nodes_takes_all_of_them_away():
+    leaf = Failure(0.0, "leaf", (0, 1, 2), "stop", 0.0, 60.0)
+    history = train(ranks=4, workers=4, steps=10, spares=1, elastic=Elastic(batch="shrinks"), failures=[leaf])
+
+    assert (history.breakdown_s, history.samples, history.counts["failures"]) == ({"compute": 10.0}, 20.0, 1)
+
+
+def test_a_node_that_is_away_already_comes_back_once():
+    # Node 0 is back at 60 s, with which one of two places is filled; the other one waits until 80 s.
+    failures = [failure(0.0, 0, repair_s=60.0), Failure(20.0, "leaf", (0, 1), "stop", 0.0, 60.0)]
+
+    assert train(ranks=2, steps=10, failures=failures).breakdown_s == {"compute": 10.0, "repair": 80.0}
 
 
 def test_a_spare_node_takes_the_place_of_a_failed_one():
@@ -221,14 +237,14 @@ def test_a_slow_node_that_is_replaced_is_away_until_it_is_repaired():
 
 
 def test_a_cause_says_how_long_a_slow_node_is_away():
-    slow = Failure(10.0, "hot", 0, "slow", 0.0, 50.0, factor=2.0)
+    slow = Failure(10.0, "hot", (0,), "slow", 0.0, 50.0, factor=2.0)
     history = train(steps=20, failures=[slow], speed=Speed(detect=4.0), saving=Saving(0.0), work_s=1.0, repair_s=100.0)
 
     assert history.breakdown_s == {"compute": 22.0, "repair": 50.0}  # 2 steps until it is found take twice as long
 
 
 def test_a_node_that_is_away_does_not_turn_slow():
-    failures = [failure(0.0, repair_s=50.0), Failure(10.0, "hot", 0, "slow", 0.0, 0.0, factor=2.0)]
+    failures = [failure(0.0, repair_s=50.0), Failure(10.0, "hot", (0,), "slow", 0.0, 0.0, factor=2.0)]
 
     assert train(steps=20, failures=failures).breakdown_s == {"compute": 20.0, "repair": 50.0}
 
@@ -324,7 +340,7 @@ def _poisson(mtbf_s: float, seed: int):
     at_s, rng = 0.0, np.random.default_rng(seed)
     for _ in count():
         at_s += rng.exponential(mtbf_s)
-        yield Failure(at_s, "random", 0, "stop", 0.0, 0.0)
+        yield Failure(at_s, "random", (0,), "stop", 0.0, 0.0)
 
 
 def _goodput(work_s: float, mtbf_s: float, seed: int = 0, steps: int = 200_000) -> float:

@@ -24,7 +24,7 @@ def _keys(resolved: "ResolvedRun") -> Jobs:
 
 
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
-    failures = (Outage(one.at_s, one.node, one.repair_s, one.detect_s) for one in failures_of_nodes(resolved, seed))
+    failures = (Outage(one.at_s, one.nodes[0], one.repair_s, one.detect_s) for one in failures_of_nodes(resolved, seed))
     plan = _keys(resolved).plan(resolved.cluster.gpus_per_node, seed, resolved.where, failures)
     return run_pool(plan)[0]
 

@@ -35,7 +35,7 @@ def _outages(resolved: "ResolvedRun", workers: int, failures: Iterator[Failure])
     """Failures as all workers of a node see them: the time until they are noticed, repaired and started again."""
     back_s = resolved.restart.seconds
     for one in failures:
-        first, after = (node * workers // resolved.nodes for node in (one.node, one.node + 1))
+        first, after = (node * workers // resolved.nodes for node in (one.nodes[0], one.nodes[0] + 1))
         for worker in range(first, max(after, first + 1)):
             yield Outage(one.at_s, worker, one.repair_s, one.detect_s, back_s)
 

@@ -24,14 +24,18 @@ def _age(value: Any) -> float:
 
 
 Age = Annotated[float, BeforeValidator(_age)]
-Part = Literal["gpu", "nic", "node", "leaf", "job"]
+Part = Literal["gpu", "nic", "link", "node", "leaf", "job"]
 
 
 class Cause(Table):
     """Something that fails, again and again."""
 
     name: str = Field(description="what reports call it")
-    part: Part = Field("gpu", description="what fails: one of these; job: the software of the whole run")
+    part: Part = Field(
+        "gpu",
+        description="what fails: one of these; link: the cable of a NIC; leaf: a switch, with all nodes below it; job: "
+        "the software of the whole run",
+    )
     mtbf: Age = Field(description="mean time between failures of one part")
     events: PositiveInt | None = Field(
         None,
@@ -46,7 +50,9 @@ class Cause(Table):
     factor: Factor = Field(2.0, description="slow: how many times longer its steps take from then on")
     detect: Seconds | None = Field(None, description="until it is noticed (default: failures.detect)")
     repair: Seconds | None = Field(
-        None, description="how long the node is away (default: failures.repair, 0 for part = 'job' and for leaf)"
+        None,
+        description="how long the node is away; of a leaf: all nodes below it (default: failures.repair, 0 for part = "
+        "'job' and for leaf)",
     )
 
 
@@ -86,11 +92,11 @@ class Failures(Table):
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure: when, what, on which node, and how long that node is away."""
+    """One failure: when, what, which nodes it takes away, and how long."""
 
     at_s: float
     name: str
-    node: int
+    nodes: tuple[int, ...]
     effect: str
     detect_s: float
     repair_s: float
@@ -115,11 +121,14 @@ def failures(
     said: Failures,
     parts: PartCounts,
     save_s: float,
-    node_of: Callable[[str, int], int],
+    nodes_of: Callable[[str, int], tuple[int, ...]],
     stream: Callable[[int], np.random.Generator],
 ) -> Iterator[Failure]:
-    """All failures in the order of time, without end where causes are random. `stream` gives numbers for each cause."""
-    of_causes = (_of_cause(said, one, parts[one.part], save_s, node_of, stream(i)) for i, one in enumerate(said.cause))
+    """All failures in the order of time, without end where causes are random.
+
+    `nodes_of(part, number)` are the nodes that a part takes away; `stream` gives random numbers for each cause.
+    """
+    of_causes = (_of_cause(said, one, parts[one.part], save_s, nodes_of, stream(i)) for i, one in enumerate(said.cause))
     return merge(_of_trace(said), *of_causes, key=lambda failure: failure.at_s)
 
 
@@ -127,7 +136,7 @@ def _of_trace(said: Failures) -> Iterator[Failure]:
     for one in sorted(said.trace, key=lambda one: one.at):
         repair_s = said.repair if one.repair is None else one.repair
         detect_s = said.detect if one.detect is None else one.detect
-        yield Failure(one.at, one.name, one.node, one.effect, detect_s, repair_s)
+        yield Failure(one.at, one.name, (one.node,), one.effect, detect_s, repair_s)
 
 
 def _of_cause(
@@ -135,7 +144,7 @@ def _of_cause(
     cause: Cause,
     parts: int,
     save_s: float,
-    node_of: Callable[[str, int], int],
+    nodes_of: Callable[[str, int], tuple[int, ...]],
     rng: np.random.Generator,
 ) -> Iterator[Failure]:
     """A warning that is long enough counts as the stop; one that is too short changes nothing."""
@@ -148,8 +157,8 @@ def _of_cause(
         return
     times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
     for at_s, part in times:
-        node = node_of(cause.part, part)
-        yield Failure(at_s + late_s, cause.name, node, effect, detect_s, repair_s, cause.factor)
+        nodes = nodes_of(cause.part, part)
+        yield Failure(at_s + late_s, cause.name, nodes, effect, detect_s, repair_s, cause.factor)
 
 
 def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:

@@ -256,14 +256,14 @@ class _Training:
             if not self.trainer.is_alive:
                 return
             if failure.effect == "slow":
-                rank = self.ranks.rank_of(failure.node)
+                rank = self.ranks.rank_of(failure.nodes[0])
                 self.env.process(self._turn(0.0, rank, failure.factor, None, failure.repair_s))
             else:
                 self._interrupt(failure)
 
     def _interrupt(self, failure: Failure) -> None:
-        """Tell the trainer, if it trains on the node."""
-        if not self.ranks.is_away(failure.node):
+        """Tell the trainer, if it trains on any of the nodes."""
+        if not all(map(self.ranks.is_away, failure.nodes)):
             self.trainer.interrupt(failure)
 
     def _turn(
@@ -279,7 +279,7 @@ class _Training:
         if detect_s is not None and (lasts_s is None or detect_s < lasts_s):
             yield self.env.timeout(detect_s)
             if self.trainer.is_alive and self.ranks.turned.get(rank):
-                self._interrupt(Failure(self.env.now, f"slow rank {rank}", node, "planned", 0.0, repair_s))
+                self._interrupt(Failure(self.env.now, f"slow rank {rank}", (node,), "planned", 0.0, repair_s))
         elif lasts_s is not None:
             yield self.env.timeout(lasts_s)
             self._set_speed(rank, 1.0, f"rank {rank} is as fast as before")
@@ -305,7 +305,7 @@ class _Training:
 
     def _stop(self, failure: Failure, *, works: bool) -> None:
         """Training stands for a failure; `works`: it went on until now, so a planned stop has something to save."""
-        self.record.happen(self.env.now, _word(failure), f"{failure.name}, node {failure.node}")
+        self.record.happen(self.env.now, _word(failure), f"{failure.name}, {_place(failure)}")
         self.broken.append(failure)
         planned, saving = failure.effect == "planned", self.plan.saving
         if not planned:
@@ -360,7 +360,8 @@ class _Training:
         """Nodes that failed are away until they are repaired; one that failed twice until the longer repair ends."""
         repairs_s: dict[int, float] = {}
         for failure in self.broken:
-            repairs_s[failure.node] = max(failure.repair_s, repairs_s.get(failure.node, 0.0))
+            for node in set(failure.nodes) - self.ranks.gaps:
+                repairs_s[node] = max(failure.repair_s, repairs_s.get(node, 0.0))
         self.broken.clear()
         for node, repair_s in repairs_s.items():
             self.ranks.renew(node)
@@ -401,3 +402,9 @@ class _Training:
 
 def _word(failure: Failure) -> str:
     return "stops" if failure.effect == "planned" else "failures"
+
+
+def _place(failure: Failure) -> str:
+    """Where it happens, for charts: its node, or the first one of several."""
+    first, *others = failure.nodes
+    return f"node {first}" + (f" and {len(others)} more" if others else "")
