@@ -77,7 +77,26 @@ REFUSED = {
     (FOUR, "checkpoint={mode='memory', stall=1, store='1 GB/s'}"): "checkpoint.store = '1 GB/s': goes with",
     (FOUR, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
     (FOUR, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
-    (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "a planned stop takes 100 s",
+    (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "on 4 nodes, and it takes 100 s to come back",
+    (FOUR, cause(mtbf="4 h", repair="10 h")): "a failure every 3,600 s on 4 nodes, and it takes 36,000 s to come back",
+    (
+        FOUR,
+        cause(mtbf="4 h", detect="3 h"),
+    ): "no work is ever done: a failure every 3,600 s on 4 nodes, and it takes 10,8",
+    (FOUR, cause(effect="slow", repair="10 min"), "speed.detect=60"): "no work is ever done: a failure every 250 s",
+    (FOUR, cause(part="leaf", mtbf="8 h", repair="2 h"), "elastic.mode=drop"): "and it takes 7,200 s to come back",
+    (
+        FOUR,
+        SERVERS,
+        cause(repair="2000 s"),
+    ): "every 1,000 s on the nodes of a worker, and it takes 2,000 s to come back",
+    (
+        FOUR,
+        SERVERS,
+        cause(mtbf="0.2 s"),
+    ): "step.time = '2 s': nothing is ever saved: a failure every 200 ms on the nodes",
+    (QUEUE, cause(repair="2000 s")): "a failure every 1,000 s of a node, and it takes 2,000 s to come back from one",
+    (QUEUE, cause()): "jobs = '36,000 s': nothing is ever saved: a failure every 1,000 s on the nodes of job 'a",
     (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for [jobs]: goes with",
     (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
     (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for [jobs]: goes with",
@@ -167,6 +186,14 @@ def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
 
     assert history.breakdown_s["repair"] == pytest.approx(500 * history.counts["failures"])
     assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
+
+
+def test_a_run_that_goes_on_without_nodes_need_not_wait_for_their_repair(run):
+    failing = cause(mtbf="4 h", repair="3 h")  # a failure every hour
+
+    assert run(FOUR, failing, "elastic.mode=drop", "run.repeats=1").report.steps == 1000
+    with pytest.raises(UserError, match="no work is ever done"):
+        run(FOUR, failing)
 
 
 @pytest.mark.parametrize(("part", "many"), [("nic", 32), ("link", 32), ("leaf", 8), ("node", 4)])

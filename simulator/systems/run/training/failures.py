@@ -117,6 +117,17 @@ def effect_of(cause: Cause, save_s: float) -> str:
     return "planned" if cause.effect == "stop" and 0 < save_s <= cause.notice else cause.effect
 
 
+def detect_s_of(said: Failures, cause: Cause) -> float:
+    """How long nobody notices a failure of this cause."""
+    return said.detect if cause.detect is None else cause.detect
+
+
+def repair_s_of(said: Failures, cause: Cause) -> float:
+    """How long a failure of this cause takes nodes away."""
+    usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
+    return usual_s if cause.repair is None else cause.repair
+
+
 def failures(
     said: Failures,
     parts: PartCounts,
@@ -150,9 +161,7 @@ def _of_cause(
     """A warning that is long enough counts as the stop; one that is too short changes nothing."""
     effect = effect_of(cause, save_s)
     late_s = cause.notice if effect == "stop" else 0.0
-    detect_s = said.detect if cause.detect is None else cause.detect
-    usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
-    repair_s = usual_s if cause.repair is None else cause.repair
+    detect_s, repair_s = detect_s_of(said, cause), repair_s_of(said, cause)
     if parts == 0:
         return
     times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
