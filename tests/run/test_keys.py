@@ -188,6 +188,10 @@ def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
     assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
 
 
+def test_the_least_shape_of_a_weibull_distribution_runs(run):
+    assert run(FOUR, "failures.cause=[{name='x', mtbf='1e9 h', shape=0.1}]", "run.repeats=1").report.steps == 1000
+
+
 def test_a_run_that_goes_on_without_nodes_need_not_wait_for_their_repair(run):
     failing = cause(mtbf="4 h", repair="3 h")  # a failure every hour
 

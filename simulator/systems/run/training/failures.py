@@ -7,7 +7,7 @@ from math import gamma
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from ....base.units import parse
 from ...tables import Seconds, Table
@@ -42,7 +42,9 @@ class Cause(Table):
         description="how many failures of this cluster mtbf was read from: more make it surer (default: not counted, "
         "and as far off as rates of clusters differ)",
     )
-    shape: PositiveFloat = Field(1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early")
+    shape: Annotated[float, Field(ge=0.1)] = Field(
+        1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early"
+    )
     effect: Literal["stop", "planned", "slow"] = Field(
         "stop", description="the run stops; or is saved first and then stops; or the rank turns slow without a word"
     )
