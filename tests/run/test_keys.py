@@ -188,6 +188,10 @@ def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
     assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
 
 
+def test_spare_nodes_need_no_repair(run):
+    assert run(FOUR, cause(mtbf="1e9 h"), "failures.spares=1", "run.repeats=1").report.steps == 1000
+
+
 def test_the_least_shape_of_a_weibull_distribution_runs(run):
     assert run(FOUR, "failures.cause=[{name='x', mtbf='1e9 h', shape=0.1}]", "run.repeats=1").report.steps == 1000
 

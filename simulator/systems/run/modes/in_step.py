@@ -94,7 +94,7 @@ def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[tuple[Cause, flo
         stands_s = detect_s_of(said, cause) if effect == "stop" else save_s
         missing = max(map(len, resolved.below_leaves)) if cause.part == "leaf" else 1
         covered = _spared(resolved) // missing  # failures in a row for which nobody waits for a repair
-        waits_s = max(repair_s_of(said, cause) - (covered / rate if covered else 0.0), 0.0)
+        waits_s = max(repair_s_of(said, cause) - covered / rate, 0.0) if rate else 0.0
         yield cause, stands_s + waits_s + resolved.restart.seconds
 
 
