@@ -63,4 +63,4 @@ def failure(
     at_s: float, node: int = 0, *, detect_s: float = 0.0, repair_s: float = 0.0, effect: str = "stop"
 ) -> Failure:
     """A failure at a stated time."""
-    return Failure(at_s, "test", node, effect, detect_s, repair_s)
+    return Failure(at_s, "test", (node,), effect, detect_s, repair_s)

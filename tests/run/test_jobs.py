@@ -15,6 +15,7 @@ from runcast.simulator.systems.run.jobs.pool import JobRecord, PoolPlan, run_poo
 from runcast.simulator.systems.run.jobs.scheduler import Job
 from runcast.simulator.systems.run.jobs.shares import fair_share
 from runcast.simulator.systems.run.jobs.tables import Arrivals
+from runcast.simulator.systems.run.outages import Outage
 from scipy.stats import t as student
 
 POLICIES = ("fifo", "backfill", "priority", "fair")
@@ -141,6 +142,12 @@ JOB = st.builds(
 JOBS = st.lists(JOB, min_size=1, max_size=25).map(
     lambda jobs: tuple(replace(job, name=f"job {number}") for number, job in enumerate(jobs))
 )
+
+
+def whole_seconds(most):
+    return st.integers(0, most).map(float)
+
+
 PLANS = st.builds(
     PoolPlan,
     gpus_per_node=st.sampled_from([(12,), (4, 4, 4), (8, 2, 2), (4, 8, 4)]),
@@ -151,7 +158,7 @@ PLANS = st.builds(
     fabric_bytes_per_s=st.sampled_from([inf, 4.0]),
     store_bytes_per_s=st.sampled_from([inf, 3.0]),
     failures=st.lists(
-        st.tuples(st.integers(0, 90).map(float), st.just(0), st.integers(0, 30).map(float)), max_size=4
+        st.builds(Outage, whole_seconds(90), st.just(0), whole_seconds(30), whole_seconds(9), st.just(0.0)), max_size=4
     ).map(lambda listed: tuple(sorted(listed))),
 )
 
@@ -168,7 +175,8 @@ def test_all_work_is_done_once_and_every_gpu_second_has_a_cause(plan):
     assert history.samples == pytest.approx(compute_s)
     assert parts["compute"] * gpus == pytest.approx(compute_s)
     assert parts.get("lost", 0.0) * gpus == pytest.approx(sum(record.gpus * record.lost_s for record in records))
-    assert history.wall_s - parts.get("idle", 0.0) - parts.get("repair", 0.0) == pytest.approx(held_s / gpus)
+    not_held_s = sum(parts.get(cause, 0.0) for cause in ("idle", "detect", "repair"))
+    assert history.wall_s - not_held_s == pytest.approx(held_s / gpus)
     assert history.steps == len(plan.jobs)
 
 
@@ -357,7 +365,7 @@ def test_no_job_is_preempted_for_one_that_could_not_start_even_so():
 
 def test_a_failure_kills_the_jobs_of_its_node_which_start_again_elsewhere():
     jobs = (Job("hit", 2, 100.0, checkpoint_s=30.0, restart_s=5.0), Job("spared", 2, 100.0))
-    plan = PoolPlan((2, 2, 2), jobs, failures=((50.0, 0, 25.0),))
+    plan = PoolPlan((2, 2, 2), jobs, failures=(Outage(50.0, 0, 25.0),))
     history, (hit, spared) = run_pool(plan)
 
     assert (hit.end_s, hit.lost_s, hit.failed, spared.end_s) == (125.0, 20.0, 1, 100.0)
@@ -366,17 +374,23 @@ def test_a_failure_kills_the_jobs_of_its_node_which_start_again_elsewhere():
 
 
 def test_a_job_waits_for_the_repair_of_the_only_node_that_can_hold_it():
-    failures = ((50.0, 0, 25.0), (60.0, 0, 30.0))  # the second prolongs the first
+    failures = Outage(50.0, 0, 25.0), Outage(60.0, 0, 30.0)  # the second prolongs the first
     history, (record,) = run_pool(PoolPlan((2, 1), (Job("job", 2, 100.0),), failures=failures))
 
     assert (record.start_s, record.end_s, record.waited_s) == (0.0, 190.0, 40.0)
     assert history.breakdown_s == {"compute": 100 * 2 / 3, "lost": 50 * 2 / 3, "idle": 190 / 3, "repair": 40 * 2 / 3}
 
 
+def test_a_node_is_away_before_it_is_noticed_and_while_it_is_repaired():
+    history, _ = run_pool(PoolPlan((1,), (Job("job", 1, 10.0),), failures=(Outage(5.0, 0, 20.0, detect_s=3.0),)))
+
+    assert history.breakdown_s == {"compute": 10, "lost": 5, "detect": 3, "repair": 20}
+
+
 def test_backfill_reckons_with_a_repair():
     jobs = [Job("whole", 4, 10.0, at_s=1.0), Job("short", 2, 20.0, at_s=1.0), Job("long", 2, 40.0, at_s=1.0)]
 
-    assert starts(jobs, (2, 2), policy="backfill", pack="any", failures=((0.0, 0, 30.0),)) == {
+    assert starts(jobs, (2, 2), policy="backfill", pack="any", failures=(Outage(0.0, 0, 30.0),)) == {
         "short": 1.0,
         "whole": 30.0,
         "long": 40.0,

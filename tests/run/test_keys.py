@@ -64,7 +64,7 @@ def run(tmp_path):
 
 REFUSED = {
     (FOUR, SERVERS, cause(effect="slow")): "failures.cause.0.effect = 'slow': expected stop",
-    (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or node",
+    (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or link or node",
     (FOUR, SERVERS, cause(), "failures.spares=1"): "is not for sync.mode = 'parameter_server': goes with all_reduce",
     (FOUR, "sync.mode=foo"): "sync.mode = 'foo': expected 'all_reduce', 'local', 'parameter_server' or 'gossip'",
     (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
@@ -78,7 +78,26 @@ REFUSED = {
     (FOUR, "checkpoint={mode='memory', stall=1, store='1 GB/s'}"): "checkpoint.store = '1 GB/s': goes with",
     (FOUR, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
     (FOUR, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
-    (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "a planned stop takes 100 s",
+    (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "on 4 nodes, and it takes 100 s to come back",
+    (FOUR, cause(mtbf="4 h", repair="10 h")): "a failure every 3,600 s on 4 nodes, and it takes 36,000 s to come back",
+    (
+        FOUR,
+        cause(mtbf="4 h", detect="3 h"),
+    ): "no work is ever done: a failure every 3,600 s on 4 nodes, and it takes 10,8",
+    (FOUR, cause(effect="slow", repair="10 min"), "speed.detect=60"): "no work is ever done: a failure every 250 s",
+    (FOUR, cause(part="leaf", mtbf="8 h", repair="2 h"), "elastic.mode=drop"): "and it takes 7,200 s to come back",
+    (
+        FOUR,
+        SERVERS,
+        cause(repair="2000 s"),
+    ): "every 1,000 s on the nodes of a worker, and it takes 2,000 s to come back",
+    (
+        FOUR,
+        SERVERS,
+        cause(mtbf="0.2 s"),
+    ): "step.time = '2 s': nothing is ever saved: a failure every 200 ms on the nodes",
+    (QUEUE, cause(repair="2000 s")): "a failure every 1,000 s of a node, and it takes 2,000 s to come back from one",
+    (QUEUE, cause()): "jobs = '36,000 s': nothing is ever saved: a failure every 1,000 s on the nodes of job 'a",
     (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for [jobs]: goes with",
     (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
     (QUEUE, cause(), "failures.init=60"): "failures.init = 60: is not for [jobs]: goes with",
@@ -152,13 +171,43 @@ def test_a_node_that_fails_takes_all_workers_on_it_along(run):
     trace = "failures={trace=[{at=10.5, node=3}], detect=100}"
     changes = (SERVERS, "step.gpus=4", "run.steps=400", "sync.bandwidth=1 TB/s", trace)
 
-    assert run(FOUR, *changes).report.history.breakdown_s["repair"] == pytest.approx(2 * 100 / 8)
+    assert run(FOUR, *changes).report.history.breakdown_s["detect"] == pytest.approx(2 * 100 / 8)
 
 
 def test_groups_on_a_node_that_fails(run):
     changes = (SERVERS, "sync.inside.workers=2", "run.steps=100", "failures={trace=[{at=5, node=3}], detect=10}")
 
     assert run(FOUR, *changes).report.history.counts["failures"] == 1
+
+
+def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
+    leaf = "failures={repair=500, cause=[{name='rail', part='leaf', mtbf='8000 s', repair=500}]}"
+    changes = "elastic.mode=drop", "checkpoint={stall=0, interval=2}", "run.repeats=1", leaf
+    history = run(FOUR, *changes).report.history
+
+    assert history.breakdown_s["repair"] == pytest.approx(500 * history.counts["failures"])
+    assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
+
+
+def test_spare_nodes_need_no_repair(run):
+    assert run(FOUR, cause(mtbf="1e9 h"), "failures.spares=1", "run.repeats=1").report.steps == 1000
+
+
+def test_the_least_shape_of_a_weibull_distribution_runs(run):
+    assert run(FOUR, "failures.cause=[{name='x', mtbf='1e9 h', shape=0.1}]", "run.repeats=1").report.steps == 1000
+
+
+def test_a_run_that_goes_on_without_nodes_need_not_wait_for_their_repair(run):
+    failing = cause(mtbf="4 h", repair="3 h")  # a failure every hour
+
+    assert run(FOUR, failing, "elastic.mode=drop", "run.repeats=1").report.steps == 1000
+    with pytest.raises(UserError, match="no work is ever done"):
+        run(FOUR, failing)
+
+
+@pytest.mark.parametrize(("part", "many"), [("nic", 32), ("link", 32), ("leaf", 8), ("node", 4)])
+def test_parts_fail_as_often_as_there_are(run, part, many):
+    assert run(FOUR, cause(part=part, mtbf="1e6 s"), "run.repeats=1").report.mtbf_s == pytest.approx(1e6 / many)
 
 
 def test_jobs_that_a_trace_leaves_out_are_told(run, tmp_path):

@@ -22,6 +22,7 @@ CHANGES = {
     ("failures={}",): "failures: give [[failures.cause]] or [[failures.trace]]: nothing fails",
     (CAUSE, "failures.spares=4"): "failures.spares = 4: expected fewer than the 4 nodes",
     ("failures.cause=[{name='x', mtbf='0 h'}]",): "failures.cause.0.mtbf = '0 h': expected a time above zero",
+    ("failures.cause=[{name='x', mtbf='9 h', shape=0.005}]",): "failures.cause.0.shape = 0.005: expected at least 0.1",
     (CAUSE, "failures.init=4 h"): "no work is ever done: a failure every 10,800 s on 4 nodes, and it takes 14,400 s",
     (CAUSE, "run.steps=1_000_000"): "checkpoint = '2,000,000 s': nothing is ever saved",
     (CAUSE, "checkpoint.interval=1 h"): "checkpoint: give store, the rate of the shared store, or stall",

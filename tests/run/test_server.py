@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from runcast.simulator.systems.run.history import CAUSES
+from runcast.simulator.systems.run.outages import Outage
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.server import run_servers
-from runcast.simulator.systems.run.sync.server_plan import Outage, Server, ServerPlan
+from runcast.simulator.systems.run.sync.server_plan import Server, ServerPlan
 from runcast.simulator.systems.run.team import Team
 
 from ..examples import examples
@@ -190,7 +191,9 @@ def plans(draw: Any) -> dict[str, Any]:
     keys |= draw(modes) | draw(places) | {"overlap": draw(st.sampled_from([0.0, 0.4, 1.0]))}
     keys |= {name: draw(st.sampled_from([0.0, 0.1, 0.7])) for name in ("rpc", "apply", "encode_s", "latency_s")}
     keys |= {"size": draw(st.sampled_from([0.0, 10.0])), "steps": draw(st.integers(1, 25))}
-    outage = st.tuples(st.floats(0, 40), st.integers(0, len(each) - 1), st.floats(0, 9))
+    outage = st.tuples(
+        st.floats(0, 40), st.integers(0, len(each) - 1), st.floats(0, 9), st.floats(0, 3), st.floats(0, 3)
+    )
     keys["failures"] = sorted(Outage(*one) for one in draw(st.lists(outage, max_size=5)))
     return keys
 
@@ -337,6 +340,25 @@ def test_failures_while_a_worker_is_away_keep_it_away():
     history = run(workers=1, steps=2, failures=[Outage(0.5, 0, 10.0), Outage(3.0, 0, 2.0), Outage(4.0, 0, 20.0)])
 
     assert history.breakdown_s == {"compute": 2, "lost": 0.5, "repair": 23.5}
+
+
+def test_a_step_that_the_end_cuts_off_is_unfinished():
+    history = run(workers=2, speeds=(1.0, 2.5), steps=2)  # both steps of the fast worker; the slow one is in its first
+
+    assert history.breakdown_s == {"compute": 2.0 / 2, "unfinished": 2.0 / 2}
+
+
+def test_an_outage_has_parts():
+    history = run(workers=1, steps=2, failures=[Outage(1.5, 0, repair_s=10.0, detect_s=3.0, restart_s=2.0)])
+
+    assert history.breakdown_s == {"compute": 2, "lost": 0.5, "detect": 3, "repair": 10, "restart": 2}
+
+
+def test_a_failure_during_a_restart_is_to_be_noticed_too():
+    outages = [Outage(0.0, 0, 10.0, 3.0, 2.0), Outage(14.0, 0, 10.0, 3.0, 2.0)]  # the first restarts from 13 to 15
+    history = run(workers=1, steps=2, failures=outages)
+
+    assert history.breakdown_s == {"compute": 2, "detect": 3 + 3, "repair": 10 + 10, "restart": 1 + 2}
 
 
 def test_a_worker_with_prefetched_parameters_reads_them_again_after_a_failure():

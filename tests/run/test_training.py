@@ -75,6 +75,62 @@ def test_a_failure_during_a_restart_begins_it_anew():
     assert history.breakdown_s == {"compute": 10.0, "lost": 2.0, "restart": 3.0 + 4.0}
 
 
+def test_a_failure_before_another_one_is_noticed_is_replaced_with_it():
+    # Both are noticed at 15 s; one has the spare, and the other waits until a node is back, at 115 s.
+    failures = [failure(0.0, 0, detect_s=10.0, repair_s=100.0), failure(5.0, 1, detect_s=10.0, repair_s=100.0)]
+    history = train(ranks=2, steps=10, spares=1, failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "detect": 15.0, "repair": 100.0}
+
+
+def test_a_node_that_fails_twice_before_it_is_noticed_comes_back_once():
+    # After both are noticed at 15 s it is away for the longer repair; the other failure finds no spare.
+    failures = [failure(0.0, detect_s=10.0, repair_s=30.0), failure(5.0, detect_s=10.0, repair_s=100.0)]
+    history = train(ranks=2, steps=10, failures=[*failures, failure(120.0, 1, repair_s=7.0)])
+
+    assert history.breakdown_s == {"compute": 10.0, "lost": 5.0, "detect": 15.0, "repair": 107.0}
+
+
+def test_a_planned_stop_while_nothing_trains_saves_nothing_and_ends_no_detection():
+    failures = [failure(5.5, detect_s=10.0, repair_s=100.0), failure(8.0, effect="planned")]
+    history = train(steps=10, saving=Saving(1.0), work_s=100.0, failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "lost": 5.5, "detect": 10.0, "repair": 100.0}
+
+
+def test_a_failure_during_the_save_before_a_planned_stop_loses_what_was_saved():
+    failures = [failure(5.0, effect="planned", repair_s=100.0), failure(7.0, detect_s=10.0)]
+    history = train(steps=10, saving=Saving(3.0), work_s=100.0, failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "checkpoint": 2.0, "lost": 5.0, "detect": 10.0, "repair": 100.0}
+
+
+def test_a_second_planned_stop_during_the_save_before_the_first_one_saves_with_it():
+    stops = [failure(5.0, effect="planned"), failure(7.0, effect="planned")]
+    history = train(steps=10, saving=Saving(3.0), work_s=100.0, failures=stops, restart=Restart(4.0))
+
+    assert history.breakdown_s == {"compute": 10.0, "checkpoint": 3.0, "restart": 4.0}
+
+
+def test_a_failure_without_repair_does_not_end_the_wait_for_another_node():
+    history = train(ranks=2, steps=10, failures=[failure(0.0, repair_s=60.0), failure(30.0, 1)])
+
+    assert history.breakdown_s == {"compute": 10.0, "repair": 60.0}
+
+
+def test_a_failure_during_a_resize_begins_it_anew():
+    failures = [failure(0.0, repair_s=1e6), failure(20.0, 1)]
+    history = train(ranks=2, workers=2, steps=10, elastic=Elastic(batch="shrinks", resize=30.0), failures=failures)
+
+    assert history.breakdown_s == {"compute": 10.0, "resize": 20.0 + 30.0}
+
+
+def test_a_failure_during_the_start_of_the_run_begins_it_anew():
+    history = train(steps=10, starts=True, failures=[failure(3.0)], restart=Restart(4.0))
+
+    assert history.breakdown_s == {"compute": 10.0, "restart": 3.0 + 4.0}
+
+
 def test_a_planned_stop_saves_first():
     stop = failure(5.5, effect="planned")
     history = train(steps=10, saving=Saving(1.0, write_s=2.0), work_s=100.0, failures=[stop], restart=Restart(4.0))
@@ -86,13 +142,29 @@ def test_a_planned_stop_saves_first():
 def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice, effect, late_s):
     def first(warning):
         said = Failures(cause=(Cause(name="spot", mtbf=100.0, notice=warning),))
-        return next(failures(said, {"gpu": 1}, 3.0, lambda _part, _number: 0, lambda _cause: np.random.default_rng(0)))
+        return next(
+            failures(said, {"gpu": 1}, 3.0, lambda _part, _number: (0,), lambda _cause: np.random.default_rng(0))
+        )
 
     assert (first(notice).effect, first(notice).at_s) == (effect, first(0).at_s + late_s)
 
 
 def test_without_a_spare_a_run_waits_for_the_repair():
     assert train(steps=10, failures=[failure(0.0, repair_s=60.0)]).breakdown_s == {"compute": 10.0, "repair": 60.0}
+
+
+def test_a_failure_of_several_nodes_takes_all_of_them_away():
+    leaf = Failure(0.0, "leaf", (0, 1, 2), "stop", 0.0, 60.0)
+    history = train(ranks=4, workers=4, steps=10, spares=1, elastic=Elastic(batch="shrinks"), failures=[leaf])
+
+    assert (history.breakdown_s, history.samples, history.counts["failures"]) == ({"compute": 10.0}, 20.0, 1)
+
+
+def test_a_node_that_is_away_already_comes_back_once():
+    # Node 0 is back at 60 s, with which one of two places is filled; the other one waits until 80 s.
+    failures = [failure(0.0, 0, repair_s=60.0), Failure(20.0, "leaf", (0, 1), "stop", 0.0, 60.0)]
+
+    assert train(ranks=2, steps=10, failures=failures).breakdown_s == {"compute": 10.0, "repair": 80.0}
 
 
 def test_a_spare_node_takes_the_place_of_a_failed_one():
@@ -154,6 +226,28 @@ def test_a_slow_rank_that_is_found_is_replaced_after_a_planned_stop():
     history = train(ranks=8, steps=40, speed=speed, saving=Saving(1.0), work_s=1000.0, restart=Restart(5.0))
 
     assert (history.wall_s, history.breakdown_s["restart"]) == (pytest.approx(10 + 20 + 1 + 5 + 20), 5.0)
+
+
+def test_a_slow_node_that_is_replaced_is_away_until_it_is_repaired():
+    # Found at 30 s; the spare has its place at once, and the second slow rank, found at 35 s, waits until 130 s.
+    turns = Turn(at=10.0, rank=0, factor=2.0), Turn(at=15.0, rank=1, factor=2.0)
+    same = {"ranks": 2, "steps": 40, "saving": Saving(0.0), "work_s": 1.0, "repair_s": 100.0}
+    history = train(speed=Speed(turn=turns, detect=20.0), spares=1, **same)
+
+    assert (history.breakdown_s["repair"], history.counts["stops"]) == (95.0, 2)
+
+
+def test_a_cause_says_how_long_a_slow_node_is_away():
+    slow = Failure(10.0, "hot", (0,), "slow", 0.0, 50.0, factor=2.0)
+    history = train(steps=20, failures=[slow], speed=Speed(detect=4.0), saving=Saving(0.0), work_s=1.0, repair_s=100.0)
+
+    assert history.breakdown_s == {"compute": 22.0, "repair": 50.0}  # 2 steps until it is found take twice as long
+
+
+def test_a_node_that_is_away_does_not_turn_slow():
+    failures = [failure(0.0, repair_s=50.0), Failure(10.0, "hot", (0,), "slow", 0.0, 0.0, factor=2.0)]
+
+    assert train(steps=20, failures=failures).breakdown_s == {"compute": 20.0, "repair": 50.0}
 
 
 def test_samples_in_proportion_to_speed_let_all_end_at_once():
@@ -291,7 +385,7 @@ def _poisson(mtbf_s: float, seed: int):
     at_s, rng = 0.0, np.random.default_rng(seed)
     for _ in count():
         at_s += rng.exponential(mtbf_s)
-        yield Failure(at_s, "random", 0, "stop", 0.0, 0.0)
+        yield Failure(at_s, "random", (0,), "stop", 0.0, 0.0)
 
 
 def _goodput(work_s: float, mtbf_s: float, seed: int = 0, steps: int = 200_000) -> float:
@@ -344,6 +438,29 @@ def test_a_failure_never_undoes_what_is_safe_and_never_spares_what_is_not(at_s, 
 
     assert 0 <= failed.breakdown_s.get("lost", 0.0) <= min(at_s, most_s) + 1e-6
     assert failed.wall_s >= calm.wall_s - 1e-6
+
+
+events = st.tuples(
+    st.integers(0, 300), st.sampled_from([0, 7, 40]), st.sampled_from([0, 90]), st.sampled_from(["stop", "planned"])
+)
+
+
+@given(st.lists(events, min_size=1, max_size=4), st.integers(0, 3), st.integers(0, 2), st.sampled_from([0.0, 5.0]))
+def test_an_event_more_never_makes_a_run_shorter(events, which, spares, init_s):
+    # Each on a node of its own. A checkpoint after each step costs nothing, so no event is of use to later ones.
+    listed = [failure(at, node, detect_s=detect, repair_s=repair, effect=effect)
+              for node, (at, detect, repair, effect) in enumerate(sorted(events))]  # fmt: skip
+    fewer = [one for i, one in enumerate(listed) if i != which % len(listed)]
+    same = {
+        "ranks": 4,
+        "steps": 200,
+        "spares": spares,
+        "restart": Restart(init_s),
+        "saving": Saving(0.0),
+        "work_s": 1.0,
+    }
+
+    assert train(failures=listed, **same).wall_s >= train(failures=fewer, **same).wall_s
 
 
 def test_equal_seeds_give_equal_runs():

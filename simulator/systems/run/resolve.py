@@ -1,6 +1,6 @@
 """A checked scenario of kind run in numbers: checkpoints, failures, how long it goes, the hash. `modes` simulate it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -91,11 +91,25 @@ class ResolvedRun(ResolvedWorkers):
         read_s = said.read if said.read is not None else self.saving.read_s if self.saving is not None else 0.0
         return Restart(said.place, said.init + said.init_per_node * self.nodes, read_s, said.warmup)
 
-    @property
+    @cached_property
     def parts(self) -> PartCounts:
         """How many parts there are whose failure stops the run; a GPU on which nothing trains may fail."""
         nics = len(self.nics) * self.nodes
-        return {"gpu": self.training_gpus, "node": self.nodes, "nic": nics, "leaf": len(self.below), "job": 1}
+        of_node = {"node": self.nodes, "nic": nics, "link": nics}
+        return {"gpu": self.training_gpus, **of_node, "leaf": len(self.below_leaves), "job": 1}
+
+    @cached_property
+    def below_leaves(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes below each leaf: those with a NIC whose cable ends in it."""
+        of, found = self.cluster, defaultdict[str, dict[int, None]](dict)
+        for node in range(self.nodes):
+            for nic in of.nics_of(node):
+                found[of.leaf_of(nic)][node] = None
+        return tuple(map(tuple, found.values()))
+
+    def _nodes_of(self, part: str, number: int) -> tuple[int, ...]:
+        """The nodes that a part takes away when it fails."""
+        return self.below_leaves[number] if part == "leaf" else (number * self.nodes // self.parts[part],)
 
     @cached_property
     def mtbf_s(self) -> float:
@@ -118,12 +132,11 @@ class ResolvedRun(ResolvedWorkers):
         said = self.rates(seed)
         if said is None:
             return iter(())
-        parts = self.parts
         return failures(
             said,
-            parts,
+            self.parts,
             self.save_s,
-            lambda part, number: number * self.nodes // parts[part],
+            self._nodes_of,
             lambda cause: np.random.default_rng((seed, _CAUSES, cause)),
         )
 

@@ -51,10 +51,10 @@ class PoolChart:
             self._recorder.span(lane, "compute", works_s, loses_s, self._names[job])
             self._recorder.span(lane, "lost", loses_s, now_s, self._names[job])
 
-    def repair(self, node: int, start_s: float, end_s: float) -> None:
+    def away(self, node: int, cause: str, start_s: float, end_s: float) -> None:
         """A node was away."""
         for gpu in self._free.get(node, ()):
-            self._recorder.span(_name((node, gpu)), "repair", start_s, end_s)
+            self._recorder.span(_name((node, gpu)), cause, start_s, end_s)
 
     def _take(self, places: Places) -> Iterable[_Gpu]:
         if self._by_job or len(self._recorder.spans) >= MOST_SPANS:

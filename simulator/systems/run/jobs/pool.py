@@ -14,13 +14,11 @@ from simpy.events import ProcessGenerator
 
 from ....base.errors import UserError, fault
 from ..history import History, Recorder
+from ..outages import Away, Outage
 from .chart import PoolChart
 from .placement import Nodes, Pack, Places
 from .scheduler import Job, Policy, Scheduler
 from .shares import JobWork, SharedLinks
-
-NodeFailure = tuple[float, int, float]
-"""When a node fails, which, and how many seconds it is away."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class PoolPlan:
     weights: Mapping[str, float] = field(default_factory=dict)
     fabric_bytes_per_s: float = inf
     store_bytes_per_s: float = inf
-    failures: Iterable[NodeFailure] = ()
+    failures: Iterable[Outage] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -142,8 +140,8 @@ class _Pool:
         self._links = SharedLinks(self._env, plan.fabric_bytes_per_s, plan.store_bytes_per_s)
         self._chart = PoolChart(self._recorder, plan.gpus_per_node, [job.name for job in plan.jobs])
         self._tasks = [_Task(number, job) for number, job in enumerate(plan.jobs)]
-        self._back_s: dict[int, float] = {}  # when each node that is away comes back
-        self._away_s: dict[int, float] = {}  # since when
+        self._away: dict[int, Away] = {}  # nodes that are away
+        self._part: dict[int, tuple[str, float]] = {}  # the cause of each for now, and since when
         self._gpu_s: dict[str, float] = defaultdict(float)  # by cause
         self._left, self._changed, self._end = len(plan.jobs), False, self._env.event()
 
@@ -184,31 +182,34 @@ class _Pool:
 
     def _fail(self) -> ProcessGenerator:
         """Nodes fail; a failure of one that is away may prolong that."""
-        for at_s, node, away_s in self._plan.failures:
-            yield self._env.timeout(max(at_s - self._env.now, 0.0))
-            if node in self._back_s:
+        for outage in self._plan.failures:
+            yield self._env.timeout(max(outage.at_s - self._env.now, 0.0))
+            node = outage.place
+            if node in self._away:
                 self._scheduler.open(node)
             else:
                 self._kill(node)
-                self._away_s[node] = self._env.now
+                self._away[node] = Away()
                 self._env.process(self._repair(node))
-            self._back_s[node] = max(self._back_s.get(node, 0.0), self._env.now + away_s)
-            self._scheduler.close(node, self._env.now, self._back_s[node])
+            self._away[node].add(outage)
+            self._scheduler.close(node, self._env.now, self._away[node].end_s)
             self._look()
 
     def _repair(self, node: int) -> ProcessGenerator:
-        """A node comes back."""
-        while (left_s := self._back_s[node] - self._env.now) > 0:
-            yield self._env.timeout(left_s)
-        del self._back_s[node]
+        """A node is noticed to be away, and comes back."""
+        while part := self._away[node].part(self._env.now):
+            cause, end_s = part
+            self._part[node] = cause, self._env.now
+            yield self._env.timeout(end_s - self._env.now)
+            self._count_away(node)
+        del self._away[node]
         self._scheduler.open(node)
-        self._count_repair(node)
         self._look()
 
-    def _count_repair(self, node: int) -> None:
-        since_s, now_s = self._away_s.pop(node), self._env.now
-        self._gpu_s["repair"] += (now_s - since_s) * self._plan.gpus_per_node[node]
-        self._chart.repair(node, since_s, now_s)
+    def _count_away(self, node: int) -> None:
+        cause, since_s = self._part.pop(node)
+        self._gpu_s[cause] += (self._env.now - since_s) * self._plan.gpus_per_node[node]
+        self._chart.away(node, cause, since_s, self._env.now)
 
     def _look(self) -> None:
         """Something has changed: let the scheduler look, after the rest of what happens now."""
@@ -274,8 +275,8 @@ class _Pool:
 
     def _history(self, records: Sequence[JobRecord]) -> History:
         wall_s, gpus = self._env.now, sum(self._plan.gpus_per_node)
-        for node in list(self._away_s):
-            self._count_repair(node)
+        for node in list(self._part):
+            self._count_away(node)
         self._gpu_s["idle"] = max(wall_s * gpus - sum(self._gpu_s.values()), 0.0)
         for cause, seconds in self._gpu_s.items():
             self._recorder.spend(cause, seconds / gpus)

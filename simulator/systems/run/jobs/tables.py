@@ -12,9 +12,10 @@ from ....base.arrays import Floats
 from ....base.errors import UserError, unknown
 from ....base.files import path_beside
 from ...tables import Rate, Seconds, Table, Time, as_tuple
+from ..outages import Outage
 from ..spread import Spread
 from .placement import Pack
-from .pool import NodeFailure, PoolPlan
+from .pool import PoolPlan
 from .sacct import JobTrace, read_sacct
 from .scheduler import Job, Policy
 
@@ -155,9 +156,7 @@ class Jobs(Table):
             raise ValueError(f"expected at most {MOST_JOBS:,} jobs")
         return self
 
-    def plan(
-        self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Iterable[NodeFailure] = ()
-    ) -> PoolPlan:
+    def plan(self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Iterable[Outage] = ()) -> PoolPlan:
         """What the pool does; `where` is the file of these keys, beside which a trace is looked for.
 
         Raises:

@@ -1,21 +1,20 @@
 """Workers that all wait for all, after each step or after several: rounds, with checkpoints and failures among them."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from ....base.errors import UserError, fault
-from ....base.units import format_seconds
 from ..history import History
-from ..training.failures import mtbf_s
+from ..training.failures import Cause, Failures, detect_s_of, effect_of, repair_s_of
 from ..training.process import TrainingPlan, run_training
 from .mode import Mode
+from .progress import check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
-
-_MOST_FAILURES = 12.0  # between two checkpoints: beyond that a run never ends
 
 
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
@@ -40,6 +39,7 @@ def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
         failures=lambda: resolved.failures(seed),
         restart=resolved.restart,
         spares=resolved.spares,
+        repair_s=0.0 if said.failures is None else said.failures.repair,
         speed=said.speed,
         input=said.input,
         elastic=said.elastic,
@@ -62,28 +62,36 @@ def _batches(resolved: "ResolvedRun") -> tuple[tuple[float, float], ...]:
 
 
 def _check_progress(resolved: "ResolvedRun") -> None:
-    """A run that fails before it can save anything never ends."""
-    said = resolved.scenario
-    back_s = resolved.restart.seconds + (said.failures.detect if said.failures else 0.0)
-    away = f"a failure every {format_seconds(resolved.mtbf_s)} on {resolved.nodes:,} nodes"
-    if back_s > resolved.mtbf_s:
-        allowed = f"no work is ever done: {away}, and it takes {format_seconds(back_s)} to come back from one"
-        raise UserError(fault(resolved.where, "failures", format_seconds(resolved.mtbf_s), allowed))
-    _check_planned(resolved)
-    until_s = resolved.work_s or resolved.length_s
-    if until_s > _MOST_FAILURES * resolved.mtbf_s and said.run.wall is None:
-        key = "checkpoint" if resolved.work_s is None else "checkpoint.interval"
-        raise UserError(fault(resolved.where, key, format_seconds(until_s), f"nothing is ever saved: {away}"))
+    """Refuse a run that fails faster than it comes back, or before it can save anything."""
+    if resolved.scenario.failures is None:
+        return
+    until_s = resolved.work_s or (resolved.length_s if resolved.scenario.run.wall is None else 0.0)
+    key = "checkpoint" if resolved.work_s is None else "checkpoint.interval"
+    on = f"on {resolved.nodes:,} nodes"
+    check_progress(resolved, _stops(resolved, resolved.scenario.failures), on, many=1, work_s=until_s, key=key)
 
 
-def _check_planned(resolved: "ResolvedRun") -> None:
-    """Nor does one whose planned stops take longer than the time between them."""
-    said = resolved.scenario.failures
-    between_s = inf if said is None else mtbf_s(said, resolved.parts, resolved.save_s, "planned")
-    stop_s = resolved.restart.seconds + (0.0 if resolved.saving is None else resolved.save_s)
-    if stop_s > between_s:
-        allowed = f"no work is ever done: a planned stop takes {format_seconds(stop_s)}"
-        raise UserError(fault(resolved.where, "failures", format_seconds(between_s), allowed))
+def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[tuple[Cause, float]]:
+    """Causes that stop the run, and how long it takes to come back from one: that of slow ranks if they are found."""
+    save_s = 0.0 if resolved.saving is None else resolved.save_s
+    effects = [(cause, effect_of(cause, resolved.save_s)) for cause in said.cause]
+    stops = [one for one in effects if one[1] != "slow" or resolved.scenario.speed.detect is not None]
+    rate = sum(resolved.parts[cause.part] / cause.mtbf for cause, _ in stops if repair_s_of(said, cause))
+    for cause, effect in stops:
+        stands_s = detect_s_of(said, cause) if effect == "stop" else save_s
+        missing = max(map(len, resolved.below_leaves)) if cause.part == "leaf" else 1
+        covered = _spared(resolved) // missing  # failures in a row for which nobody waits for a repair
+        waits_s = max(repair_s_of(said, cause) - covered / rate, 0.0) if rate else 0.0
+        yield cause, stands_s + waits_s + resolved.restart.seconds
+
+
+def _spared(resolved: "ResolvedRun") -> int:
+    """How many nodes may be away while the run goes on: spare ones, and those that it is elastic for."""
+    elastic, nodes, workers = resolved.scenario.elastic, resolved.nodes, resolved.workers
+    if elastic is None:
+        return resolved.spares
+    least = workers if elastic.mode == "shrink" else ceil(elastic.least * nodes / workers)
+    return resolved.spares + max(nodes - least, 0)
 
 
 def _check_elastic(resolved: "ResolvedRun") -> None:

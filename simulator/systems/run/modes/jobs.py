@@ -1,11 +1,17 @@
 """Jobs in a queue: they stand instead of workers."""
 
+from collections.abc import Iterable
+from math import ceil
 from typing import TYPE_CHECKING
 
 from ..history import History
 from ..jobs.pool import run_pool
+from ..jobs.scheduler import Job
 from ..jobs.tables import Jobs
+from ..outages import Outage
+from ..training.failures import detect_s_of, repair_s_of
 from .mode import OF_ROUNDS, OF_STEP, OF_WORKERS, Mode, failures_of_nodes
+from .progress import check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -23,9 +29,23 @@ def _keys(resolved: "ResolvedRun") -> Jobs:
 
 
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
-    failures = ((one.at_s, one.node, one.detect_s + one.repair_s) for one in failures_of_nodes(resolved, seed))
+    failures = (Outage(one.at_s, one.nodes[0], one.repair_s, one.detect_s) for one in failures_of_nodes(resolved, seed))
     plan = _keys(resolved).plan(resolved.cluster.gpus_per_node, seed, resolved.where, failures)
+    _check_progress(resolved, plan.jobs)
     return run_pool(plan)[0]
+
+
+def _check_progress(resolved: "ResolvedRun", jobs: Iterable[Job]) -> None:
+    """Refuse nodes that fail faster than they come back, and jobs that are never done, or saved, before a failure."""
+    said, nodes = resolved.scenario.failures, resolved.nodes
+    if said is None:
+        return
+    stops = [(cause, detect_s_of(said, cause) + repair_s_of(said, cause)) for cause in said.cause]
+    check_progress(resolved, stops, "of a node", nodes, work_s=0.0, key="jobs")
+    of_node = max(resolved.cluster.gpus_per_node)
+    for job in jobs:
+        many, work_s = nodes / ceil(job.gpus / of_node), job.restart_s + min(job.time_s, job.checkpoint_s)
+        check_progress(resolved, stops, f"on the nodes of job {job.name!r}", many, work_s, key="jobs")
 
 
 def _question(resolved: "ResolvedRun") -> str:

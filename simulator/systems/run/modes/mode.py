@@ -111,7 +111,7 @@ def failures_of_nodes(resolved: "ResolvedRun", seed: int) -> Iterator[Failure]:
     said = resolved.scenario.failures
     for i, cause in enumerate(said.cause if said is not None else ()):
         for key, value, allowed in (
-            ("part", cause.part, ("gpu", "nic", "node")),
+            ("part", cause.part, ("gpu", "nic", "link", "node")),
             ("effect", cause.effect, ("stop",)),
             ("notice", cause.notice, (0.0,)),
         ):

@@ -6,10 +6,13 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from ..history import History
+from ..outages import Outage
 from ..sync.server import run_servers
-from ..sync.server_plan import Outage, ServerPlan
-from ..training.failures import Failure
+from ..sync.server_plan import ServerPlan
+from ..team import Team
+from ..training.failures import Failure, detect_s_of, repair_s_of
 from .mode import OF_ROUNDS, Mode, failures_of_nodes, updates
+from .progress import check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -20,6 +23,7 @@ _LEAST_ROUNDS, _LEAST_UPDATES = 20, 1000  # of a short run that says how stale g
 
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
     plan = _plan(resolved, seed, updates(resolved))
+    _check_progress(resolved, plan.team)
     return run_servers(replace(plan, failures=_outages(resolved, plan.team.workers, failures_of_nodes(resolved, seed))))
 
 
@@ -54,13 +58,22 @@ def _plan(resolved: "ResolvedRun", seed: int, steps: int) -> ServerPlan:
     )
 
 
+def _check_progress(resolved: "ResolvedRun", team: Team) -> None:
+    """Refuse workers that fail faster than they come back, or than they make a step."""
+    said, many = resolved.scenario.failures, min(team.workers, resolved.nodes)
+    if said is not None:
+        back_s = resolved.restart.seconds
+        stops = [(cause, detect_s_of(said, cause) + repair_s_of(said, cause) + back_s) for cause in said.cause]
+        check_progress(resolved, stops, "on the nodes of a worker", many, work_s=team.step_s, key="step.time")
+
+
 def _outages(resolved: "ResolvedRun", workers: int, failures: Iterator[Failure]) -> Iterator[Outage]:
     """Failures as all workers of a node see them: the time until they are noticed, repaired and started again."""
     back_s = resolved.restart.seconds
     for one in failures:
-        first, after = (node * workers // resolved.nodes for node in (one.node, one.node + 1))
+        first, after = (node * workers // resolved.nodes for node in (one.nodes[0], one.nodes[0] + 1))
         for worker in range(first, max(after, first + 1)):
-            yield Outage(one.at_s, worker, one.detect_s + one.repair_s + back_s)
+            yield Outage(one.at_s, worker, one.repair_s, one.detect_s, back_s)
 
 
 PARAMETER_SERVER = Mode(

@@ -20,6 +20,7 @@ from typing import Any
 from simpy import Environment, Event, Interrupt, Process
 
 from ..history import History, Recorder, mean_breakdown
+from ..outages import Away, Outage
 from ..team import Team
 from .links import Clock, HostLinks, SharedLink
 from .server_plan import ServerPlan
@@ -31,7 +32,7 @@ _ROUNDING = 1e-12  # relative
 
 
 def run_servers(plan: ServerPlan) -> History:
-    """Simulate until the servers have applied the last update; steps in work then are cut off.
+    """Simulate until the servers have applied the last update; steps in work then are cut off (unfinished).
 
     An update is a round of all workers if synchronous, else a push. The staleness of a push counts updates by other
     workers between its worker's reading of the parameters and its application.
@@ -157,12 +158,11 @@ class _Lane:
             self._stands = ""
 
     def close(self) -> dict[str, float]:
-        """Seconds by cause until now. The step in work counts as far as it is; it is encoded last."""
+        """Seconds by cause until now. The step in work is cut off, as far as it is."""
         self.go_on()
-        worked_s = self._worked_s()
-        computed_s = min(worked_s, self._step_s)
-        self._seconds["compute"] = self._computed_s + computed_s
-        self._seconds["encode"] = self._steps * self._encode_s + worked_s - computed_s
+        self._seconds["compute"] = self._computed_s
+        self._seconds["encode"] = self._steps * self._encode_s
+        self._seconds["unfinished"] = self._worked_s()
         rest_s = self._env.now - sum(self._seconds.values())
         return self._seconds | {"exchange": rest_s if rest_s > _ROUNDING * self._env.now else 0.0}
 
@@ -194,7 +194,7 @@ class _ChartLane(_Lane):
 
     def close(self) -> dict[str, float]:
         seconds = super().close()
-        self._note_work("compute", "encode")
+        self._note_work("unfinished", "unfinished")
         self._note("exchange", self._env.now, self._env.now)
         return seconds
 
@@ -232,20 +232,21 @@ class _Worker:
         self._push: Event | None = None
         self._pull: Event | None = None
         self._ahead: Process | None = None
-        self._back_s = 0.0
+        self._away = Away()
         self._process = run.env.process(self._live())
 
-    def fail(self, away_s: float) -> None:
-        """Lose the step in work, and be away so long."""
-        self._back_s = max(self._back_s, self._env.now + away_s)
+    def fail(self, outage: Outage) -> None:
+        """Lose the step in work, and be away."""
+        self._away.add(outage)
         self._process.interrupt()
 
     def _live(self) -> Generator[Event, Any, None]:
         while True:
             try:
-                if (away_s := self._back_s - self._env.now) > 0:
-                    self.lane.stand("repair")
-                    yield self._env.timeout(away_s)
+                while part := self._away.part(self._env.now):
+                    cause, end_s = part
+                    self.lane.stand(cause)
+                    yield self._env.timeout(end_s - self._env.now)
                     self.lane.go_on()
                 yield from self._train()
             except Interrupt:
@@ -339,10 +340,10 @@ class _Run:
             self.end.succeed()
 
     def _fail(self) -> Generator[Event, Any, None]:
-        for at_s, worker, away_s in self.plan.failures:
-            yield self.env.timeout(max(at_s - self.env.now, 0.0))
-            self.recorder.happen(self.env.now, "failures", f"worker {worker}")
-            self._workers[worker].fail(away_s)
+        for outage in self.plan.failures:
+            yield self.env.timeout(max(outage.at_s - self.env.now, 0.0))
+            self.recorder.happen(self.env.now, "failures", f"worker {outage.place}")
+            self._workers[outage.place].fail(outage)
 
     def history(self) -> History:
         """What has happened until now."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, model_validator
 
 from ...tables import Rate, Seconds, Table
+from ..outages import Outage
 from ..team import Team
 
 
@@ -54,22 +55,14 @@ class Server(Table):
         return {"synchronous": 0.0, "asynchronous": inf}.get(self.update, self.bound or 0.0)
 
 
-class Outage(NamedTuple):
-    """A worker fails, and comes back `away_s` later."""
-
-    at_s: float
-    worker: int
-    away_s: float
-
-
 @dataclass(frozen=True)
 class ServerPlan:
     """A run of `steps` updates of the model: rounds of all workers if synchronous, else pushes.
 
     A push and a pull move `push_bytes` and `pull_bytes` (default: the team's gradients and parameters). A worker takes
     `encode_s` to compress a gradient, each server `decode_s` to restore its shard of one. Each server's link carries
-    `server_bytes_per_s` in each direction. `failures` are in order of time, and may be without end as long as workers
-    get steps done between them.
+    `server_bytes_per_s` in each direction. `failures` of workers are in order of time, and without end if they get
+    steps done between them.
     """
 
     team: Team

@@ -7,7 +7,7 @@ from math import gamma
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from ....base.units import parse
 from ...tables import Seconds, Table
@@ -24,21 +24,27 @@ def _age(value: Any) -> float:
 
 
 Age = Annotated[float, BeforeValidator(_age)]
-Part = Literal["gpu", "nic", "node", "leaf", "job"]
+Part = Literal["gpu", "nic", "link", "node", "leaf", "job"]
 
 
 class Cause(Table):
     """Something that fails, again and again."""
 
     name: str = Field(description="what reports call it")
-    part: Part = Field("gpu", description="what fails: one of these; job: the software of the whole run")
+    part: Part = Field(
+        "gpu",
+        description="what fails: one of these; link: the cable of a NIC; leaf: a switch, with all nodes below it; job: "
+        "the software of the whole run",
+    )
     mtbf: Age = Field(description="mean time between failures of one part")
     events: PositiveInt | None = Field(
         None,
         description="how many failures of this cluster mtbf was read from: more make it surer (default: not counted, "
         "and as far off as rates of clusters differ)",
     )
-    shape: PositiveFloat = Field(1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early")
+    shape: Annotated[float, Field(ge=0.1)] = Field(
+        1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early"
+    )
     effect: Literal["stop", "planned", "slow"] = Field(
         "stop", description="the run stops; or is saved first and then stops; or the rank turns slow without a word"
     )
@@ -46,7 +52,9 @@ class Cause(Table):
     factor: Factor = Field(2.0, description="slow: how many times longer its steps take from then on")
     detect: Seconds | None = Field(None, description="until it is noticed (default: failures.detect)")
     repair: Seconds | None = Field(
-        None, description="how long the node is away (default: failures.repair, 0 for part = 'job' and for leaf)"
+        None,
+        description="how long the node is away; of a leaf: all nodes below it (default: failures.repair, 0 for part = "
+        "'job' and for leaf)",
     )
 
 
@@ -72,7 +80,9 @@ class Failures(Table):
     init_per_node: Seconds = Field(0.0, description="what each node adds to init")
     read: Seconds | None = Field(None, description="reading the checkpoint (default: from [checkpoint])")
     warmup: Seconds = Field(0.0, description="first steps, compilation, caches: what they take more than usual")
-    repair: Seconds = Field(0.0, description="how long a failed node is away")
+    repair: Seconds = Field(
+        0.0, description="how long a failed node is away, or a slow one that was found and replaced (speed.detect)"
+    )
     spares: NonNegativeInt = Field(0, description="nodes of the cluster that wait to replace failed ones")
 
     @model_validator(mode="after")
@@ -84,11 +94,11 @@ class Failures(Table):
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure: when, what, on which node, and how long that node is away."""
+    """One failure: when, what, which nodes it takes away, and how long."""
 
     at_s: float
     name: str
-    node: int
+    nodes: tuple[int, ...]
     effect: str
     detect_s: float
     repair_s: float
@@ -109,15 +119,29 @@ def effect_of(cause: Cause, save_s: float) -> str:
     return "planned" if cause.effect == "stop" and 0 < save_s <= cause.notice else cause.effect
 
 
+def detect_s_of(said: Failures, cause: Cause) -> float:
+    """How long nobody notices a failure of this cause."""
+    return said.detect if cause.detect is None else cause.detect
+
+
+def repair_s_of(said: Failures, cause: Cause) -> float:
+    """How long a failure of this cause takes nodes away."""
+    usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
+    return usual_s if cause.repair is None else cause.repair
+
+
 def failures(
     said: Failures,
     parts: PartCounts,
     save_s: float,
-    node_of: Callable[[str, int], int],
+    nodes_of: Callable[[str, int], tuple[int, ...]],
     stream: Callable[[int], np.random.Generator],
 ) -> Iterator[Failure]:
-    """All failures in the order of time, without end where causes are random. `stream` gives numbers for each cause."""
-    of_causes = (_of_cause(said, one, parts[one.part], save_s, node_of, stream(i)) for i, one in enumerate(said.cause))
+    """All failures in the order of time, without end where causes are random.
+
+    `nodes_of(part, number)` are the nodes that a part takes away; `stream` gives random numbers for each cause.
+    """
+    of_causes = (_of_cause(said, one, parts[one.part], save_s, nodes_of, stream(i)) for i, one in enumerate(said.cause))
     return merge(_of_trace(said), *of_causes, key=lambda failure: failure.at_s)
 
 
@@ -125,7 +149,7 @@ def _of_trace(said: Failures) -> Iterator[Failure]:
     for one in sorted(said.trace, key=lambda one: one.at):
         repair_s = said.repair if one.repair is None else one.repair
         detect_s = said.detect if one.detect is None else one.detect
-        yield Failure(one.at, one.name, one.node, one.effect, detect_s, repair_s)
+        yield Failure(one.at, one.name, (one.node,), one.effect, detect_s, repair_s)
 
 
 def _of_cause(
@@ -133,21 +157,19 @@ def _of_cause(
     cause: Cause,
     parts: int,
     save_s: float,
-    node_of: Callable[[str, int], int],
+    nodes_of: Callable[[str, int], tuple[int, ...]],
     rng: np.random.Generator,
 ) -> Iterator[Failure]:
     """A warning that is long enough counts as the stop; one that is too short changes nothing."""
     effect = effect_of(cause, save_s)
     late_s = cause.notice if effect == "stop" else 0.0
-    detect_s = said.detect if cause.detect is None else cause.detect
-    usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
-    repair_s = usual_s if cause.repair is None else cause.repair
+    detect_s, repair_s = detect_s_of(said, cause), repair_s_of(said, cause)
     if parts == 0:
         return
     times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
     for at_s, part in times:
-        node = node_of(cause.part, part)
-        yield Failure(at_s + late_s, cause.name, node, effect, detect_s, repair_s, cause.factor)
+        nodes = nodes_of(cause.part, part)
+        yield Failure(at_s + late_s, cause.name, nodes, effect, detect_s, repair_s, cause.factor)
 
 
 def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:

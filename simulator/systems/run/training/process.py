@@ -54,7 +54,7 @@ class TrainingPlan:
     checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
     training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many
     times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of
-    the job. `drawn`: spans are kept for charts.
+    the job. `repair_s`: a rank of `speed.turn` that is replaced is away so long. `drawn`: spans are kept for charts.
     """
 
     rounds_of: Callable[[int], Rounds]
@@ -69,6 +69,7 @@ class TrainingPlan:
     failures: Callable[[], Iterator[Failure]] = lambda: iter(())
     restart: Restart = Restart()
     spares: int = 0
+    repair_s: float = 0.0
     speed: Speed = field(default_factory=Speed)
     input: Input | None = None
     elastic: Elastic | None = None
@@ -107,12 +108,15 @@ class _Training:
         self.shown, self.checkpoints = _SHOWN_STEPS if plan.drawn else 0, 0
         self.over = False
         self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
+        self.broken: list[Failure] = []  # what has failed since training stands, and is not replaced yet
+        self.noticed_s = -inf  # when all of it is noticed
+        self.save_end_s: float | None = None  # of the checkpoint before a planned stop
         self.trainer = self.env.process(self._train())
 
     def run(self) -> History:
         self.env.process(self._fail())
         for turn in self.plan.speed.turn:
-            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts))
+            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts, self.plan.repair_s))
         if self.plan.wall_s < inf:
             self.env.process(self._end())
         self.env.run(self.trainer)
@@ -127,12 +131,13 @@ class _Training:
     def _train(self) -> ProcessGenerator:
         try:
             if self.plan.starts:
-                yield from self._spend("restart", self.plan.restart.seconds, "start")
+                yield from self._go_on("start")
             while self._left() > 0:
                 try:
                     yield from self._work()
                 except _Stopped as stopped:
-                    yield from self._come_back(stopped.failure)
+                    self._stop(stopped.failure, works=True)
+                    yield from self._go_on()
         except _Over:
             pass
 
@@ -255,20 +260,30 @@ class _Training:
             if not self.trainer.is_alive:
                 return
             if failure.effect == "slow":
-                self.env.process(self._turn(0.0, self.ranks.rank_of(failure.node), failure.factor, None))
-            elif not self.ranks.is_away(failure.node):
-                self.trainer.interrupt(failure)
+                rank = self.ranks.rank_of(failure.nodes[0])
+                self.env.process(self._turn(0.0, rank, failure.factor, None, failure.repair_s))
+            else:
+                self._interrupt(failure)
 
-    def _turn(self, wait_s: float, rank: int, factor: float, lasts_s: float | None) -> ProcessGenerator:
-        """A rank turns slow, and is found, is well again, or neither."""
+    def _interrupt(self, failure: Failure) -> None:
+        """Tell the trainer, if it trains on any of the nodes."""
+        if not all(map(self.ranks.is_away, failure.nodes)):
+            self.trainer.interrupt(failure)
+
+    def _turn(
+        self, wait_s: float, rank: int, factor: float, lasts_s: float | None, repair_s: float
+    ) -> ProcessGenerator:
+        """A rank turns slow, and is found, is well again, or neither. One that is found is replaced, and repaired."""
         yield self.env.timeout(wait_s)
+        node = self.ranks.node_of(rank)
+        if self.ranks.is_away(node):
+            return
         self._set_speed(rank, factor, f"rank {rank} takes {factor:g} times longer")
         detect_s = self.plan.speed.detect
         if detect_s is not None and (lasts_s is None or detect_s < lasts_s):
             yield self.env.timeout(detect_s)
             if self.trainer.is_alive and self.ranks.turned.get(rank):
-                node = self.ranks.node_of(rank)
-                self.trainer.interrupt(Failure(self.env.now, f"slow rank {rank}", node, "planned", 0.0, 0.0))
+                self._interrupt(Failure(self.env.now, f"slow rank {rank}", (node,), "planned", 0.0, repair_s))
         elif lasts_s is not None:
             yield self.env.timeout(lasts_s)
             self._set_speed(rank, 1.0, f"rank {rank} is as fast as before")
@@ -292,48 +307,70 @@ class _Training:
         if isinstance(news, Failure):
             raise _Stopped(news)
 
-    def _come_back(self, failure: Failure) -> ProcessGenerator:
-        """From a failure until training goes on; another failure meanwhile begins it anew."""
+    def _stop(self, failure: Failure, *, works: bool) -> None:
+        """Training stands for a failure; `works`: it went on until now, so a planned stop has something to save."""
+        self.record.happen(self.env.now, _word(failure), f"{failure.name}, {_place(failure)}")
+        self.broken.append(failure)
+        planned, saving = failure.effect == "planned", self.plan.saving
+        if not planned:
+            self.noticed_s = max(self.noticed_s, self.env.now + failure.detect_s)
+        if not planned or saving is None:
+            self._lose()
+        elif works:
+            self.save_end_s = self.env.now + saving.stall_s + saving.write_s
+
+    def _go_on(self, name: str = "") -> ProcessGenerator:
+        """Until training goes on. What fails meanwhile is noticed and replaced, too; then the restart begins anew."""
         while True:
-            self.record.happen(self.env.now, _word(failure), f"{failure.name}, node {failure.node}")
             try:
-                if failure.effect == "planned":
-                    yield from self._save_all()
-                else:
-                    self._lose()
-                    yield from self._spend("detect", failure.detect_s, failure.name)
-                yield from self._replace(failure)
-                yield from self._spend("restart", self.plan.restart.seconds)
+                yield from self._save_all()
+                yield from self._spend("detect", max(self.noticed_s - self.env.now, 0.0), self._broken_names)
+                yield from self._replace()
+                yield from self._spend("restart", self.plan.restart.seconds, name)
                 return
             except _Stopped as stopped:
-                failure = stopped.failure
+                self._stop(stopped.failure, works=False)
+
+    @property
+    def _broken_names(self) -> str:
+        return ", ".join(dict.fromkeys(failure.name for failure in self.broken))
 
     def _save_all(self) -> ProcessGenerator:
-        """Save what is done before a stop that was planned, if there are checkpoints at all."""
-        saving = self.plan.saving
-        if saving is None:
-            self._lose()
+        """Save what is done before a stop that was planned, unless a failure has undone it meanwhile."""
+        if self.save_end_s is None:
             return
-        yield from self._spend("checkpoint", saving.stall_s + saving.write_s, "before a stop")
+        yield from self._spend("checkpoint", max(self.save_end_s - self.env.now, 0.0), "before a stop")
         self.record.count("checkpoints")
         self.saved.save()
+        self.save_end_s = None
 
     def _lose(self) -> None:
         """What is not safe is lost."""
+        self.save_end_s = None
         self.record.spend("lost", self.saved.lose(self.env.now))
 
-    def _replace(self, failure: Failure) -> ProcessGenerator:
-        """Take a spare node for the failed one, go on without it, or wait for one that is repaired."""
-        self.ranks.renew(failure.node)
-        if not failure.repair_s:
-            return
-        self.ranks.send_away(failure.node, self.env.now + failure.repair_s)
+    def _replace(self) -> ProcessGenerator:
+        """Take spare nodes for those that failed, go on without them, or wait until enough are repaired."""
+        names = self._broken_names
+        self._send_away()
         self.ranks.fill(self.env.now)
         if self.ranks.can_go_on:
             yield from self._resize()
         while not self.ranks.can_go_on:
-            yield from self._spend("repair", max(self.ranks.next_return_s - self.env.now, 0.0), failure.name)
+            yield from self._spend("repair", max(self.ranks.next_return_s - self.env.now, 0.0), names)
             self.ranks.fill(self.env.now)
+
+    def _send_away(self) -> None:
+        """Nodes that failed are away until they are repaired; one that failed twice until the longer repair ends."""
+        repairs_s: dict[int, float] = {}
+        for failure in self.broken:
+            for node in set(failure.nodes) - self.ranks.gaps:
+                repairs_s[node] = max(failure.repair_s, repairs_s.get(node, 0.0))
+        self.broken.clear()
+        for node, repair_s in repairs_s.items():
+            self.ranks.renew(node)
+            if repair_s:
+                self.ranks.send_away(node, self.env.now + repair_s)
 
     def _take_back(self) -> ProcessGenerator:
         """Nodes that have returned fill gaps; samples are shared anew if speeds have changed."""
@@ -345,10 +382,11 @@ class _Training:
             yield from self._spend("resize", self.plan.speed.rebalance, "samples are shared anew")
 
     def _resize(self) -> ProcessGenerator:
-        if self.plan.elastic is not None and self.ranks.is_resized():
+        if self.plan.elastic is not None and self.ranks.is_resized:
             self.mean_s = 0.0
             self.record.happen(self.env.now, "resize", f"{self.ranks.workers} workers, {len(self.ranks.gaps)} gaps")
             yield from self._spend("resize", self.plan.elastic.resize)
+            self.ranks.settle()
 
     # Time
 
@@ -368,3 +406,9 @@ class _Training:
 
 def _word(failure: Failure) -> str:
     return "stops" if failure.effect == "planned" else "failures"
+
+
+def _place(failure: Failure) -> str:
+    """Where it happens, for charts: its node, or the first one of several."""
+    first, *others = failure.nodes
+    return f"node {first}" + (f" and {len(others)} more" if others else "")

@@ -87,10 +87,14 @@ class Ranks:
         """Whether nothing trains on a node now."""
         return node in self.gaps or (self._drops and not set(self._workers_of(node)).isdisjoint(self._missing()))
 
+    @property
     def is_resized(self) -> bool:
-        """Whether the number or size of workers is another one than when this was asked before."""
-        before, self._size = self._size, self._missing()
-        return before != self._size
+        """Whether the number or size of workers is another one than when they were settled before."""
+        return self._size != self._missing()
+
+    def settle(self) -> None:
+        """The job has taken the workers that there are now."""
+        self._size = self._missing()
 
     @property
     def workers(self) -> int:
