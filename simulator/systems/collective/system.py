@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...collectives import MEASURED
 from ...collectives.algorithms.hops import ClusterNet
 from ...collectives.algorithms.messages import Term
 from ...program import ProgramBuilder
@@ -14,7 +15,7 @@ from ..system import System, SystemPrediction
 from . import keys
 from .report import TOTAL_NEEDS, CollectiveReport, make_report, total
 from .resolve import ResolvedCollective
-from .scenario import MEASURED, CollectiveScenario
+from .scenario import CollectiveScenario
 from .text import words
 
 
