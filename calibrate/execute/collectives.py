@@ -19,10 +19,10 @@ from ...simulator.base.errors import UserError, fault
 from ...simulator.base.files import write_atomic
 from ...simulator.base.tables import align
 from ...simulator.base.units import format_bytes
+from ...simulator.collectives import MEASURED
 from ...simulator.collectives.algorithms import algorithms
 from ...simulator.collectives.algorithms.messages import Chunks, Group
 from ...simulator.systems.collective.resolve import ResolvedCollective, Row
-from ...simulator.systems.collective.scenario import MEASURED
 from .blocks import Call, first_blocks, library, wrong_rows
 from .content import available_bytes
 from .exchanging import Messenger, Ways, make_ways

@@ -7,7 +7,7 @@ network between nodes; `wires` and `rings` find the links that bytes cross.
 
 from typing import Final
 
-from .chosen import MEASURED, Choice, Chosen, choice_of
+from .chosen import CURVES, MEASURED, Choice, Chosen, choice_of
 from .collective import Collective, Price, Pricer, Stages
 from .machines import Machine, Machines, effective_capacity
 from .measured import Measured
@@ -24,6 +24,7 @@ STREAMS: Final = "streams"
 """How updates exchange: as streams round NCCL's ring, link by link (`costs.ring`)."""
 
 __all__ = [
-    "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Machine", "Machines", "Measured", "Networks", "Price",
-    "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer", "ring_broadcast",
+    "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Machine", "Machines", "Measured", "Networks",
+    "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer",
+    "ring_broadcast",
 ]  # fmt: skip

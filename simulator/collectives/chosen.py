@@ -1,6 +1,7 @@
 """Collectives by algorithms that a scenario names, priced by their closed forms; all others by fitted curves."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from ..base.errors import UserError
 from .algorithms import algorithms
@@ -14,8 +15,11 @@ from .wires import Sent, Wires
 Choice = tuple[tuple[str, str], ...]
 """(op, algorithm) of each op whose algorithm is named."""
 
-MEASURED: Choice = ()
+CURVES: Choice = ()
 """No algorithm is named: all exchanges take what a profile's fitted curves say."""
+
+MEASURED: Final = "measured"
+"""The name, in place of an algorithm's, of a profile's fitted curve: what the library chose where it was measured."""
 
 
 class Chosen:
@@ -68,4 +72,4 @@ def _sent(terms: list[Term], near: int) -> Sent:
 
 def choice_of(named: Mapping[str, str]) -> Choice:
     """The ops whose algorithm is named, of all ops."""
-    return tuple((op, name) for op, name in sorted(named.items()) if name != "measured")
+    return tuple((op, name) for op, name in sorted(named.items()) if name != MEASURED)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import ATTENTION, COPY, EXCHANGE, EXPERTS, HOST_WORK, KINDS, MEMORY, PASS, PRODUCT, op_kind
-from ..collectives import MEASURED, STREAMS, Choice, Price
+from ..collectives import CURVES, STREAMS, Choice, Price
 from ..hardware import Cluster
 from ..profile import Profile
 from ..program import Place, Program, Ragged
@@ -89,7 +89,7 @@ def cost(
 ) -> Costs:
     """The time of each op of a Program without contention, and its rates on links. Rank r runs on GPU r of the cluster.
 
-    `exchanges` are the algorithms that are named, by default none (`MEASURED`), or `STREAMS`. `profile` holds the
+    `exchanges` are the algorithms that are named, by default none (`CURVES`), or `STREAMS`. `profile` holds the
     numbers of device and software. `store` is the file system of an update through files. `actions` are the prices of
     whole actions, by number, at the coarser level of a step. The ranks of one of `places` (default: the Program's
     places) act alike at the same time.
@@ -99,7 +99,7 @@ def cost(
         KeyError: a kind of op is unknown, or its form has no price function.
     """
     places = program.places if places is None else places
-    choice = MEASURED if isinstance(exchanges, str) else exchanges
+    choice = CURVES if isinstance(exchanges, str) else exchanges
     pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, choice)
     forms = _STREAMS if exchanges == STREAMS else _WHOLE
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}

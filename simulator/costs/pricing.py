@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Floats
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
-from ..collectives import MEASURED, Choice, Collective, Machines, Networks, Pricer, pricer
+from ..collectives import CURVES, Choice, Collective, Machines, Networks, Pricer, pricer
 from ..hardware import Cluster, Route, Shares
 from ..profile import Parameter, Profile
 from ..program import Place, Program
@@ -41,7 +41,7 @@ class Pricing:
     memo: Memo = field(default_factory=Memo)
     actions: Prices | None = None
     places: Sequence[Place] = ()
-    choice: Choice = MEASURED
+    choice: Choice = CURVES
 
     @cached_property
     def machines(self) -> Machines:

@@ -42,9 +42,26 @@ class NetworkKeys(Section):
     def as_fabric(self, switch_latency_s: float, network: str) -> Fabric:
         """The fabric of these keys, with the latency of a switch and the kind of network in data/networks.toml."""
         return Fabric(
-            self.fabric, self.oversubscription, self.leaf_radix, switch_latency_s, network, self.cabling,
-            self.spines or 0, self.spine_radix or 0, self.core_oversubscription, self.sizes, self.groups or 0,
-            self.group_routers or 0, self.global_links or 0, self.planes,
-            tuple((one.link, one.factor) for one in self.degraded), self.sites, self.site_bandwidth or 0.0,
-            self.site_latency or 0.0, self.routing, self.hash_seed, self.flows, self.sharp,
-        )  # fmt: skip
+            kind=self.fabric,
+            oversubscription=self.oversubscription,
+            leaf_radix=self.leaf_radix,
+            switch_latency_s=switch_latency_s,
+            network=network,
+            cabling=self.cabling,
+            spines=self.spines or 0,
+            spine_radix=self.spine_radix or 0,
+            core_oversubscription=self.core_oversubscription,
+            sizes=self.sizes,
+            groups=self.groups or 0,
+            group_routers=self.group_routers or 0,
+            global_links=self.global_links or 0,
+            planes=self.planes,
+            degraded=tuple((one.link, one.factor) for one in self.degraded),
+            sites=self.sites,
+            site_bytes_per_s=self.site_bandwidth or 0.0,
+            site_latency_s=self.site_latency or 0.0,
+            routing=self.routing,
+            hash_seed=self.hash_seed,
+            flows=self.flows,
+            sharp=self.sharp,
+        )

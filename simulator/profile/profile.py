@@ -91,6 +91,14 @@ class Profile:
             return model.estimate(features)
         return model.estimate(features, here)
 
+    def coefficient_s(self, kind: str, name: str) -> float | None:
+        """A fitted coefficient in seconds of the model by which `estimate` prices a class; None if it has none."""
+        entry = self._default(kind)
+        if isinstance(entry, Ratio):
+            lent = self.coefficient_s(entry.like, name)
+            return None if lent is None else entry.factor * lent
+        return entry.coefficients.get(name) if isinstance(entry, Model) else None
+
     def parameter_at(self, name: str, features: Mapping[str, object]) -> Parameter:
         """A parameter as it stands for ops with these features.
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...base.errors import UserError
 from ...profile import PROVENANCE, Profile
 from ..collective import Price, Stages
-from ..machines import Machines
+from ..machines import Machine, Machines
 from ..networks import Uplinks
 from .clock import Hop, IslandNet
 from .messages import Algorithm, Group, HopKind, Term
@@ -97,7 +97,7 @@ class ClusterNet(IslandNet):
     def launch_s(self) -> float:
         """From the call to the first message."""
         network = [f"{self._op}.network", "all_reduce.network"] if self.islands > 1 else []
-        return _coefficient(self._machines.profile, "a_s", (*network, self._op, "all_reduce"))
+        return max(_coefficient(one.profile, "a_s", (*network, self._op, "all_reduce")) for one in self._nodes)
 
     def formula(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Formula:
         """What an algorithm takes by its closed form."""
@@ -134,15 +134,20 @@ class ClusterNet(IslandNet):
 
     @property
     def _inside(self) -> Hop:
-        wired = self._wires_s(*self.ranks[:2])
-        latency_s = _coefficient(self._machines.profile, "h_s", (self._op, "all_reduce", "all_gather"))
-        return Hop(max(latency_s, wired), 1 / self._slowest_s(inside=1.0, beyond=0.0))
+        kinds = (self._op, "all_reduce", "all_gather")
+        latency_s = max(_coefficient(one.profile, "h_s", kinds) for one in self._nodes)
+        return Hop(max(latency_s, self._wires_s(inside=True)), 1 / self._slowest_s(inside=1.0, beyond=0.0))
 
     @property
     def _rail(self) -> Hop:
-        wired = self._wires_s(self.ranks[0], self.ranks[self.near])
-        latency_s = _coefficient(self._machines.profile, "h_s", ("all_reduce.network",))
-        return Hop(max(latency_s + self._machines.networks.network.hop_s, wired), 1 / self._slowest_s(0.0, 1.0))
+        steps = (_coefficient(one.profile, "h_s", ("all_reduce.network",)) + one.networks.network.hop_s
+                 for one in self._nodes)  # fmt: skip
+        return Hop(max(*steps, self._wires_s(inside=False)), 1 / self._slowest_s(0.0, 1.0))
+
+    @property
+    def _nodes(self) -> list[Machine]:
+        """Each kind of node of its ranks; the slowest one sets a latency."""
+        return [self._machines.machine_of(rank) for rank in self._machines.one_of_each(self.ranks)]
 
     def _slowest_s(self, inside: float, beyond: float) -> float:
         """Seconds per byte of the slowest rank, while all ranks send."""
@@ -153,16 +158,19 @@ class ClusterNet(IslandNet):
             found = max(found, wires.least_s(inside, beyond, self._machines.capacity))
         return found
 
-    def _wires_s(self, a: int, b: int) -> float:
-        cluster = self._machines.cluster
-        latencies = cluster.links.columns["latency_s"]
-        return float(sum(latencies[link] for link in cluster.route(cluster.gpu(a), cluster.gpu(b))))
+    def _wires_s(self, *, inside: bool) -> float:
+        """The latency of the wires to the next rank of the island, or to the same place of the next island."""
+        cluster, near = self._machines.cluster, self.near
+        latencies, found = cluster.links.columns["latency_s"], 0.0
+        for rank in self._machines.one_of_each(self.ranks):
+            at = self.ranks.index(rank)
+            other = at - at % near + (at + 1) % near if inside else (at + near) % len(self.ranks)
+            route = cluster.route(cluster.gpu(rank), cluster.gpu(self.ranks[other]))
+            found = max(found, float(sum(latencies[link] for link in route)))
+        return found
 
 
 def _coefficient(profile: Profile, name: str, kinds: Sequence[str]) -> float:
-    """A coefficient of the first of these classes that has a fitted one; 0 if none has."""
-    for kind in kinds:
-        for entry in profile.models.get(kind, {}).values():
-            if (value := getattr(entry, "coefficients", {}).get(name)) is not None:
-                return float(value)
-    return 0.0
+    """A coefficient in seconds of the first of these classes that has a fitted one; 0 if none has."""
+    found = (profile.coefficient_s(kind, name) for kind in kinds)
+    return next((value for value in found if value is not None), 0.0)

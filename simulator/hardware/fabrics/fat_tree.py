@@ -6,6 +6,8 @@ and aggregation switch j of every pod is cabled to cores j k/2 .. (j + 1) k/2 - 
 far as there are NICs, cores all.
 """
 
+from collections.abc import Sequence
+
 from .plan import (
     Fabric,
     FabricError,
@@ -15,30 +17,28 @@ from .plan import (
     Rates,
     both_ways,
     down_ports,
-    leaves_of,
-    numbered,
-    port_rate,
+    plan_of_leaves,
     sprays_without_loss,
 )
 
 
 def _plan(fabric: Fabric, rates: Rates) -> Plan:
-    leaves = leaves_of(fabric.cabling, fabric.down_ports, [len(each) for each in rates])
-    names = numbered(leaves)
-    if len(names) < 2:
-        return Plan(leaves)
-    k, rate = fabric.leaf_radix, port_rate(rates)
+    return plan_of_leaves(fabric, rates, _pods)
+
+
+def _pods(fabric: Fabric, leaves: Sequence[str], rate: float) -> tuple[list[Hop], float]:
+    k = fabric.leaf_radix
     leaves_of_pod = down_ports(k, fabric.core_oversubscription)
     aggs, cores = k - fabric.down_ports, k - leaves_of_pod  # uplinks of a leaf, of an aggregation switch
     for key, ports in (("oversubscription", aggs), ("core_oversubscription", cores)):
         if ports < 1:
             raise FabricError(key, getattr(fabric, key), f"leaves a switch of {k} ports none for an uplink")
-    pods = int(names[-1].removeprefix("leaf")) // leaves_of_pod + 1
+    pods = int(leaves[-1].removeprefix("leaf")) // leaves_of_pod + 1
     if pods > k:
         most = k * leaves_of_pod * fabric.down_ports
         raise FabricError("leaf_radix", k, f"{pods} pods are more than the ports of a core: at most {most} NICs fit")
     hops: list[Hop] = []
-    for leaf in names:
+    for leaf in leaves:
         pod = int(leaf.removeprefix("leaf")) // leaves_of_pod
         for j in range(aggs):
             hops += both_ways(leaf, f"agg{pod * aggs + j}", rate, fabric)
@@ -46,7 +46,7 @@ def _plan(fabric: Fabric, rates: Rates) -> Plan:
         for i in range(cores):
             hops += both_ways(f"agg{agg}", f"core{agg % aggs * cores + i}", rate, fabric)
     above = aggs * cores * rate / leaves_of_pod if pods > 1 else aggs * rate
-    return Plan(leaves, tuple(hops), dict.fromkeys(names, min(aggs * rate, above)))
+    return hops, min(aggs * rate, above)
 
 
 _KEYS = frozenset(("oversubscription", "leaf_radix", "cabling", "core_oversubscription"))

@@ -163,3 +163,17 @@ def leaves_of(cabling: Cabling, down: int, nics: Sequence[int]) -> Leaves:
 def numbered(leaves: Leaves) -> list[str]:
     """The leaves that are there, in the order of their numbers."""
     return sorted({leaf for each in leaves for leaf in each}, key=lambda leaf: int(leaf.removeprefix("leaf")))
+
+
+Above = Callable[[Fabric, Sequence[str], float], tuple[Sequence[Hop], float]]
+"""From the names of leaves and the rate of a port: the links above leaves, and `Plan.beyond` of each leaf."""
+
+
+def plan_of_leaves(fabric: Fabric, rates: Rates, above: Above) -> Plan:
+    """Leaves cabled as the fabric says, and what is above them; a lone leaf needs nothing above."""
+    leaves = leaves_of(fabric.cabling, fabric.down_ports, [len(each) for each in rates])
+    names = numbered(leaves)
+    if len(names) < 2:
+        return Plan(leaves)
+    hops, beyond = above(fabric, names, port_rate(rates))
+    return Plan(leaves, tuple(hops), dict.fromkeys(names, beyond))

@@ -122,16 +122,11 @@ def _through_nics(cluster: Cluster, leg: _Leg, between: Shares) -> Iterator[tupl
 
 
 def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange]) -> tuple[Program, Costs]:
-    """The Program of groups that exchange at the same time, and its costs.
-
-    Raises:
-        ValueError: an algorithm uses switches, which have no ports of their own.
-    """
+    """The Program of groups that exchange at the same time, by algorithms without switches, and its costs."""
     ways, columns, first = _Ways(cluster), _Columns(), 0
     places: list[Place] = []
     for number, exchange in enumerate(exchanges):
-        if exchange.chunks.switches:
-            raise ValueError("switches that add have no links of their own")
+        assert not exchange.chunks.switches, "switches that add have no links of their own"
         first = _write(exchange, ways, columns, first, len(places) * len(_PORTS))
         places += [Place(f"group {number} rank {i}", (rank,)) for i, rank in enumerate(exchange.net.ranks)]
     return _program(columns, places, first), _costs(columns, ways, capacity, cluster.links.columns["name"].tolist())

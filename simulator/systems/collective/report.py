@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from ...base.units import format_bytes
+from ...collectives import MEASURED
 from ...report.report import Metric, Report, Total
 from .resolve import ResolvedCollective, Row
 
@@ -51,7 +52,7 @@ class CollectiveReport(Report):
     def winners(self) -> Mapping[int, str]:
         """The fastest algorithm of each size; the fitted curve only where there is no other."""
         found: dict[int, Row] = {}
-        for row in sorted(self.rows, key=lambda row: (row.algorithm == "measured", row.seconds)):
+        for row in sorted(self.rows, key=lambda row: (row.algorithm == MEASURED, row.seconds)):
             found.setdefault(row.bytes, row)
         return {size: row.algorithm for size, row in sorted(found.items())}
 

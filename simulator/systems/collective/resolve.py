@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import Collective, Machines, Measured, Price
+from ...collectives import MEASURED, Collective, Machines, Measured, Price
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
@@ -20,7 +20,7 @@ from ...profile.forms import BUS_FACTOR
 from ..machines import ResolvedScenario, content_hash, release
 from ..tables import FOR_PEOPLE
 from .lower import Exchange, lower
-from .scenario import MEASURED, CollectiveKeys, CollectiveScenario
+from .scenario import CollectiveKeys, CollectiveScenario
 
 _MOST_FLOWS = 2_000_000
 """Messages that share links one by one; more would take a minute."""

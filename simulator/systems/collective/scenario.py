@@ -5,11 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from ...base.units import parse
+from ...collectives import MEASURED
 from ...collectives.algorithms import OPS, algorithms
 from ..tables import OnCluster, Table, as_tuple
-
-MEASURED = "measured"
-"""The algorithm whose seconds are a profile's fitted curve: what the library chose where it was measured."""
 
 _LARGEST = 1 << 50
 

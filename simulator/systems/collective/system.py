@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...collectives import MEASURED
 from ...collectives.algorithms.messages import Term
 from ...program import ProgramBuilder
 from ...timeline import Timeline
@@ -13,7 +14,7 @@ from ..system import System, SystemPrediction
 from . import keys
 from .report import TOTAL_NEEDS, CollectiveReport, make_report, total
 from .resolve import ResolvedCollective
-from .scenario import MEASURED, CollectiveScenario
+from .scenario import CollectiveScenario
 from .text import words
 
 

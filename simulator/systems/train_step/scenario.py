@@ -12,6 +12,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...collectives import MEASURED
 from ...collectives.algorithms import algorithms
 from ..lengths import LARGEST_TAIL
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
@@ -262,16 +263,16 @@ class Collectives(Table):
     """By which algorithms ranks exchange. Measured: as fitted curves say, whatever the library chose there."""
 
     all_reduce: str = Field(
-        "measured", description="sums of gradients, or of tensor parallelism: measured, ring, tree, …"
+        MEASURED, description="sums of gradients, or of tensor parallelism: measured, ring, tree, …"
     )
-    all_gather: str = Field("measured", description="parameters, or sequences: measured, ring, …")
-    reduce_scatter: str = Field("measured", description="gradients, or sequences: measured, ring, …")
-    all_to_all: str = Field("measured", description="tokens of experts, or heads: measured, direct, hierarchical, …")
+    all_gather: str = Field(MEASURED, description="parameters, or sequences: measured, ring, …")
+    reduce_scatter: str = Field(MEASURED, description="gradients, or sequences: measured, ring, …")
+    all_to_all: str = Field(MEASURED, description="tokens of experts, or heads: measured, direct, hierarchical, …")
 
     @field_validator("*")
     @classmethod
     def _check_names(cls, name: str, info: ValidationInfo) -> str:
-        known = ("measured", *algorithms(str(info.field_name)))
+        known = (MEASURED, *algorithms(str(info.field_name)))
         if name not in known:
             raise ValueError(f"expected one of {', '.join(known)}")
         return name
