@@ -5,7 +5,7 @@ They are no part of the scores of fitted curves, which are of what NCCL chooses 
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from ...base.tables import Columns, terminal_table
 from ...formats.samples.published import FORCED, network_kind, op_of
 from ...hardware import device
 from ...scenario import check_question, resolve
+from ...systems.collective.resolve import ResolvedCollective
 from .scores import scores_by
 
 NEAREST: Mapping[str, str] = {
@@ -68,7 +69,7 @@ def _predict(row: Mapping[Any, str]) -> dict[str, Any]:
     }
     known["algorithm"] = NEAREST.get(row["algorithm"], "")
     try:
-        (best,) = resolve(check_question(_question(row, op))).rows
+        best = cast("ResolvedCollective", resolve(check_question(_question(row, op)))).best
     except UserError as error:
         return {**known, **dict.fromkeys(_NUMBERS, np.nan), "provenance": "", "reason": str(error)}
     numbers = (best.seconds, best.seconds / seconds - 1, best.low_s, best.high_s)
