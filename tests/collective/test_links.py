@@ -179,3 +179,42 @@ def test_messages_that_share_links_end_as_in_simgrid(simgrid):
         shared += any(end > a + b + 1e-9 for end, a, b in zip(ours[-1], costs.latency_s, costs.work_s, strict=True))
     assert shared > FABRICS / 4
     assert ours == [pytest.approx(ends, rel=1e-6) for ends in simgrid(COLLECTIVES, cases)]
+
+
+TORUS = {"base": "dgx-h100", "gpus_per_node": 1, "nics": 1, "pcie_switches": 1, "sockets": 1, "fabric": "torus"}
+CROWDED = {
+    "a torus": ({**TORUS, "sizes": [4, 4]}, 16),
+    "pods that share uplinks": (pods(4), 8),
+}
+
+
+@pytest.mark.parametrize("fabric", CROWDED)
+@pytest.mark.parametrize(("op", "algorithm"), [
+    ("all_reduce", "halving_doubling"), ("all_reduce", "recursive_doubling"), ("all_gather", "recursive_doubling"),
+    ("broadcast", "binomial"), ("scatter", "binomial"), ("all_reduce", "ring"),
+])  # fmt: skip
+def test_closed_forms_take_the_share_that_their_own_messages_leave(fabric, op, algorithm):
+    """Not that of a ring: on a torus a ring leaves all, and partners far away share links."""
+    given, nodes = CROWDED[fabric]
+    formula_s, chunks_s = (
+        seconds(op, "256 MiB", cluster=given, nodes=nodes, algorithm=algorithm, level=level)[algorithm]
+        for level in ("formula", "chunks")
+    )
+    assert formula_s == pytest.approx(chunks_s, rel=0.01)
+
+
+def test_partners_in_two_pods_share_the_uplinks_of_one():
+    """By hand: 8 ranks in two pods halve at distances 4, 2, 1; at 4 all NICs of a leaf share one NIC's uplink."""
+    on = machines(pods(4), 8)
+    net, size = ClusterNet(on, range(8), "reduce_scatter").crowded(), 8e9
+    rail, line_bytes_per_s = net.kinds["rail"], 50e9
+
+    found = net.seconds(algorithms("reduce_scatter")["recursive_halving"].terms(net.group(), size))
+
+    near = (size / 4 + size / 8) / rail.bytes_per_s
+    assert found == pytest.approx(3 * rail.latency_s + size / 2 / (line_bytes_per_s / 4) + near)
+
+
+def test_a_note_says_where_a_formula_knows_links_on_average():
+    (note,) = (note for note in collective(cluster=pods(4), nodes=8).notes if "level chunks" in note)
+    assert note.startswith("links between switches carry less than all NICs")

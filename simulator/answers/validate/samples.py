@@ -19,6 +19,7 @@ from ...formats.samples.published import TABLES
 from ...profile import Model, Profile, load_profile, profile_for, profile_names
 from ...profile.forms import CostClass, cost_class, quantity
 from .exchanges import estimate_sample
+from .forced import forced_lines, forced_rows, score_forced
 from .ledger import csv_bytes
 from .scores import coverage, median_over_devices, scores, scores_by, shares, warn
 
@@ -283,6 +284,11 @@ class Validation:
         return scores_by(between.sort_values(list(keys), kind="stable"), keys) if len(between) else []
 
     @cached_property
+    def forced(self) -> list[dict[str, Any]]:
+        """Scores of closed forms on rows whose log forces an algorithm, which no curve predicts."""
+        return score_forced(forced_rows(self.rows.cells, self.rows.left_out)) if self.kind == "collective" else []
+
+    @cached_property
     def reasons(self) -> dict[int, str]:
         """Why a row has no prediction, by its line."""
         without = self.table[self.table["reason"] != ""]
@@ -304,6 +310,7 @@ class Validation:
             "in_sample": sorted({self.seen[group["device"]] for group in self.groups if group["in_sample"]}),
             "groups": self.groups,
             "by_gpus": self.by_gpus,
+            "forced": self.forced,
             "not_predicted": [{"reason": reason, **place} for reason, place in places.items()],
         }
 
@@ -339,6 +346,7 @@ class Validation:
         if basis := shares(self.table["provenance"]):
             yield "predictions are " + ", ".join(f"{_percent(share)} % {label}" for label, share in basis.items())
         yield from _in_sample(self)
+        yield from forced_lines(self.forced)
         reasons = summarize(f"{self.path}:{line}: {reason}" for line, reason in self.reasons.items())
         yield from (f"not predicted: {line}" for line in reasons)
 

@@ -50,16 +50,18 @@ def _up(group: Group, *, parts: bool) -> Chunks:
 
 
 def _whole(group: Group, size: float) -> list[Term]:
-    return [Term(1, size, _pairs(group, each).hops(group)) for each in powers_of_two(group.ranks)]
+    return [_term(group, each, size) for each in powers_of_two(group.ranks)]
+
+
+def _term(group: Group, distance: int, size: float) -> Term:
+    pairs = _pairs(group, distance)
+    return Term(1, size, pairs.hops(group), sends=pairs)
 
 
 def part_terms(group: Group, size: float) -> list[Term]:
     """Of a scatter or gather: the root's messages, one after the other."""
     ranks = group.ranks
-    return [
-        Term(1, min(each, ranks - each) / ranks * size, _pairs(group, each).hops(group))
-        for each in powers_of_two(ranks)
-    ]
+    return [_term(group, each, min(each, ranks - each) / ranks * size) for each in powers_of_two(ranks)]
 
 
 BINOMIAL_BROADCAST = Algorithm("broadcast", "binomial", _whole, partial(_down, parts=False))

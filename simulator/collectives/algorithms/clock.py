@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ...base.arrays import Floats, Ints
-from .messages import Chunks, Group, HopKind, Pairs, Round, Term
+from .messages import Chunks, Group, HopKind, Pairs, Round, Sends, Term
 
 _MOST_KNOWN = 64
 """Patterns of messages whose hops are kept; rings repeat one, others have a new one in each round."""
@@ -224,6 +224,10 @@ class IslandNet(ABC):
         """The ranks of an island."""
         return self.near
 
+    def left(self, sends: Sends = None) -> float:
+        """The share of the rate between islands that links leave to messages at the same time."""
+        return 1.0
+
     def hops(self, pairs: Pairs) -> Hops:
         """As `Net`."""
         ranks = self.islands * self.near
@@ -236,7 +240,7 @@ class IslandNet(ABC):
         assert far is not None
         return Hops(
             np.where(inside, near.latency_s, far.latency_s),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s),
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.left()),
             self._ports(pairs.src, inside),
             self._ports(pairs.dst, inside),
         )
@@ -255,5 +259,8 @@ class IslandNet(ABC):
 
     def _term_s(self, term: Term) -> float:
         shares = zip(term.hops, term.shares or (1.0,) * len(term.hops), strict=True)
-        hops = [share * self.kinds[hop].seconds(term.size) for hop, share in shares if hop in self.kinds]
+        hops = [share * self._hop_s(hop, term) for hop, share in shares if hop in self.kinds]
         return term.steps * max(hops, default=0.0)
+
+    def _hop_s(self, hop: HopKind, term: Term) -> float:
+        return self.kinds[hop].seconds(term.size if hop == "inside" else term.size / self.left(term.sends))

@@ -94,23 +94,27 @@ def _all_gather(group: Group) -> Chunks:
 
 
 def _fold_terms(group: Group, size: float) -> list[Term]:
-    return [Term(2, size, one.pairs.hops(group)) for one in _Folded(group).fold(1)]
+    return [Term(2, size, one.pairs.hops(group), sends=one.pairs) for one in _Folded(group).fold(1)]
 
 
 def _doubling_terms(group: Group, size: float) -> list[Term]:
     folded = _Folded(group)
-    steps = [Term(1, size, folded.pairs(each).hops(group)) for each in powers_of_two(folded.ranks)]
-    return [*steps, *_fold_terms(group, size)]
+    return [*(_term(group, folded, each, size) for each in powers_of_two(folded.ranks)), *_fold_terms(group, size)]
 
 
 def _all_reduce_terms(group: Group, size: float) -> list[Term]:
-    halves = [Term(2 * term.steps, term.size, term.hops) for term in _half_terms(group, size)]
+    halves = [term._replace(steps=2 * term.steps) for term in _half_terms(group, size)]
     return [*halves, *_fold_terms(group, size)]
 
 
 def _half_terms(group: Group, size: float) -> list[Term]:
     folded = _Folded(group)
-    return [Term(1, size * each / folded.ranks, folded.pairs(each).hops(group)) for each in powers_of_two(folded.ranks)]
+    return [_term(group, folded, each, size * each / folded.ranks) for each in powers_of_two(folded.ranks)]
+
+
+def _term(group: Group, folded: _Folded, distance: int, size: float) -> Term:
+    pairs = folded.pairs(distance)
+    return Term(1, size, pairs.hops(group), sends=pairs)
 
 
 def _remainder(group: Group) -> str:

@@ -5,7 +5,7 @@ it); ranks of an island send at the same time, so they share its NICs. Its laten
 fitted curves, and at least that of the wires.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -16,10 +16,11 @@ import numpy as np
 from ...base.errors import UserError
 from ...profile import PROVENANCE, Profile
 from ..collective import Price, Stages
+from ..flows import share_by_flows, tiles
 from ..machines import Machine, Machines
 from ..networks import Uplinks
 from .clock import Hop, IslandNet
-from .messages import Algorithm, Group, HopKind, Term
+from .messages import Algorithm, Group, HopKind, Pairs, Sends, Term
 from .shares import Share, share_of
 
 _PIECES = tuple(1 << k for k in range(15))
@@ -55,15 +56,46 @@ class ClusterNet(IslandNet):
             raise UserError(f"algorithms need islands of equal size (given: {' and '.join(map(str, sorted(sizes)))})")
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
-        self._left = 1.0  # of the NICs' rate
+        self._crowded = False
+        self._lefts: dict[object, float] = {}
         self._share = Share()
 
     def crowded(self) -> "ClusterNet":
         """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
         other = self._copy()
-        stages = self._stages or dict.fromkeys(self.ranks, self.ranks)
-        other._left = Uplinks(self._machines.cluster, stages).share_left(self._op, self.ranks, self.near)
+        other._crowded = not self._machines.cluster.network.is_even
         return other
+
+    def left(self, sends: Sends = None) -> float:
+        """The share that links between switches leave; a stage's groups send at the same time."""
+        if not self._crowded or self.islands == 1:
+            return 1.0
+        key = (*map(bytes, (sends.src, sends.dst)), sends.striped) if isinstance(sends, Pairs) else sends
+        if key not in self._lefts:
+            self._lefts[key] = min(1.0, self._left_of_line_rate(sends) / self._sustained)
+        return self._lefts[key]
+
+    @property
+    def _sustained(self) -> float:
+        """The share of their line rate that NICs sustain: links between switches carry all of theirs."""
+        cluster = self._machines.cluster
+        link = cluster.nic_tx(cluster.nic_of(self.ranks[0]))
+        return float(self._machines.capacity[link] / cluster.capacity[link])
+
+    def _left_of_line_rate(self, sends: Sends) -> float:
+        cluster, stages = self._machines.cluster, self._stages or dict.fromkeys(self.ranks, self.ranks)
+        if not isinstance(sends, Pairs):
+            return Uplinks(cluster, stages).share_left(sends or self._op, self.ranks, self.near)
+        groups = tiles(self.ranks, stages.get(self.ranks[0], self.ranks))
+        pairs = [(group[a], group[b]) for a, b in self._ends(sends) for group in groups]
+        return share_by_flows(cluster, "send_recv", pairs, self.near)
+
+    def _ends(self, pairs: Pairs) -> Iterator[tuple[int, int]]:
+        """The ranks whose NICs carry messages between islands: of a striped one, all of both islands."""
+        for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True):
+            if a // self.near != b // self.near:
+                first = (a - a % self.near, b - b % self.near)
+                yield from ((first[0] + k, first[1] + k) for k in range(self.near)) if pairs.striped else ((a, b),)
 
     def run_by(self, algorithm: Algorithm) -> "ClusterNet":
         """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""
@@ -128,7 +160,7 @@ class ClusterNet(IslandNet):
         """Each kind of hop that the group has, at its slowest rank."""
         found: dict[HopKind, Hop] = {"inside": self._inside} if self.near > 1 else {}
         if self.islands > 1:
-            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._left * self._share.value)
+            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._share.value)
             found |= {"rail": rail, "striped": Hop(rail.latency_s, rail.bytes_per_s * self.near)}
         return found
 

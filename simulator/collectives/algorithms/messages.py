@@ -68,6 +68,10 @@ class Pairs:
         return near if inside.all() else (*near, "striped" if self.striped else "rail")
 
 
+Sends = Pairs | Literal["all_to_all"] | None
+"""Messages at the same time; None: those of an op's ring, or of its all-to-all."""
+
+
 class Round(NamedTuple):
     """Messages that do not wait for each other, `times` in a row with other blocks.
 
@@ -112,7 +116,8 @@ class Term(NamedTuple):
     """A part of a closed form: `steps` one after the other, each of `size` bytes over the slowest of these hops.
 
     `beside`: at the same time as the term before it, where hops inside and between islands have ports of their own.
-    `shares`: the part of the steps that each of these hops takes, where that is not all of them.
+    `shares`: the part of the steps that each of these hops takes, where that is not all of them. `sends`: the messages
+    that share links at the same time, where they are not those of the op's ring, or of its all-to-all.
     """
 
     steps: float
@@ -120,6 +125,7 @@ class Term(NamedTuple):
     hops: tuple[HopKind, ...]
     beside: bool = False
     shares: tuple[float, ...] = ()
+    sends: Sends = None
 
 
 @dataclass(frozen=True)

@@ -180,11 +180,12 @@ def _terms(group: Group, size: float) -> list[Term]:
     each, alone = size / (2 * _pieces(group)), replace(group, pieces=2)
     first, between = _steps(alone), _steps(alone, inside=0)
     pace = {"inside": _pace(group, between=0), "striped": _pace(group, inside=0)}
-    most = max(pace.values())
+    most, trees = max(pace.values()), _trees(group.islands, group.near)
+    up = Pairs(trees.child, trees.parent, striped=True)
     return [
         Term(first - between, each, ("inside",)),
-        Term(between, each, ("striped",)),
-        Term(_steps(group) - first, each, _BOTH, shares=tuple(pace[hop] / most for hop in _BOTH)),
+        Term(between, each, ("striped",), sends=up),
+        Term(_steps(group) - first, each, _BOTH, shares=tuple(pace[hop] / most for hop in _BOTH), sends=up),
     ]
 
 

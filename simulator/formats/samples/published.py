@@ -18,6 +18,9 @@ from ...hardware import device
 from .table import Samples, sound_samples, summarize
 
 _OPS = {"alltoall": "all_to_all"}
+
+FORCED = "NCCL_ALGO was forced: not what NCCL takes by itself"
+"""Why a row is no sample of a fitted curve although its log is sound."""
 _DTYPES = {"bfloat16": "bf16", "half": "fp16"}
 
 Reader = Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Any]]
@@ -119,7 +122,12 @@ def _network_bytes_per_s(network: str) -> float:
     return float(found[1] or 1) * float(found[2]) * 1e9 / 8 if found else float("nan")
 
 
-def _network_kind(network: str) -> str:
+def op_of(name: str) -> str:
+    """Our name of an op of nccl-tests."""
+    return _OPS.get(name, name)
+
+
+def network_kind(network: str) -> str:
     """The kind of network (data/networks.toml) that a text names; nothing for what profiles were measured on."""
     if "EFA" in network:
         return "efa-1" if re.search(r"\(20(19|2[012])\)", network) else "efa"
@@ -131,7 +139,7 @@ def _misleading_nodes(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
     return {
         "a peak as quoted, not a row of a log": t["column"].str.startswith("peak"),
         "degraded network, as its source says": t["network"].str.contains("degraded|wrong HCA", regex=True),
-        "NCCL_ALGO was forced: not what NCCL takes by itself": ~forced.isin(["", "default"]),
+        FORCED: ~forced.isin(["", "default"]),
     }
 
 
@@ -147,7 +155,7 @@ def _multinode(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, Any]:
         "cost_class": t["op"].replace(_OPS) + np.where(domains <= 1, "", ".network"),
         "library": "nccl",
         "group": t["system"] + " x" + t["n_gpus"],
-        "network": t["network"].map(_network_kind).where(domains > 1, ""),
+        "network": t["network"].map(network_kind).where(domains > 1, ""),
         "bytes": n["bytes"],
         "gpus": n["n_gpus"],
         "nodes": domains,

@@ -257,6 +257,11 @@ class ResolvedCollective(ResolvedScenario):
         lines = [*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual]
         if self.keys.groups > 1 and self.keys.level != "chunks":
             lines.append("groups share links at level chunks only: this is one group alone")
+        elif self.keys.level == "formula" and self.net.islands > 1 and not self.cluster.network.is_even:
+            lines.append(
+                "links between switches carry less than all NICs: formulas of trees and direct exchanges take a mean "
+                "share of them; level chunks follows every message"
+            )
         if self.keys.level == "chunks" and self._may_fill_links:
             lines += [f"{one.name}: {reason}" for one in self.chosen if (reason := self._alone(one))]
         if self.keys.level == MEASURED and self.keys.algorithm not in ("all", MEASURED):
