@@ -65,7 +65,8 @@ def _check_progress(resolved: "ResolvedRun") -> None:
     """Refuse a run that fails faster than it comes back, or before it can save anything."""
     if resolved.scenario.failures is None:
         return
-    until_s = resolved.work_s or (resolved.length_s if resolved.scenario.run.wall is None else 0.0)
+    ends = resolved.scenario.run.wall is not None  # whatever is saved
+    until_s = 0.0 if ends else resolved.work_s or resolved.length_s
     key = "checkpoint" if resolved.work_s is None else "checkpoint.interval"
     on = f"on {resolved.nodes:,} nodes"
     check_progress(resolved, _stops(resolved, resolved.scenario.failures), on, many=1, work_s=until_s, key=key)
@@ -79,7 +80,7 @@ def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[tuple[Cause, flo
     rate = sum(resolved.parts[cause.part] / cause.mtbf for cause, _ in stops if repair_s_of(said, cause))
     for cause, effect in stops:
         stands_s = detect_s_of(said, cause) if effect == "stop" else save_s
-        missing = max(map(len, resolved.below_leaves)) if cause.part == "leaf" else 1
+        missing = max(map(len, resolved.below_leaves), default=1) if cause.part == "leaf" else 1
         covered = _spared(resolved) // missing  # failures in a row for which nobody waits for a repair
         waits_s = max(repair_s_of(said, cause) - covered / rate, 0.0) if rate else 0.0
         yield cause, stands_s + waits_s + resolved.restart.seconds
