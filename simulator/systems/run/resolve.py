@@ -16,13 +16,13 @@ from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
 from .history import History
+from .steps import ResolvedSteps
 from .sync.compression import origin_notes
 from .target import Stage, stages, steps_factor
 from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
 from .training.process import Restart
 from .training.rates import draw_rates, spread_between_clusters, varies
 from .training.storage import Machine, Saving, saving
-from .workers import ResolvedWorkers
 
 _REPEATS = 8
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
@@ -31,7 +31,7 @@ _CAUSES = 2  # the stream of random numbers that says when parts fail
 
 
 @dataclass(frozen=True)
-class ResolvedRun(ResolvedWorkers):
+class ResolvedRun(ResolvedSteps):
     """A run with what its names stand for; parts are made on first use.
 
     `rate_spread` is the standard deviation of ln(rate) of failures that nobody counted; None: rates are as stated.
