@@ -79,24 +79,25 @@ REFUSED = {
     (FOUR, "checkpoint={stall=1, write=3}"): "checkpoint.write = 3: goes with checkpoint.mode = 'background' or",
     (FOUR, "checkpoint={stall=1, read='1 GB/s'}"): "checkpoint.bytes = None: say what is saved",
     (FOUR, cause(effect="planned", mtbf="10 s"), "checkpoint.stall=100"): "on 4 nodes, and it takes 100 s to come back",
-    (FOUR, cause(mtbf="4 h", repair="10 h")): "a failure every 3,600 s on 4 nodes, and it takes 36,000 s to come back",
+    (FOUR, cause(mtbf="4 h", repair="12 h")): "a failure every 3,600 s on 4 nodes, and it takes 43,200 s to come back",
     (
         FOUR,
         cause(mtbf="4 h", detect="3 h"),
     ): "no work is ever done: a failure every 3,600 s on 4 nodes, and it takes 10,8",
-    (FOUR, cause(effect="slow", repair="10 min"), "speed.detect=60"): "no work is ever done: a failure every 250 s",
-    (FOUR, cause(part="leaf", mtbf="8 h", repair="2 h"), "elastic.mode=drop"): "and it takes 7,200 s to come back",
+    (FOUR, cause(effect="slow", repair="1 h"), "speed.detect=60"): "no work is ever done: a failure every 250 s",
+    (FOUR, cause(part="leaf", mtbf="8 h", repair="11 h"), "elastic.mode=drop"): "and it takes 39,600 s to come back",
+    (FOUR, "sync.bandwidth=5", cause(mtbf="4 h")): "sync.bandwidth = '300,000,001 s': nothing is ever saved: a failure",
     (
         FOUR,
         SERVERS,
-        cause(repair="2000 s"),
-    ): "every 1,000 s on the nodes of a worker, and it takes 2,000 s to come back",
+        cause(repair="20000 s"),
+    ): "every 1,000 s on the nodes of a worker, and it takes 20,000 s to come back",
     (
         FOUR,
         SERVERS,
         cause(mtbf="0.2 s"),
     ): "step.time = '2 s': nothing is ever saved: a failure every 200 ms on the nodes",
-    (QUEUE, cause(repair="2000 s")): "a failure every 1,000 s of a node, and it takes 2,000 s to come back from one",
+    (QUEUE, cause(repair="20000 s")): "a failure every 1,000 s of a node, and it takes 20,000 s to come back from one",
     (QUEUE, cause()): "jobs = '36,000 s': nothing is ever saved: a failure every 1,000 s on the nodes of job 'a",
     (QUEUE, "model.preset=llama3-8b"): "model = {'preset': 'llama3-8b'}: is not for [jobs]: goes with",
     (QUEUE, cause(effect="planned")): "failures.cause.0.effect = 'planned': expected stop",
@@ -198,11 +199,22 @@ def test_the_least_shape_of_a_weibull_distribution_runs(run):
 
 
 def test_a_run_that_goes_on_without_nodes_need_not_wait_for_their_repair(run):
-    failing = cause(mtbf="4 h", repair="3 h")  # a failure every hour
+    failing = cause(mtbf="4 h", repair="11 h")  # a failure every hour
 
     assert run(FOUR, failing, "elastic.mode=drop", "run.repeats=1").report.steps == 1000
     with pytest.raises(UserError, match="no work is ever done"):
         run(FOUR, failing)
+
+
+def test_repairs_that_leave_time_for_work_are_no_reason_to_refuse(run):
+    """A failure each 4,500 s, two spare nodes, repairs of 21,600 s: after three failures all wait for the first."""
+    failing = "failures={repair='6 h', spares=2, cause=[{name='node', part='node', mtbf='9000 s'}]}"
+
+    report = run(
+        FOUR, failing, "run.steps=20_000", "checkpoint={stall='0.001 s', interval='2 s'}", "run.repeats=1"
+    ).report
+
+    assert report.goodput > 0.2
 
 
 @pytest.mark.parametrize(("part", "many"), [("nic", 32), ("link", 32), ("leaf", 8), ("node", 4)])

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ....base.errors import UserError, fault
 from ..history import History
-from ..training.failures import Cause, Failures, detect_s_of, effect_of, repair_s_of
+from ..training.failures import Failures, detect_s_of, effect_of, repair_s_of
 from ..training.process import TrainingPlan, run_training
 from .mode import Mode
-from .progress import check_progress
+from .progress import Stop, check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -65,14 +65,16 @@ def _check_progress(resolved: "ResolvedRun") -> None:
     """Refuse a run that fails faster than it comes back, or before it can save anything."""
     if resolved.scenario.failures is None:
         return
-    ends = resolved.scenario.run.wall is not None  # whatever is saved
-    until_s = 0.0 if ends else resolved.work_s or resolved.length_s
-    key = "checkpoint" if resolved.work_s is None else "checkpoint.interval"
-    on = f"on {resolved.nodes:,} nodes"
-    check_progress(resolved, _stops(resolved, resolved.scenario.failures), on, many=1, work_s=until_s, key=key)
+    said, key = resolved.scenario, "checkpoint" if resolved.work_s is None else "checkpoint.interval"
+    until_s, round_s = resolved.work_s or resolved.length_s, resolved.rounds(resolved.workers).round_s
+    if round_s > until_s:
+        until_s, key = round_s, "step.time" if said.sync.bandwidth is None else "sync.bandwidth"
+    ends = said.run.wall is not None  # whatever is saved
+    stops, on = _stops(resolved, resolved.scenario.failures), f"on {resolved.nodes:,} nodes"
+    check_progress(resolved, stops, on, many=1, work_s=0.0 if ends else until_s, key=key)
 
 
-def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[tuple[Cause, float]]:
+def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[Stop]:
     """Causes that stop the run, and how long it takes to come back from one: that of slow ranks if they are found."""
     save_s = 0.0 if resolved.saving is None else resolved.save_s
     effects = [(cause, effect_of(cause, resolved.save_s)) for cause in said.cause]
@@ -82,8 +84,8 @@ def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[tuple[Cause, flo
         stands_s = detect_s_of(said, cause) if effect == "stop" else save_s
         missing = max(map(len, resolved.below_leaves), default=1) if cause.part == "leaf" else 1
         covered = _spared(resolved) // missing  # failures in a row for which nobody waits for a repair
-        waits_s = max(repair_s_of(said, cause) - covered / rate, 0.0) if rate else 0.0
-        yield cause, stands_s + waits_s + resolved.restart.seconds
+        waits_s = max(repair_s_of(said, cause) - covered / rate, 0.0) if rate else 0.0  # after `covered` others
+        yield Stop(cause, stands_s + resolved.restart.seconds, waits_s / (covered + 1))
 
 
 def _spared(resolved: "ResolvedRun") -> int:

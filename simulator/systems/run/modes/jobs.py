@@ -11,7 +11,7 @@ from ..jobs.tables import Jobs
 from ..outages import Outage
 from ..training.failures import detect_s_of, repair_s_of
 from .mode import OF_ROUNDS, OF_STEP, OF_WORKERS, Mode, failures_of_nodes
-from .progress import check_progress
+from .progress import Stop, check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -40,7 +40,7 @@ def _check_progress(resolved: "ResolvedRun", jobs: Iterable[Job]) -> None:
     said, nodes = resolved.scenario.failures, resolved.nodes
     if said is None:
         return
-    stops = [(cause, detect_s_of(said, cause) + repair_s_of(said, cause)) for cause in said.cause]
+    stops = [Stop(cause, detect_s_of(said, cause), repair_s_of(said, cause)) for cause in said.cause]
     check_progress(resolved, stops, "of a node", nodes, work_s=0.0, key="jobs")
     of_node = max(resolved.cluster.gpus_per_node)
     for job in jobs:

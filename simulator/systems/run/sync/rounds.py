@@ -25,6 +25,10 @@ class Rounds(Protocol):
     def steps(self) -> int:
         """Steps of each worker in a round."""
 
+    @property
+    def round_s(self) -> float:
+        """Seconds of a round that nothing disturbs."""
+
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
 
@@ -38,6 +42,11 @@ class EachStep:
     encode_s: float = 0.0
     backup: int = 0
     steps: int = 1
+
+    @property
+    def round_s(self) -> float:
+        """Seconds of a round that nothing disturbs."""
+        return self.step_s + self.exchange_s + self.encode_s
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
@@ -67,6 +76,11 @@ class Local:
         """What workers wait for exchanges in a round. Those of a fragment must be done when the next one's begin."""
         hidden_s = min(self.delay, self.steps / self.fragments) * self.step_s
         return self.fragments * max(self.exchange_s / self.fragments - hidden_s, 0.0)
+
+    @property
+    def round_s(self) -> float:
+        """Seconds of a round that nothing disturbs."""
+        return self.steps * self.step_s + self.exposed_s + self.encode_s
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
