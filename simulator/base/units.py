@@ -141,8 +141,13 @@ def format_long(value: float) -> str:
     """A duration that may be weeks: hours from two of them on, and days likewise."""
     for unit, seconds in (("days", _SECONDS["d"]), ("h", _SECONDS["h"])):
         if abs(value) >= 2 * seconds:
-            return f"{value / seconds:,.3g} {unit}"
+            return f"{_three_digits(value / seconds)} {unit}"
     return format_seconds(value)
+
+
+def _three_digits(value: float) -> str:
+    """Three digits that count, or all before the point: `1.81`, `1,810`."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def digits_apart(value: float, others: Iterable[float], least: float = 5e-4) -> int:

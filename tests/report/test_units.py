@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.base.units import digits_apart, format_bytes, format_seconds
+from runcast.simulator.base.units import digits_apart, format_bytes, format_long, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,17 @@ def test_what_differs_by_more_than_the_least_looks_so(value, change):
     digits = digits_apart(value, [value * (1 + change)], least=1e-6)
 
     assert format_seconds(value, digits) != format_seconds(value * (1 + change), digits)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (3600.0, "3,600 s"),
+        (7200.0, "2 h"),
+        (54 * 86_400.0, "54 days"),
+        (999.7 * 86_400, "1,000 days"),
+        (1.6e8, "1,852 days"),
+    ],
+)
+def test_long_durations_have_three_digits_or_all_before_the_point(seconds, text):
+    assert format_long(seconds) == text

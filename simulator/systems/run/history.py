@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 CAUSES: Mapping[str, str] = {
-    "compute": "steps that are kept",
+    "compute": "computing, in steps that are kept",
     "exchange": "workers wait for gradients, parameters or models that travel",
     "wait": "workers wait for slower ones",
     "encode": "gradients are compressed and restored",

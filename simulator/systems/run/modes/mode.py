@@ -74,7 +74,7 @@ class Mode:
     question: Callable[["ResolvedRun"], str] = question_of_workers
     unit: str = "tokens"
     steps: str = "steps"
-    useful: str = "steps that are kept"
+    useful: str = "steps that are kept, with what they wait for"
     own: tuple[str, ...] = ()
     refuses: tuple[str, ...] = ()
     in_step: bool = False
