@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.target import (
     Batch,
-    Stage,
+    BatchSteps,
     Target,
-    stages,
+    batch_schedule,
     steps_factor,
 )
 
@@ -22,7 +22,7 @@ def target(*schedule, **others):
 
 
 def all_steps(keys, batch):
-    return sum(stage.steps for stage in stages(keys, batch))
+    return sum(one.steps for one in batch_schedule(keys, batch))
 
 
 @examples(50)
@@ -41,36 +41,36 @@ def test_a_very_small_batch_needs_the_fewest_samples():
 
 
 def test_a_batch_of_the_noise_scale_needs_twice_the_fewest_steps_and_twice_the_fewest_samples():
-    assert stages(TARGET, NOISE) == (Stage(NOISE, 2 * S_MIN),)
-    assert stages(TARGET, NOISE)[0].samples == 2 * S_MIN * NOISE
+    assert batch_schedule(TARGET, NOISE) == (BatchSteps(NOISE, 2 * S_MIN),)
+    assert batch_schedule(TARGET, NOISE)[0].samples == 2 * S_MIN * NOISE
 
 
 @examples(50)
 @given(BATCHES, st.floats(1, 10))
 def test_a_larger_batch_never_needs_more_steps_or_fewer_samples(batch, times):
-    small, large = (stages(TARGET, b)[0] for b in (batch, batch * times))
+    small, large = (batch_schedule(TARGET, b)[0] for b in (batch, batch * times))
     assert large.steps <= small.steps
     assert large.samples >= small.samples * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("start", [{}, {"from_samples": 0}, {"from_share": 0}])
 def test_a_schedule_of_one_entry_is_a_constant_batch(start):
-    assert stages(target({"batch": 64} | start), batch=1) == stages(TARGET, 64)
+    assert batch_schedule(target({"batch": 64} | start), batch=1) == batch_schedule(TARGET, 64)
 
 
 def test_a_schedule_by_samples_takes_these_samples_and_then_what_is_left():
-    first, second = stages(target({"batch": 100}, {"batch": 500, "from_samples": 60_000}), 1)
+    first, second = batch_schedule(target({"batch": 100}, {"batch": 500, "from_samples": 60_000}), 1)
     alone = S_MIN * (1 + NOISE / 100)  # 6000 steps, so that 600 of them are a tenth of the way
     assert (first.steps, second.steps) == pytest.approx((600, (1 - 600 / alone) * 2 * S_MIN))
 
 
 def test_a_schedule_by_shares_splits_the_steps():
-    first, second = stages(target({"batch": 100}, {"batch": 500, "from_share": 0.25}), 1)
+    first, second = batch_schedule(target({"batch": 100}, {"batch": 500, "from_share": 0.25}), 1)
     assert first.steps / (first.steps + second.steps) == pytest.approx(0.25)
 
 
 def test_batch_sizes_after_the_target_are_not_used():
-    assert stages(target({"batch": 100}, {"batch": 500, "from_samples": 1e9}), 1) == stages(TARGET, 100)
+    assert batch_schedule(target({"batch": 100}, {"batch": 500, "from_samples": 1e9}), 1) == batch_schedule(TARGET, 100)
 
 
 SCHEDULES = st.lists(st.tuples(BATCHES, st.floats(0.01, 0.99)), min_size=1, max_size=5, unique_by=lambda pair: pair[1])
@@ -82,7 +82,7 @@ def test_every_schedule_makes_all_of_the_progress_and_no_more(schedule, key, fac
     scale = S_MIN * NOISE if key == "from_samples" else 1
     starts = [0, *sorted(share * scale for _, share in schedule[1:])]
     many = target(*({"batch": batch, key: start} for (batch, _), start in zip(schedule, starts, strict=True)))
-    progress = sum(one.steps / many.steps_at(one.batch) for one in stages(many, 1, factor))
+    progress = sum(one.steps / many.steps_at(one.batch) for one in batch_schedule(many, 1, factor))
     assert progress == pytest.approx(factor)
 
 
@@ -99,7 +99,7 @@ def test_llama_3_ramps_up_its_batch_at_the_tokens_of_its_report():
     """Batches of 4M, 8M and 16M tokens from 0, 252M and 2.87T tokens on (arXiv 2407.21783, section 3.4.1)."""
     ramp = ({"batch": 4e6}, {"batch": 8e6, "from_samples": 252e6}, {"batch": 16e6, "from_samples": 2.87e12})
     llama = Target(steps_min=5e5, noise_scale=1e7, batch=tuple(Batch(**one) for one in ramp))
-    assert [one.samples for one in stages(llama, 1)[:2]] == pytest.approx([252e6, 2.87e12 - 252e6])
+    assert [one.samples for one in batch_schedule(llama, 1)[:2]] == pytest.approx([252e6, 2.87e12 - 252e6])
 
 
 CURVES = {

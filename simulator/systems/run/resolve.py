@@ -18,7 +18,7 @@ from ..train_step.run import best_interval_s
 from .history import History
 from .steps import ResolvedSteps
 from .sync.compression import origin_notes
-from .target import Stage, stages, steps_factor
+from .target import BatchSteps, batch_schedule, steps_factor
 from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
 from .training.process import Restart
 from .training.rates import draw_rates, spread_between_clusters, varies
@@ -192,7 +192,7 @@ class ResolvedRun(ResolvedSteps):
     def steps(self) -> float:
         """Steps of each worker, or updates of servers; without end if only the time is given."""
         said, each = self.scenario.run, self.update_samples
-        counts = [said.steps, said.samples and said.samples / each, sum(stage.steps for stage in self.stages)]
+        counts = [said.steps, said.samples and said.samples / each, sum(one.steps for one in self.batch_schedule)]
         return float(ceil(min([count for count in counts if count] or [inf]) - 1e-9)) if any(counts) else inf
 
     @property
@@ -203,14 +203,14 @@ class ResolvedRun(ResolvedSteps):
         return self.samples * trained
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
+    def batch_schedule(self) -> tuple[BatchSteps, ...]:
         """Batch sizes until the target and their steps; none without a target."""
         target, sync = self.scenario.target, self.scenario.sync
         if target is None:
             return ()
         stale = self.mode.staleness(self) if target.stale_curve else 0.0
         ratio = self.gradient_bytes / self.message.wire_bytes if self.scenario.compress is not None else 1.0
-        return stages(target, self.update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
+        return batch_schedule(target, self.update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 
     @property
     def length_s(self) -> float:

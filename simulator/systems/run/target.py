@@ -98,7 +98,7 @@ class Target(Table):
 
 
 @dataclass(frozen=True)
-class Stage:
+class BatchSteps:
     """Steps with one batch size on the way to the target."""
 
     batch: float
@@ -132,7 +132,7 @@ def _interpolate(key: str, points: Curve, at: float) -> float:
     return float(np.interp(at, x, factor))
 
 
-def stages(target: Target, batch: float, factor: float = 1.0) -> tuple[Stage, ...]:
+def batch_schedule(target: Target, batch: float, factor: float = 1.0) -> tuple[BatchSteps, ...]:
     """Steps at each batch size until the target is reached, with `factor` times the usual number of steps.
 
     A step at batch B makes 1 / (S_min (1 + B_noise / B)) of the progress, wherever training is: the noise scale is one
@@ -143,7 +143,7 @@ def stages(target: Target, batch: float, factor: float = 1.0) -> tuple[Stage, ..
     each = [factor * target.steps_at(one.batch) for one in schedule]
     by_share = schedule[-1].from_share is not None
     steps = _steps_by_share(starts, each) if by_share else _steps_by_samples(starts, each, schedule)
-    return tuple(Stage(one.batch, count) for one, count in zip(schedule, steps, strict=True) if count > 0)
+    return tuple(BatchSteps(one.batch, count) for one, count in zip(schedule, steps, strict=True) if count > 0)
 
 
 def _steps_by_share(starts: list[float], each: list[float]) -> list[float]:

@@ -56,9 +56,9 @@ def _batches(resolved: "ResolvedRun") -> tuple[tuple[float, float], ...]:
     target = resolved.scenario.target
     if target is None or not target.batch:
         return ()
-    until = accumulate(stage.steps for stage in resolved.stages)
+    until = accumulate(one.steps for one in resolved.batch_schedule)
     base = resolved.update_samples
-    return tuple((step, stage.batch / base) for step, stage in zip(until, resolved.stages, strict=True))
+    return tuple((step, one.batch / base) for step, one in zip(until, resolved.batch_schedule, strict=True))
 
 
 def _check_progress(resolved: "ResolvedRun") -> None:
