@@ -142,7 +142,7 @@ def messages(seed):
     """Exchanges of one round between random GPUs, in up to three groups of a GPU of each of some nodes."""
     rng = random.Random(seed)
     nodes, near = rng.randint(3, 8), rng.choice([1, 2, 4])
-    given = {**pods(rng.choice([1, 2, 4])), "gpus_per_node": near, "nics": rng.choice([1, near])}
+    given = {**pods(rng.choice([2, 4, 8])), "gpus_per_node": near, "nics": rng.choice([1, near])}
     on, exchanges = machines(given, nodes), []
     for place in range(rng.randint(1, near)):
         net = ClusterNet(on, [node * near + place for node in range(nodes)], "all_reduce")

@@ -1,7 +1,7 @@
 """Leaf switches under one ideal spine: `rail`, `leaf`, and `single`, no network at all.
 
 All spine switches, and any tier above them, are one vertex; a leaf's uplinks are one wide link each way. So no two
-flows collide but by number.
+flows collide but by number. Leaves are alike: one that has few nodes has the uplinks of the fullest.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ def _under_one_spine(fabric: Fabric, rates: Rates, cabling: Cabling) -> Plan:
             load[leaf] += rate
     if len(load) < 2:  # a lone leaf needs no spine
         return Plan(leaves)
-    up = {leaf: total / fabric.oversubscription for leaf, total in load.items()}
+    up = dict.fromkeys(load, max(load.values()) / fabric.oversubscription)
     hops = [Hop(leaf, "spine", "leaf", rate, fabric.switch_latency_s) for leaf, rate in up.items()]
     hops += [Hop("spine", leaf, "spine", rate, fabric.switch_latency_s) for leaf, rate in up.items()]
     return Plan(leaves, tuple(hops), up)
