@@ -53,7 +53,7 @@ def simgrid() -> Callable[[Path | str, Any], Any]:
 
     def run(script: Path | str, data: Any) -> Any:
         given = json.dumps(data)
-        done = subprocess.run([python, "-I", str(script)], input=given, capture_output=True, text=True, timeout=120)
+        done = subprocess.run([python, "-I", str(script)], input=given, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -31,7 +31,7 @@ NO_RANKS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR
 
 def run(*command, **env):
     clean = {key: value for key, value in os.environ.items() if key not in NO_RANKS}
-    return subprocess.run([str(word) for word in command], env=clean | env, capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(word) for word in command], env=clean | env, capture_output=True, text=True, timeout=300)
 
 
 def torchrun(ranks, *command):

@@ -39,7 +39,7 @@ def ended(tmp_path):
                 while server.stdout.readline() not in ("at work\n", ""):
                     pass
                 server.send_signal(number)
-                server.communicate(timeout=60)  # the job writes to the same pipe: it stays open as long as it lives
+                server.communicate(timeout=300)  # the job writes to the same pipe: it stays open as long as it lives
             finally:
                 with suppress(ProcessLookupError):  # as it should be
                     os.killpg(server.pid, signal.SIGKILL)

@@ -69,7 +69,7 @@ def test_console_commands_print_what_the_readme_shows(workplace, block):
 
 def test_python_examples_run(workplace):
     for code in blocks("python"):
-        subprocess.run([sys.executable, "-c", code], cwd=workplace, check=True, capture_output=True, timeout=120)
+        subprocess.run([sys.executable, "-c", code], cwd=workplace, check=True, capture_output=True, timeout=300)
 
 
 def test_links_of_the_readme_lead_somewhere():

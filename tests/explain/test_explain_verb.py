@@ -21,7 +21,7 @@ def shown(language):
 
 @pytest.mark.parametrize("code", shown("python"))
 def test_the_example_in_python_runs(code):
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
 
     assert (done.returncode, done.stdout.split()[:2]) == (0, ["release", "init_group.s"])
 

@@ -62,7 +62,7 @@ def run_alone(blocked: bool, interpret: str) -> str:
     """What a Python of its own prints after `USE_ALL`."""
     script = f"BLOCK = {blocked}\n{USE_ALL}"
     env = {**os.environ, "TRITON_INTERPRET": interpret}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -15,7 +15,7 @@ SLOWED = "steady/product n=128"
 
 def calibrate(*arguments, **more):
     command = [*CALIBRATE, *map(str, arguments)]
-    return subprocess.run(command, env=environment(**more), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment(**more), capture_output=True, text=True, timeout=300)
 
 
 def measured(out, **more):

@@ -98,7 +98,7 @@ def test_two_ranks_beside_their_own_all_reduces(tmp_path):
     script = Path(__file__).parent / "two_ranks.py"
     commands = [[sys.executable, str(script), str(rank), str(tmp_path / "store")] for rank in (0, 1)]
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    found = [json.loads(rank.communicate(timeout=120)[0].splitlines()[-1]) for rank in ranks]
+    found = [json.loads(rank.communicate(timeout=300)[0].splitlines()[-1]) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
     assert all(one["samples"] > 0 and one["calls"] == 50 for one in found)
     for name in ("noise_acts", "alone_s", "noise_alone_s"):

@@ -21,7 +21,7 @@ RUN = [*CALIBRATE, "run", "--device", "cpu", "--cases", "misbehaving", "--rounds
 
 def alone(*arguments):
     command = [*RUN, *map(str, arguments)]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300)
 
 
 class Ranks:

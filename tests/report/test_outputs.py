@@ -18,7 +18,7 @@ ROWS = "cost_class,device,bytes,seconds\ncopy.h2d,H100 SXM,39600000,1e-3\n"
 def left(arguments, stdout):
     """The exit code of the command line in a process of its own."""
     runcast = Path(sys.executable).with_name("runcast")
-    done = subprocess.run([runcast, *arguments], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, timeout=120)
+    done = subprocess.run([runcast, *arguments], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, timeout=300)
     return done.returncode
 
 

@@ -91,7 +91,7 @@ class Slurm:
 
     def run(self, *command: str | Path, cwd: Path | None = None) -> str:
         """What a command prints."""
-        done = subprocess.run(command, env=self.env, cwd=cwd or self.jobs, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self.env, cwd=cwd or self.jobs, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

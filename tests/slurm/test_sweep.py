@@ -47,7 +47,7 @@ def test_a_sweep_outlives_one_of_its_jobs(slurm, tmp_path):
     assert until(lambda: done(tmp_path / "jobs") >= 10 and len(slurm.run(*running).split()) == 2, 120)
     slurm.run("scancel", "--signal=KILL", "--full", slurm.run(*running).split()[0])
     printed, _ = sweep.communicate(timeout=240)
-    subprocess.run([*command, "here"], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, "here"], cwd=tmp_path, check=True, capture_output=True, timeout=300)
 
     assert (sweep.returncode, done(tmp_path / "jobs")) == (0, 300), printed
     assert (tmp_path / "jobs/report.csv").read_bytes() == (tmp_path / "here/report.csv").read_bytes()

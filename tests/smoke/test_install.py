@@ -18,11 +18,11 @@ VERBS = [
 
 
 def runcast(*arguments):
-    return subprocess.run([RUNCAST, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([RUNCAST, *arguments], capture_output=True, text=True, timeout=300)
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
 
 
 def test_import():

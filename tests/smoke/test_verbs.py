@@ -103,6 +103,6 @@ def test_reader_that_left_is_no_error():
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-c", "from runcast.simulator.cli import main; main(['--version'])"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=300)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")

@@ -80,7 +80,7 @@ def test_ctrl_c_leaves_a_report_of_what_is_done_and_says_how_to_go_on(sweep_file
     process = start(path, "--out", folder, "--workers", 2)
     wait_for(folder, 5, process)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     done = len(seconds(folder))
 
     assert (process.returncode, (folder / "report.csv").read_text().count("\n") - 1, error.splitlines()[-2:]) == (
@@ -269,7 +269,7 @@ def test_a_file_that_is_no_database_is_one_line(sweep_file, tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_line(sweep_file, tmp_path):
     (tmp_path / "file").write_text("")
     process = start(sweep_file(), "--out", tmp_path / "file/out")
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
 
     assert (process.returncode, error.splitlines()) == (
         2,
@@ -314,7 +314,7 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_one_line_and_the_finished_rows_survive(sweep_file, tmp_path, small_disk):
     path, folder = sweep_file(many(120)), small_disk / "out"
     process = start(path, "--out", folder, "--workers", 1)
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=300)
     before = seconds(folder)
     subprocess.run(["mount", "-o", "remount,size=40m", small_disk], check=True)
     run_sweep(load_sweep(path), folder, InProcess())
@@ -331,7 +331,7 @@ def test_a_read_only_folder_is_one_line_and_the_finished_rows_survive(sweep_file
     before = reference(path, folder)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     process = start(path, "--out", folder)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
 
     assert (process.returncode, error, (folder / "report.csv").read_bytes()) == (
         2,

@@ -19,7 +19,7 @@ def measured(folder, ranks, nodes, *spoil):
     commands = [[sys.executable, SCRIPT, folder, str(rank), str(ranks), str(nodes), *spoil] for rank in range(ranks)]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     try:
-        told = [process.communicate(timeout=100)[1] for process in processes]
+        told = [process.communicate(timeout=400)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
