@@ -57,7 +57,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(sweep_file, tmp_path, lo
 
 
 @pytest.mark.alone  # a worker that does not start again in time is not started any more
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(500)
 def test_a_point_that_workers_die_of_is_given_up_and_its_neighbours_are_not(sweep_file, tmp_path, monkeypatch):
     """One worker of two threads: what is at work beside the deadly point loses a worker as often as that one."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
