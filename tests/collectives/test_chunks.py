@@ -227,7 +227,7 @@ def test_terms_beside_each_other_take_the_longer_one_where_both_have_ports():
 def test_a_cluster_gives_its_hops_and_what_links_leave_of_them():
     """All else that tests of `Rails` hold is what clusters run."""
     own = {name for name in vars(IslandNet) if not name.startswith("__")} & {*vars(ClusterNet)}
-    assert own - {"_abc_impl"} == {"kinds", "left"}
+    assert own - {"_abc_impl"} == {"kinds", "share_left"}
 
 
 def test_pairs_know_their_hops():

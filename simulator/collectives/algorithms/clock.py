@@ -224,7 +224,7 @@ class IslandNet(ABC):
         """The ranks of an island."""
         return self.near
 
-    def left(self, sends: Sends = None) -> float:
+    def share_left(self, sends: Sends = None) -> float:
         """The share of the rate between islands that links leave to messages at the same time."""
         return 1.0
 
@@ -240,7 +240,7 @@ class IslandNet(ABC):
         assert far is not None
         return Hops(
             np.where(inside, near.latency_s, far.latency_s),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.left()),
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()),
             self._ports(pairs.src, inside),
             self._ports(pairs.dst, inside),
         )
@@ -263,4 +263,4 @@ class IslandNet(ABC):
         return term.steps * max(hops, default=0.0)
 
     def _hop_s(self, hop: HopKind, term: Term) -> float:
-        return self.kinds[hop].seconds(term.size if hop == "inside" else term.size / self.left(term.sends))
+        return self.kinds[hop].seconds(term.size if hop == "inside" else term.size / self.share_left(term.sends))

@@ -66,7 +66,7 @@ class ClusterNet(IslandNet):
         other._crowded = not self._machines.cluster.network.is_even
         return other
 
-    def left(self, sends: Sends = None) -> float:
+    def share_left(self, sends: Sends = None) -> float:
         """The share that links between switches leave; a stage's groups send at the same time."""
         if not self._crowded or self.islands == 1:
             return 1.0

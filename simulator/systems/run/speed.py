@@ -101,7 +101,7 @@ class Crew:
             return self.units._slowest_but(rng, steps, spare)
         if not self._varies:
             return np.full(steps, (self.factors * [one.mean for one in self._jitters]).max())
-        if self._alike:
+        if self._are_equal:
             return self.factors[0] * self._slowest(rng, steps)
         return self._slowest_of_all.draw(rng, steps)
 
@@ -114,7 +114,7 @@ class Crew:
         return float(self.factors.mean()) * self.jitter.mean * hot
 
     @cached_property
-    def _alike(self) -> bool:
+    def _are_equal(self) -> bool:
         """Whether all ranks are as fast as each other."""
         return len(self._jitters) == 1 and bool((self.factors == self.factors[0]).all())
 
@@ -144,7 +144,7 @@ class Crew:
 
     def _slowest_but(self, rng: np.random.Generator, steps: int, spare: int) -> Floats:
         waited = self.ranks - spare
-        if self._alike:
+        if self._are_equal:
             return self.factors[0] * self._jitters[0].slowest(rng, steps, waited, spare)
         block, found = max(_MOST_NUMBERS // self.ranks, 1), np.empty(steps)
         for some in (slice(first, min(first + block, steps)) for first in range(0, steps, block)):

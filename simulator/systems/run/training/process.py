@@ -219,7 +219,7 @@ class _Training:
         assert queues is not None
         epoch = int(self._read(steps) / (said.dataset or inf))
         more, own_s = batch * self.ranks.fed / workers, float(step_s.mean()) / steps
-        calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.taken))
+        calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.fair_write_share))
         self.saved.share_store(more * said.store_s(workers, epoch) / max(own_s, busy_s))
         batch_s = mean_batch_s(own_s, calm_s, busy_s, self.saved.writing_share)
         number, jitter = queues_of(workers, said.prefetch, mean_of(said.jitter, steps))

@@ -111,13 +111,13 @@ class Saved:
         return self._safe + self._writing + self._fresh
 
     @property
-    def taken(self) -> float:
+    def fair_write_share(self) -> float:
         """The share of the store that readers cannot have while a checkpoint is being written."""
-        return 0.0 if self._alone is None else self._alone.taken
+        return 0.0 if self._alone is None else self._alone.fair_write_share
 
     def share_store(self, read_share: float) -> None:
         """Readers take this share of the store while a checkpoint is being written, from now on."""
-        self._saving = None if self._alone is None else self._alone.beside(read_share)
+        self._saving = None if self._alone is None else self._alone.share_with_readers(read_share)
 
     @property
     def writing_share(self) -> float:

@@ -68,11 +68,11 @@ class Saving:
     store_share: float = 0.0
 
     @property
-    def taken(self) -> float:
+    def fair_write_share(self) -> float:
         """The share of the store that readers cannot have while this is written: a fair half of it at most."""
         return min(self.store_share, 0.5)
 
-    def beside(self, read_share: float) -> "Saving":
+    def share_with_readers(self, read_share: float) -> "Saving":
         """The same while readers take a share of the store: the writing has the rest of it."""
         left = 1 - read_share
         return self if self.store_share <= left else replace(self, write_s=self.write_s * self.store_share / left)
