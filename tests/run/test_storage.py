@@ -113,3 +113,13 @@ def test_a_store_never_carries_more_than_its_rate(write_s, share, batch_gb, cpu_
     ahead_gb = 2 * batch_gb + write_s * share  # at the start, and at the end
 
     assert 1500 * batch_gb + written_gb <= history.wall_s * (1 + 1e-3) + ahead_gb
+
+
+def test_a_run_of_two_sites_saves_at_the_rate_of_its_own_nics(one):
+    """Between sites another rate holds, of which a checkpoint needs none."""
+    two = "cluster={base='dgx-a100', sites=2, site_bandwidth='10 Gb/s', site_latency='10 ms'}"
+    apart = "sync={mode='local', inner=100, workers=2}", "step.gradient=1 GB", "nodes=2"
+
+    saving_s = simulate(one, [two, *apart, "checkpoint.bytes=10 TB"]).resolved.saving.stall_s
+    alone = simulate(one, ["checkpoint.bytes=10 TB", "nodes=2"]).resolved.saving.stall_s
+    assert saving_s == pytest.approx(alone)

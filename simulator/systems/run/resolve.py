@@ -70,7 +70,7 @@ class ResolvedRun(ResolvedSteps):
             gpus=self.training_gpus,
             gpus_per_worker=self.worker_gpus,
             copy_bytes_per_s=self._copy_bytes_per_s if said.mode != "blocking" and said.stall is None else inf,
-            nic_bytes_per_s=self.node_bytes_per_s or inf,
+            nic_bytes_per_s=self.nics_bytes_per_s or inf,
         )
         return saving(said, self.checkpoint_bytes, machine)
 

@@ -163,9 +163,20 @@ class ResolvedWorkers(ResolvedScenario):
 
     # Links
 
-    @cached_property
+    @property
     def node_bytes_per_s(self) -> float:
-        """What the NICs of a node sustain, and not more than its share of the leaves' uplinks."""
+        """What the NICs of a node sustain to any other node.
+
+        Raises:
+            UserError: the cluster has several sites, between which the rate is another one.
+        """
+        for nic in self.nics[:1]:
+            self.cluster.uplink_bytes_per_s(self.cluster.leaf_of(nic))
+        return self.nics_bytes_per_s
+
+    @cached_property
+    def nics_bytes_per_s(self) -> float:
+        """What the NICs of a node sustain inside its site, and not more than its share of the leaves' uplinks."""
         capacity = effective_capacity(self.one_node, self.profile)
         return sum(min(float(capacity[self.one_node.nic_tx(nic)]), self._uplink(nic)) for nic in self.nics)
 
@@ -181,7 +192,7 @@ class ResolvedWorkers(ResolvedScenario):
 
     def _uplink(self, nic: str) -> float:
         leaf = self.cluster.leaf_of(nic)
-        return self.cluster.uplink_bytes_per_s(leaf) / self.below[leaf]
+        return self.cluster.network.beyond.get(leaf, inf) / self.below[leaf]
 
     @cached_property
     def below(self) -> Counter[str]:
