@@ -14,6 +14,8 @@ from .local import Died, Item, Result, Results, Task, Workers, keep_memo
 CONNECT_S = 15
 _JOB = {"cores": 1, "processes": 1, "memory": "4 GiB", "job_name": "runcast-sweep"}
 """What a Slurm job is where the sweep file says nothing else: one worker of one thread."""
+_WAIT_FOR_WORKER = {"distributed.deploy.lost-worker-timeout": "10 min"}
+"""A job whose worker is not there this long after a death is ended. The 15 s of dask fall into the next death of it."""
 
 
 class Dask(Workers):
@@ -85,8 +87,10 @@ class Dask(Workers):
 
     def _start_jobs(self) -> Any:
         """A scheduler here, with jobs of Slurm as its workers."""
+        import dask
         from dask_jobqueue import SLURMCluster
 
+        self._stack.enter_context(dask.config.set(_WAIT_FOR_WORKER))
         try:
             cluster = SLURMCluster(**{**_JOB, **self._slurm})
         except (TypeError, ValueError) as error:

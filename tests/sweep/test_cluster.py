@@ -15,6 +15,15 @@ from .conftest import many
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def workers_start_again():
+    """A cluster looks 15 s after a death whether the worker is there, and else starts it no more: it may die again then."""
+    import dask
+
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}):
+        yield
+
+
 @pytest.fixture
 def local_cluster():
     """A scheduler with two workers, each a process that is started again when it dies."""
@@ -56,8 +65,6 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(sweep_file, tmp_path, lo
     assert (len(killed), swept.counts, (folder / "report.csv").read_bytes()) == (1, {"ok": 200}, expected)
 
 
-@pytest.mark.alone  # a worker that does not start again in time is not started any more
-@pytest.mark.timeout(500)
 def test_a_point_that_workers_die_of_is_given_up_and_its_neighbours_are_not(sweep_file, tmp_path, monkeypatch):
     """One worker of two threads: what is at work beside the deadly point loses a worker as often as that one."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
