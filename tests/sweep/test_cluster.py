@@ -17,8 +17,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def workers_start_again():
-    """A cluster looks 15 s after a death whether the worker is there, and else starts it no more: it may die again then."""
+    """A cluster looks 15 s after a death whether the worker is there, and if not, never starts it again."""
     import dask
+    import distributed  # noqa: F401 - its defaults come first
 
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}):
         yield
