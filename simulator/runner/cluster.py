@@ -14,7 +14,7 @@ from .local import Died, Item, Result, Results, Task, Workers, keep_memo
 CONNECT_S = 15
 _JOB = {"cores": 1, "processes": 1, "memory": "4 GiB", "job_name": "runcast-sweep"}
 """What a Slurm job is where the sweep file says nothing else: one worker of one thread."""
-_WAIT_FOR_WORKER = {"distributed.deploy.lost-worker-timeout": "10 min"}
+_WAIT_FOR_WORKER = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
 """A job whose worker is not there this long after a death is ended. The 15 s of dask fall into the next death of it."""
 
 
