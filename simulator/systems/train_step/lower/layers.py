@@ -245,7 +245,10 @@ class LayerWriter:
         self.w.layer = number
         own, of_vocabulary = _split_head(kernels)
         ahead = self._ahead("head", number, kernels)
-        done = self._compute_beside_gather(self._plain, gradients(of_vocabulary), self._hidden, after, ahead)
+        kernels = gradients(of_vocabulary)
+        first = next(i for i, kernel in enumerate(kernels) if _reads_gathered(kernel))
+        done = self._plain(kernels[:first], after)
+        done = self._compute_beside_gather(self._plain, kernels[first:], self._hidden, done, ahead)
         return self.w.compute(gradients(own), self.scatter(done))
 
     def loss_weights(self, number: int, kernels: Kernels) -> None:
