@@ -20,6 +20,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.program import Access
 from .backend import Backend
 from .content import Content
+from .measured import Checked
 from .parts import Parts
 from .world import Store, World
 
@@ -109,14 +110,14 @@ class Actor(Generic[ContentT]):
     def meet(self) -> None:
         """What ranks tell each other before the update, once; all call it."""
 
-    def wrong(self) -> list[str]:
-        """The names of the tensors whose bytes are not what they must be."""
-        wrong = []
+    def check(self) -> Checked:
+        """Compare all bytes of this rank's weights with what they must be."""
+        names, wrong = self.content.resolved.weights.names, []
         for tensor, own in self.weights.items():
             expected = self.content.tensor_bytes(tensor)[self.content.slice_of(self.rank, tensor)]
             if not torch.equal(own.cpu(), torch.from_numpy(expected)):
-                wrong.append(self.content.resolved.weights.names[tensor])
-        return wrong
+                wrong.append(names[tensor])
+        return Checked(len(self.weights), sum(own.nbytes for own in self.weights.values()), wrong)
 
     def close(self) -> None:
         """Nobody reads what this rank owns any more."""

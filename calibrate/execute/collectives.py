@@ -23,6 +23,7 @@ from ...simulator.collectives import MEASURED
 from ...simulator.collectives.algorithms import algorithms
 from ...simulator.collectives.algorithms.messages import Chunks, Group
 from ...simulator.systems.collective.resolve import ResolvedCollective, Row
+from .backend import Backend
 from .blocks import Call, first_blocks, library, wrong_rows
 from .content import available_bytes
 from .exchanging import Messenger, Ways, make_ways
@@ -83,19 +84,14 @@ def _switches(resolved: ResolvedCollective) -> int:
     return max((one.chunks(resolved.net.group()).switches for one in resolved.chosen), default=0)
 
 
-def check(resolved: ResolvedCollective, world: World | None) -> None:
-    """Return if a scenario can be executed here; without a world all its processes will be on this machine.
+def check(resolved: ResolvedCollective, here: int) -> None:
+    """Return if a scenario can be executed, with so many of its processes on this machine.
 
     Raises:
-        UserError: several groups, another number of processes, or too little memory.
+        UserError: several groups, or too little memory.
     """
     if (groups := resolved.keys.groups) > 1:
         raise UserError(fault(resolved.where, "collective.groups", groups, "one group is executed"))
-    needs = processes(resolved)
-    if world is not None and world.size != needs:
-        parts = f"{len(resolved.ranks)} ranks and {_switches(resolved)} switches"
-        raise UserError(f"{resolved.where}: takes {parts}, but {world.size} processes were started")
-    here = needs if world is None else world.local_size
     needed = here * max(row.bytes * (_chunks(resolved, row)[1].buffers + _COPIES) for row in resolved.rows)
     available = available_bytes()
     if available is not None and needed > available:
@@ -158,14 +154,61 @@ def _cells(one: Executed) -> tuple[str, ...]:
     return (str(one.row.bytes), one.row.algorithm, *micros, f"{ratio:.2f}", str(one.wrong))
 
 
-def write(rows: Sequence[Executed], resolved: ResolvedCollective, folder: Path) -> None:
-    """Save all runs of all rows, in SI units, and what they are of, in a folder, which is made if need be.
+@dataclass(frozen=True)
+class ExecutedRows:
+    """All rows of a scenario, executed."""
 
-    Raises:
-        UserError: it cannot be written there.
-    """
-    make_folder(folder)
-    write_atomic(folder / SUMMARY, json.dumps(_summary(rows, resolved), indent=2).encode() + b"\n")
+    resolved: ResolvedCollective
+    rows: Sequence[Executed]
+
+    def lines(self) -> Iterator[str]:
+        """The table of sizes and algorithms."""
+        return lines(self.rows)
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong, in words."""
+        wrong = sum(one.wrong for one in self.rows)
+        return f"{wrong} blocks hold wrong numbers" if wrong else None
+
+    def write(self, folder: Path) -> None:
+        """Save all runs of all rows, in SI units, and what they are of, in a folder, which is made if need be.
+
+        Raises:
+            UserError: it cannot be written there.
+        """
+        make_folder(folder)
+        write_atomic(folder / SUMMARY, json.dumps(_summary(self.rows, self.resolved), indent=2).encode() + b"\n")
+
+
+@dataclass(frozen=True)
+class CollectiveExecution:
+    """A resolved collective: a process for each rank, and one for each switch."""
+
+    resolved: ResolvedCollective
+
+    @property
+    def processes(self) -> int:
+        """How many processes run it."""
+        return processes(self.resolved)
+
+    def check(self, here: Sequence[int], device: str) -> None:
+        """Raise a UserError if it cannot be executed by these processes of this machine."""
+        if device != "cpu":
+            raise UserError(f"--device {device}: collectives are executed on Gloo only")
+        check(self.resolved, len(here))
+
+    def run(self, world: World, backend: Backend) -> ExecutedRows | None:
+        """Run every row among peers; rank 0 returns what it took.
+
+        Raises:
+            UserError: another number of processes was started.
+        """
+        if world.size != self.processes:
+            parts = f"{len(self.resolved.ranks)} ranks and {_switches(self.resolved)} switches"
+            raise UserError(f"{self.resolved.where}: takes {parts}, but {world.size} processes were started")
+        rows = execute_rows(self.resolved, world)
+        return None if world.rank else ExecutedRows(self.resolved, rows)
 
 
 def _summary(rows: Sequence[Executed], resolved: ResolvedCollective) -> dict[str, Any]:
@@ -176,6 +219,10 @@ def _summary(rows: Sequence[Executed], resolved: ResolvedCollective) -> dict[str
         "ranks": len(resolved.ranks),
         "collectives": "gloo",
         "torch": torch.__version__,
+        "measured_s": sum(one.median_s for one in rows),
+        "predicted_s": sum(one.row.seconds for one in rows),
+        "checked_bytes": sum(one.row.bytes for one in rows if one.row.algorithm != MEASURED) * len(resolved.ranks),
+        "wrong": sum(one.wrong for one in rows),
         "rows": [
             {
                 "bytes": one.row.bytes, "algorithm": one.row.algorithm, "pieces": one.row.pieces,

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,19 +24,27 @@ COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", 
 
 
 @dataclass(frozen=True)
+class Checked:
+    """How many tensors a rank compared with what they must be, their bytes, and the names of those that differ."""
+
+    tensors: int
+    bytes: int
+    wrong: list[str]
+
+
+@dataclass(frozen=True)
 class RankReport:
     """What one rank has to tell after a run; `clock_bound_ns` says how far its clock may be off."""
 
     began_ns: int
     clock_bound_ns: int
     stamps: list[Stamp]
-    checked: int
-    wrong: list[str]
+    checked: Checked
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A run: time 0 is when the first rank began. `about` describes it (scenario, machine, libraries)."""
+    """A run: time 0 is when the first rank began. `about` describes it (scenario, prediction, machine, libraries)."""
 
     parts: Parts
     reports: Sequence[RankReport]
@@ -45,12 +53,12 @@ class Measured:
     @property
     def checked(self) -> int:
         """Tensors compared with what they must hold, over all ranks."""
-        return sum(report.checked for report in self.reports)
+        return sum(report.checked.tensors for report in self.reports)
 
     @cached_property
     def wrong(self) -> list[str]:
         """Buffers with wrong contents, by name and rank."""
-        return [f"{name} on rank {rank}" for rank, report in enumerate(self.reports) for name in report.wrong]
+        return [f"{name} on rank {rank}" for rank, report in enumerate(self.reports) for name in report.checked.wrong]
 
     @cached_property
     def spans(self) -> pd.DataFrame:
@@ -93,18 +101,29 @@ class Measured:
         """What to know first; times in seconds."""
         return self.about | {
             "makespan_s": self.timeline.makespan_s,
+            "measured_s": self.timeline.makespan_s,
             "busy_s": {kind: self.timeline.busy_s(kind) for kind in self.parts.program.kinds},
             "clock_bound_s": max(report.clock_bound_ns for report in self.reports) / 1e9,
+            "checked_bytes": sum(report.checked.bytes for report in self.reports),
+            "wrong": len(self.wrong),
             "tensors_checked": self.checked,
             "tensors_wrong": len(self.wrong),
             "first_wrong": self.wrong[:10],
         }
 
-    def line(self) -> str:
+    def lines(self) -> Iterator[str]:
         """How it went, in one line."""
         took, ops = format_seconds(self.timeline.makespan_s), len(self.parts.program)
         ranks, checked = len(self.reports), f"{self.checked:,} tensors checked, {len(self.wrong)} wrong"
-        return f"{self.about['name']}: {took}, {ops} ops on {ranks} ranks; {checked}"
+        yield f"{self.about['name']}: {took}, {ops} ops on {ranks} ranks; {checked}"
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong, in words."""
+        if not self.wrong:
+            return None
+        some = f": {', '.join(self.wrong[:3])}{', ...' if len(self.wrong) > 3 else ''}"
+        return f"{len(self.wrong)} tensors hold wrong values{some}"
 
     def write(self, folder: Path) -> None:
         """Save spans and summary in a folder, which is made if need be, each whole or not at all.

@@ -1,26 +1,21 @@
-"""One rank of a run, from its scenario to what it measured, on one time for all ranks: rank 0's monotonic clock."""
+"""One rank of a Program that is executed, and what it measured, on one time for all: rank 0's monotonic clock."""
 
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 
-from ...simulator.systems.weight_update.resolve import Resolved
-from .acts import Actor, check_one_sided
 from .backend import Backend
-from .content import content_of
 from .lanes import run_lanes
-from .measured import Measured, RankReport
+from .measured import Checked, Measured, RankReport
 from .parts import Parts
-from .serving import ServedActor
-from .transferring import ACTORS, MAPS_MEMORY
 from .world import Store, World, process_group
 
 CLOCK_ROUNDS = 50
@@ -34,23 +29,34 @@ class Clock:
     bound_ns: int
 
 
-def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured | None:
-    """Run this rank's parts of the scenario's Program among its peers; rank 0 returns what all of them measured.
+class RankActor(Protocol):
+    """One rank of a Program that is executed: what it does of each op, and what came of it."""
 
-    Raises:
-        UserError: the Program cannot run here, or not on these ranks.
+    def meet(self) -> None:
+        """What ranks tell each other before they begin, once; all call it."""
+
+    def act(self, op: int) -> None:
+        """Do this rank's part of an op, and wait until it is done."""
+
+    def check(self) -> Checked:
+        """Compare what is there in the end with what must be; all call it."""
+
+    def close(self) -> None:
+        """Let go of what others may use."""
+
+
+def execute_program(
+    parts: Parts, world: World, backend: Backend, make_actor: Callable[[Store], RankActor], about: Mapping[str, Any]
+) -> Measured | None:
+    """Run this rank's parts of a Program among its peers; rank 0 returns what all of them measured.
+
+    `about` is what a summary says of it beside ranks and libraries.
     """
-    content, method = content_of(resolved), resolved.scenario.update.method
-    kind: type[Actor[Any]] = ACTORS[method] if resolved.from_trainers else ServedActor
-    parts = Parts(resolved.program).check(kind.kinds(), resolved.where)
-    world.check(resolved.program.ranks, resolved.where)
-    if method in ("p2p", *MAPS_MEMORY):
-        check_one_sided(world, method, resolved.where)
     with process_group():
         name = [uuid4().hex]  # of this run, the same on all ranks; no other run of these processes has it
         dist.broadcast_object_list(name, src=0)
         store, clock = Store(name[0]), common_clock(world.rank, world.size)
-        with closing(kind(parts, world.rank, content, backend, store)) as actor:
+        with closing(make_actor(store)) as actor:
             actor.meet()
             dist.barrier()  # every rank has filled what it owns: others may read it
             began = time.perf_counter_ns() + clock.offset_ns
@@ -58,20 +64,17 @@ def execute_rank(resolved: Resolved, world: World, backend: Backend) -> Measured
                 parts.lanes(world.rank), parts.rank_parts(world.rank), actor.act, world.rank, store, clock.offset_ns,
                 backend.lane,
             )  # fmt: skip
-            report = RankReport(began, clock.bound_ns, stamps, len(actor.weights), actor.wrong())
+            report = RankReport(began, clock.bound_ns, stamps, actor.check())
             reports: list[Any] = [None] * world.size
             dist.all_gather_object(reports, report)
     on_cuda = backend.device.type == "cuda"
-    about = {
-        "name": resolved.scenario.name,
-        "scenario_hash": resolved.hash,
+    machine = {
         "ranks": world.size,
         "device": torch.cuda.get_device_name(backend.device) if on_cuda else backend.device.type,
         "collectives": backend.collectives,
         "torch": torch.__version__,
-        "bytes": resolved.plan.total_bytes,
     }
-    return Measured(parts, reports, about) if world.rank == 0 else None
+    return Measured(parts, reports, {**about, **machine}) if world.rank == 0 else None
 
 
 def common_clock(rank: int, size: int) -> Clock:

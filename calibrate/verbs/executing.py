@@ -1,4 +1,4 @@
-"""`runcast execute`: a weight update or a collective run for real."""
+"""`runcast execute`: a weight update, a training step or a collective run for real."""
 
 from enum import StrEnum
 from importlib.util import find_spec
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ...simulator.systems.collective.resolve import ResolvedCollective
-    from ...simulator.systems.weight_update.resolve import Resolved
+    from ..execute.kinds import Execution
     from ..execute.world import World
 
 Scenario = Annotated[Path, typer.Argument(help="Scenario file (TOML).")]
@@ -31,10 +30,11 @@ def execute(
         Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested so far.")
     ] = Device.CPU,
 ) -> None:
-    """Run a weight update or a collective for real, one process per GPU of the scenario, and check every byte.
+    """Run a weight update, a training step or a collective for real, one process per GPU of the scenario.
 
-    A collective runs by each algorithm and size, beside what is predicted; switches are processes of their own.
-    The processes use host memory and Gloo; with --device cuda a GPU each and NCCL, which nobody has tested so far.
+    Values are checked: every byte of an update, the gradients of a step, every block of a collective. A collective runs
+    by each algorithm and size, beside what is predicted; switches are processes of their own. The processes use host
+    memory and Gloo; with --device cuda an update takes a GPU each and NCCL, which nobody has tested so far.
 
     Under torchrun (`torchrun --nproc-per-node 4 --no-python runcast execute ...`) each process is one rank; otherwise
     all ranks are started on this machine.
@@ -45,102 +45,45 @@ def execute(
     if world is None:
         if find_spec("torch") is None:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
-        ranks = _processes(scenario, changes, out, device)  # errors are said once, before ranks start
+        ranks = _checked(scenario, changes, out, device).processes  # errors are said once, before ranks start
         flags = [flag for change in changes for flag in ("--set", change)] + (["--out", str(out)] if out else [])
         arguments = [str(scenario), "--device", device.value, *flags]
         raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
     with world.report_once():
-        if _is_collective(scenario, changes):
-            _execute_collective(_checked_collective(scenario, changes, out, device, world), world, out)
-        else:
-            _execute_rank(_checked(scenario, changes, out, device, world), world, device, out)
-
-
-def _is_collective(scenario: Path, changes: list[str]) -> bool:
-    from ...simulator.scenario import load_question
-
-    return load_question(scenario, changes).kind == "collective"
-
-
-def _processes(scenario: Path, changes: list[str], out: Path | None, device: Device) -> int:
-    """How many processes a scenario takes; everything is checked that can be before they start."""
-    if not _is_collective(scenario, changes):
-        return _checked(scenario, changes, out, device).program.ranks
-    from ..execute.collectives import processes
-
-    return processes(_checked_collective(scenario, changes, out, device))
-
-
-def _checked_collective(
-    scenario: Path, changes: list[str], out: Path | None, device: Device, world: "World | None" = None
-) -> "ResolvedCollective":
-    """As `_checked`, of a collective."""
-    from ...simulator.base.errors import UserError
-    from ...simulator.scenario import load_question, resolve
-    from ..execute.collectives import check
-    from ..execute.measured import check_folder
-
-    if device is Device.CUDA:
-        raise UserError("--device cuda: collectives are executed on Gloo only")
-    resolved: ResolvedCollective = resolve(load_question(scenario, changes), str(scenario))  # type: ignore[assignment]
-    check(resolved, world)
-    if out is not None:
-        check_folder(out)
-    return resolved
-
-
-def _execute_collective(resolved: "ResolvedCollective", world: "World", out: Path | None) -> None:
-    """Run this process; rank 0 prints the table, and wrong blocks are exit code 1."""
-    from ..execute.collectives import execute_rows, lines, write
-
-    rows = execute_rows(resolved, world)
-    if world.rank:
-        return
-    for line in lines(rows):
-        typer.echo(line)
-    if out is not None:
-        write(rows, resolved, out)
-        typer.echo(f"wrote {out}")
-    if wrong := sum(one.wrong for one in rows):
-        typer.echo(f"error: {wrong} blocks hold wrong numbers", err=True)
-        raise typer.Exit(1)
+        _run(_checked(scenario, changes, out, device, world), world, device, out)
 
 
 def _checked(
     scenario: Path, changes: list[str], out: Path | None, device: Device, world: "World | None" = None
-) -> "Resolved":
+) -> "Execution":
     """The scenario, once everything is checked that can be before ranks meet; without a world all will be here."""
-    from ...simulator.answers.compare.spans import unfold
-    from ..execute.content import check_memory
+    from ..execute.kinds import execution_of
     from ..execute.measured import check_folder
 
-    resolved = unfold(scenario, changes)
-    if world is not None:
-        world.check(resolved.program.ranks, resolved.where)
-    here = range(resolved.program.ranks) if world is None else world.ranks_here
+    execution = execution_of(scenario, changes)
+    here = range(execution.processes) if world is None else world.ranks_here
     if out is not None:
         check_folder(out)
-    check_memory(resolved, here, device)
+    execution.check(here, device)
     if device is Device.CUDA:
         from ..execute.backend import check_devices
 
         check_devices(len(here))
-    return resolved
+    return execution
 
 
-def _execute_rank(resolved: "Resolved", world: "World", device: Device, out: Path | None) -> None:
-    """Run this rank; rank 0 says how it went, and wrong bytes are exit code 1."""
+def _run(execution: "Execution", world: "World", device: Device, out: Path | None) -> None:
+    """Run this process; the first says how it went, and wrong values are exit code 1."""
     from ..execute.backend import Backend, CudaBackend
-    from ..execute.run import execute_rank
 
-    measured = execute_rank(resolved, world, CudaBackend(world.local_rank) if device is Device.CUDA else Backend())
-    if measured is None:
+    outcome = execution.run(world, CudaBackend(world.local_rank) if device is Device.CUDA else Backend())
+    if outcome is None:
         return
-    typer.echo(measured.line())
+    for line in outcome.lines():
+        typer.echo(line)
     if out is not None:
-        measured.write(out)
+        outcome.write(out)
         typer.echo(f"wrote {out}")
-    if wrong := measured.wrong:
-        some = f": {', '.join(wrong[:3])}{', ...' if len(wrong) > 3 else ''}"
-        typer.echo(f"error: {len(wrong)} tensors hold wrong bytes{some}", err=True)
+    if outcome.fault is not None:
+        typer.echo(f"error: {outcome.fault}", err=True)
         raise typer.Exit(1)

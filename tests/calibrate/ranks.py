@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 from runcast.calibrate.execute.backend import Backend
-from runcast.calibrate.execute.run import common_clock, execute_rank, ping_pong
+from runcast.calibrate.execute.kinds import execution_of
+from runcast.calibrate.execute.run import common_clock, ping_pong
 from runcast.calibrate.execute.world import World, process_group
-from runcast.simulator.answers.compare.spans import unfold
 
 CASES = {
     "two_stage": [],
@@ -99,7 +99,7 @@ def main(out, scenario, cases):
     with process_group():
         for name, changes in SETS[cases.name].items():
             backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else Backend()
-            measured = execute_rank(unfold(scenario, changes), world, backend)
+            measured = execution_of(scenario, changes).run(world, backend)
             if measured is not None:
                 measured.write(out / name)
         clocks = [None] * world.size

@@ -188,7 +188,7 @@ def test_wrong_bytes_are_exit_code_1(execute, monkeypatch):
 
     assert done.returncode == 1
     assert "135 tensors checked, 135 wrong" in done.stdout
-    assert done.stderr.startswith("error: 135 tensors hold wrong bytes: ")
+    assert done.stderr.startswith("error: 135 tensors hold wrong values: ")
     assert len(done.stderr.splitlines()) == 1
 
 

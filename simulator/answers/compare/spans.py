@@ -15,9 +15,7 @@ from ... import engine
 from ...base.errors import UserError
 from ...base.files import read_json
 from ...base.tables import align
-from ...scenario import load_scenario
-from ...systems.weight_update.resolve import Resolved
-from ...systems.weight_update.system import resolve
+from ...scenario import load_question, resolve
 from ...timeline import spans_of_ranks
 
 SPANS, SUMMARY = "spans.csv", "summary.json"
@@ -53,6 +51,8 @@ def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
     spans, own_hash, warning = read_spans(measured), hash_of_run(measured), None
     if other.suffix == ".toml":
         resolved = unfold(other, changes)
+        if not hasattr(resolved, "program"):
+            raise UserError(f"{other}: has no ops to join with those of a run")
         others, column, other_hash = simulate_spans(resolved), "simulated_s", str(resolved.hash)
     else:
         others, column, other_hash = read_spans(other), "other_s", hash_of_run(other) or ""
@@ -146,16 +146,18 @@ def hash_of_run(path: Path) -> str | None:
     return str(summary["scenario_hash"]) if isinstance(summary, dict) and "scenario_hash" in summary else None
 
 
-def simulate_spans(resolved: Resolved) -> pd.DataFrame:
+def simulate_spans(resolved: Any) -> pd.DataFrame:
     """The spans that the simulator predicts for every rank."""
     timeline = engine.simulate(resolved.program, resolved.costs)
     return spans_of_ranks(timeline, range(resolved.program.ranks))
 
 
-def unfold(path: Path, changes: Sequence[str] = ()) -> Resolved:
-    """A scenario whose ranks each stand for themselves, whatever the file says: what is executed and compared."""
-    scenario = load_scenario(path, changes)
-    return resolve(scenario.model_copy(update={"fold": False}), str(path))
+def unfold(path: Path, changes: Sequence[str] = ()) -> Any:
+    """A resolved scenario whose ranks each stand for themselves where its kind can: what is executed and compared."""
+    scenario = load_question(path, changes)
+    if "fold" in type(scenario).model_fields:
+        scenario = scenario.model_copy(update={"fold": False})
+    return resolve(scenario, str(path))
 
 
 def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:

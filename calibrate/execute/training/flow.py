@@ -1,0 +1,75 @@
+"""The state of one micro-batch in one stage while its ops are bound: what the next op reads, what backwards need."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .slots import Act, Slot
+
+Made = tuple[Act, list[Slot], Slot | None]  # an op, what it gives, and its record for the backward
+Key = tuple[int, str, int]  # layer, label, which of several in the layer
+
+
+@dataclass(eq=False)
+class Step:
+    """An op of a forward as it ran last: what it read and gave, its record, and how to run it again.
+
+    `gradient` is that of what it gave, once the backward has it; `gathered` is what it read, gathered again.
+    """
+
+    takes: list[Slot]
+    gives: list[Slot]
+    record: Slot | None
+    make: Callable[[list[Slot]], Made]
+    exchanges: bool = False
+    gradient: Slot | None = None
+    gathered: Slot | None = None
+
+
+@dataclass(eq=False)
+class Flow:
+    """One micro-batch in one stage.
+
+    `now` names what the last op gave, on which an exchange acts: `x` (the residual stream), `h` (a branch), `loss` in
+    forwards; `dx` or `dh`, their gradients, in backwards. `at` has their slots.
+    """
+
+    stage: int
+    microbatch: int
+    at: dict[str, Slot] = field(default_factory=dict)
+    now: str = "x"
+    steps: dict[Key, Step] = field(default_factory=dict)
+    renewed: dict[Slot, Slot] = field(default_factory=dict)
+    _counts: dict[str, Counter[tuple[int, str]]] = field(default_factory=dict)
+
+    def next_key(self, way: str, layer: int, label: str) -> Key:
+        """The key of the next op of this label: `way` is forward, again (both count up) or backward (counts down)."""
+        key = self.peek_key(way, layer, label)
+        self._counts[way][layer, label] += 1
+        return key
+
+    def peek_key(self, way: str, layer: int, label: str) -> Key:
+        """The key that `next_key` will give."""
+        place = self._counts.setdefault(way, Counter())[layer, label]
+        if way in ("backward", "weights"):
+            place = self._counts["forward"][layer, label] - 1 - place
+        return layer, label, place
+
+    def newest(self, slot: Slot) -> Slot:
+        """What a slot has become by recomputation."""
+        while slot in self.renewed:
+            slot = self.renewed[slot]
+        return slot
+
+    def giver(self, slot: Slot) -> Step | None:
+        """The step that gave a slot, as it ran first or last."""
+        slot = self.newest(slot)
+        return next((step for step in self.steps.values() if slot in step.gives), None)
+
+    def run_again(self, step: Step) -> Act:
+        """Bind a step once more, on what it reads by now."""
+        before = step.gives
+        step.takes = [self.newest(slot) for slot in step.takes]
+        work, step.gives, step.record = step.make(step.takes)
+        self.renewed.update(zip(before, step.gives, strict=True))
+        return work

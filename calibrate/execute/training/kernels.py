@@ -1,0 +1,142 @@
+"""What kernels compute: functions of tensors, and their gradients by autograd of that kernel alone.
+
+Tokens are rows. Rows of q, k and v are those of one product: all heads of q, then of k, then of v.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Heads(NamedTuple):
+    """The attention of a rank: heads of q and of k, v, the size of one, and the base of rotary positions."""
+
+    q: int
+    kv: int
+    size: int
+    theta: float
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A kernel that has run, ready for its gradients: what it read and gave, with autograd's record between."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    def gradients(self, *of_outputs: Tensor, of: range | None = None) -> tuple[Tensor, ...]:
+        """Gradients of the inputs (or of some), for those of the outputs. May be asked again, for other inputs."""
+        inputs = self.inputs if of is None else tuple(self.inputs[i] for i in of)
+        return torch.autograd.grad(self.outputs, inputs, of_outputs, retain_graph=True)
+
+
+def run(kernel: Callable[..., Any], *inputs: Any) -> tuple[Graph, tuple[Any, ...]]:
+    """Run a kernel with a record for its backward. Returns the record, which knows floating-point tensors alone, and
+    the outputs.
+    """
+    own = tuple(each.detach().requires_grad_() if _learns(each) else each for each in inputs)
+    with torch.enable_grad():
+        found = kernel(*own)
+    outputs = found if isinstance(found, tuple) else (found,)
+    graph = Graph(tuple(filter(_learns, own)), tuple(filter(_learns, outputs)))
+    return graph, tuple(each.detach() if _learns(each) else each for each in outputs)
+
+
+def _learns(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """x over its root mean square, times a weight per channel."""
+    return functional.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def head_norms(qkv: Tensor, of_q: Tensor, of_k: Tensor, heads: Heads) -> Tensor:
+    """The heads of q and of k, each normed by itself; v as it is."""
+    q, k, v = split_heads(qkv, heads)
+    return join_heads(rms_norm(q, of_q), rms_norm(k, of_k), v)
+
+
+def split_heads(qkv: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v with shapes [tokens, heads, size]."""
+    rows = qkv.view(len(qkv), -1, heads.size)
+    q, k, v = rows.split((heads.q, heads.kv, heads.kv), dim=1)
+    return q, k, v
+
+
+def join_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The rows that `split_heads` splits."""
+    return torch.cat((q, k, v), dim=1).flatten(1)
+
+
+def rope(qkv: Tensor, positions: Tensor, heads: Heads) -> Tensor:
+    """Rotary positions on q and k; `positions` has one number per token."""
+    q, k, v = split_heads(qkv, heads)
+    half = heads.size // 2
+    turns = heads.theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    angle = positions[:, None].float() * turns
+    cos, sin = angle.cos()[:, None].to(qkv.dtype), angle.sin()[:, None].to(qkv.dtype)
+
+    def rotate(x: Tensor) -> Tensor:
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+    return join_heads(rotate(q), rotate(k), v)
+
+
+def attention(qkv: Tensor, batch: int, heads: Heads) -> Tensor:
+    """Causal attention of whole sequences, `batch` of them one after another."""
+    q, k, v = (each.view(batch, -1, *each.shape[1:]).transpose(1, 2) for each in split_heads(qkv, heads))
+    out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads.q != heads.kv)
+    return out.transpose(1, 2).reshape(len(qkv), -1)
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up, of rows that hold both."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.silu(gate) * up
+
+
+def choose(logits: Tensor, chosen: int) -> tuple[Tensor, Tensor]:
+    """The experts of each token and their weights, which add up to 1: shapes [tokens, chosen]."""
+    values, experts = logits.topk(chosen, dim=-1)
+    return values.float().softmax(dim=-1).to(logits.dtype), experts
+
+
+def weighted_sum(rows: Tensor, weights: Tensor, order: Tensor) -> Tensor:
+    """The outputs of each token's experts, added up; `order` says of which (token, choice) a row is."""
+    tokens, chosen = weights.shape
+    placed = torch.zeros_like(rows).index_copy(0, order, rows)
+    return (placed.view(tokens, chosen, -1) * weights[..., None]).sum(dim=1)
+
+
+def experts(rows: Tensor, gate: Tensor, up: Tensor, down: Tensor, counts: list[int]) -> Tensor:
+    """The networks of experts, each on its rows; `counts` are the rows of each."""
+    parts = zip(rows.split(counts), gate, up, down, strict=True)
+    return torch.cat([(functional.silu(x @ g.T) * (x @ u.T)) @ d.T for x, g, u, d in parts])
+
+
+def loss_parts(logits: Tensor, targets: Tensor, first: int) -> Tensor:
+    """By token, over a rank's words from `first` on: [sum of exponentials, the target's logit, 0].
+
+    Added up over ranks these give the loss. Exponentials are of logits as they are: a model at its start has small
+    ones.
+    """
+    logits = logits.float()
+    at = targets - first
+    mine = (at >= 0) & (at < logits.shape[1])
+    own = logits.gather(1, at.clamp(0, logits.shape[1] - 1)[:, None])[:, 0]
+    return torch.stack((logits.exp().sum(dim=1), own * mine, torch.zeros_like(own)))
+
+
+def loss_gradient(logits: Tensor, targets: Tensor, first: int, total: Tensor, tokens: int) -> Tensor:
+    """The gradient of the mean loss over `tokens` tokens; `total` are sums of exponentials over the vocabulary."""
+    found = logits.float().exp() / total[:, None]
+    at = targets - first
+    mine = ((at >= 0) & (at < logits.shape[1])).nonzero()[:, 0]
+    found[mine, at[mine]] -= 1
+    return (found / tokens).to(logits.dtype)

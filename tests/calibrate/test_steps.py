@@ -1,0 +1,111 @@
+"""Training steps by real processes: whatever the plan, their gradients are those of one process."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
+
+from runcast.calibrate.execute.training.reference import gradients, loss, make_weights
+from runcast.calibrate.execute.training.slots import NotThereError, Slot, act
+from runcast.calibrate.execute.training.view import SEED, batch_of
+from runcast.simulator.answers.compare.spans import unfold
+
+from ..command import runcast
+from .step_ranks import LLAMA, MOE, SCENARIOS, SMALL
+from .test_execute import RUNCAST, run, torchrun
+
+CASES = [("llama", case) for case in LLAMA if case != "corrupt"] + [("moe", case) for case in MOE]
+RANKS = Path(__file__).with_name("step_ranks.py")
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """`executed(set)`: the folder of a set, all of whose plans have run once."""
+    folders = {}
+
+    def once(name):
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            done = torchrun(4, RANKS, folders[name], name)
+            assert done.returncode == 0, done.stderr
+        return folders[name]
+
+    return once
+
+
+def summary(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+def test_a_step_by_the_command_itself(tmp_path):
+    done = run(RUNCAST, "execute", SCENARIOS / "tiny-train-moe-ep2.toml", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    found = summary(tmp_path / "out")
+
+    assert (found["wrong"], found["checked_bytes"] > 3e6, found["predicted_s"] > 0) == (0, True, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("set_", "case"), CASES)
+def test_gradients_are_those_of_one_process(executed, set_, case):
+    found = summary(executed(set_) / case)
+
+    assert (found["ranks"], found["wrong"]) == (4, 0)
+
+
+@pytest.mark.slow
+def test_wrong_activations_are_found(executed):
+    found = summary(executed("llama") / "corrupt")
+
+    assert found["wrong"] > 30
+
+
+@pytest.mark.slow
+def test_a_run_is_joined_with_its_prediction_op_by_op(executed, tmp_path):
+    scenario = SCENARIOS / "tiny-train-pp4.toml"
+    flags = [flag for change in [*SMALL, *LLAMA["dualpipe"]] for flag in ("--set", change)]
+    done = runcast("compare", executed("llama") / "dualpipe", scenario, *flags)
+
+    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout, done.stderr
+
+
+def test_the_reference_itself_by_differences():
+    """The gradient of one weight of a middle layer, and of one of the embedding, by moving it a little."""
+    resolved = unfold(SCENARIOS / "tiny-train-pp4.toml", SMALL)
+    tokens = batch_of(resolved)[:1]
+    right = gradients(resolved.plan, SEED, tokens)
+    for key, at in (((1, "mlp.down_proj.weight"), (3, 5)), ((-1, "model.embed_tokens.weight"), (int(tokens[0, 0]), 7))):
+        losses = []
+        for move in (-1e-2, 1e-2):
+            weights = make_weights(resolved.plan, SEED)
+            weights[key][at] += move
+            doubles = {name: value.double() for name, value in weights.items()}
+            losses.append(float(loss(resolved.plan.spec, doubles, tokens[0])))
+        assert right[key][at] == pytest.approx((losses[1] - losses[0]) / 2e-2, rel=2e-3)
+
+
+def test_a_value_that_is_not_there_yet_is_an_error():
+    slot = Slot()
+    work = act(lambda value: value, [slot])
+
+    with pytest.raises(NotThereError, match="the Program lacks a dependency"):
+        work()
+
+
+REFUSED = {
+    "precision.compute=bf16": "precision.compute = 'bf16': steps are executed in 'fp32'",
+    "level=coarse": "level = 'coarse': a step is executed kernel by kernel",
+    "model.preset=deepseek-v3": "executed are layers of Llama and of mixtures of experts",
+    "parallel.cp=2": "parallel.cp: is simulated only",
+    "parallel.tp=4": "parallel.tp = 4: must divide the 2 heads of k and v",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_is_not_executed_is_one_line(change):
+    done = runcast("execute", SCENARIOS / "tiny-train-tp2-dp2.toml", "--set", change)
+
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert REFUSED[change] in done.stderr
