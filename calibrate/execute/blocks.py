@@ -4,7 +4,8 @@ Contents are whole numbers, so that sums are exact in any order. A block that a 
 number that no block has.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ ELEMENT_BYTES = 4
 _MOST = 1 << 20  # of a number: the sum over two thousand ranks still fits
 _UNSET = -1
 _REDUCES = ("all_reduce", "reduce", "reduce_scatter")
+_EXCHANGES = ("all_to_all", "all_to_all_v")
 
 
 def brings(op: str, group: Group, blocks: int, rank: int) -> list[int]:
@@ -29,8 +31,7 @@ def brings(op: str, group: Group, blocks: int, rank: int) -> list[int]:
     return {
         "all_gather": [rank],
         "gather": [(rank - group.root) % group.ranks],
-        "all_to_all": list(range(rank * group.ranks, (rank + 1) * group.ranks)),
-    }.get(op, [])
+    }.get(op, list(range(rank * group.ranks, (rank + 1) * group.ranks)) if op in _EXCHANGES else [])
 
 
 def gets(op: str, group: Group, blocks: int, rank: int) -> list[int]:
@@ -42,13 +43,13 @@ def gets(op: str, group: Group, blocks: int, rank: int) -> list[int]:
         "reduce_scatter": [rank],
         "gather": [(peer - group.root) % group.ranks for peer in range(group.ranks)],
         "scatter": [(rank - group.root) % group.ranks],
-        "all_to_all": every[rank :: group.ranks],
-    }.get(op, every)
+    }.get(op, every[rank :: group.ranks] if op in _EXCHANGES else every)
 
 
 def first_blocks(op: str, group: Group, chunks: Chunks, process: int, size: int, seed: int = 0) -> torch.Tensor:
     """The buffer of a rank or a switch before a collective of `size` bytes: a row for each block, all of one length."""
-    elements = -(-size * chunks.buffers // (chunks.blocks * ELEMENT_BYTES))
+    longest = 1.0 if chunks.weights is None else float(chunks.weights.max())
+    elements = ceil(size * chunks.buffers * longest / (chunks.blocks * ELEMENT_BYTES))
     shape, rng = (chunks.blocks, elements), np.random.default_rng((seed, process))
     if process >= group.ranks:
         return torch.zeros(shape, dtype=torch.int32)
@@ -58,6 +59,30 @@ def first_blocks(op: str, group: Group, chunks: Chunks, process: int, size: int,
     return data
 
 
+def lengths(chunks: Chunks, elements: int) -> list[int] | None:
+    """The elements of each block, of which the longest has so many; None if all have."""
+    if chunks.weights is None:
+        return None
+    return [ceil(elements * weight) for weight in (chunks.weights / chunks.weights.max()).tolist()]
+
+
+def take(data: torch.Tensor, rows: slice, long: Sequence[int] | None) -> torch.Tensor:
+    """The blocks of some rows as one tensor."""
+    if long is None:
+        return data[rows].contiguous()
+    return torch.cat([data[row, : long[row]] for row in range(*rows.indices(len(data)))])
+
+
+def put(data: torch.Tensor, rows: slice, long: Sequence[int] | None, content: torch.Tensor, *, adds: bool) -> None:
+    """Replace the blocks of some rows, or add to them."""
+    if long is None:
+        data[rows] = data[rows].add_(content) if adds else content
+        return
+    numbers = range(*rows.indices(len(data)))
+    for row, part in zip(numbers, content.split([long[row] for row in numbers]), strict=True):
+        data[row, : long[row]] = data[row, : long[row]] + part if adds else part
+
+
 class Call(NamedTuple):
     """A collective of the library, ready to start; `result` holds the rows of `gets` once it has ended."""
 
@@ -65,8 +90,12 @@ class Call(NamedTuple):
     result: list[torch.Tensor]
 
 
-def library(op: str, group: Group, data: torch.Tensor, rank: int, ranks: dist.ProcessGroup | None = None) -> Call:
+def library(
+    op: str, group: Group, chunks: Chunks, data: torch.Tensor, rank: int, ranks: dist.ProcessGroup | None = None
+) -> Call:
     """The library's own collective on the blocks of a rank, which stay as they are; `ranks` are the group's."""
+    if op == "all_to_all_v":
+        return _unequal(group, chunks, data, rank, ranks)
     root, at_root = group.root, rank == group.root
     own = data[brings(op, group, len(data), rank)]
     whole = torch.empty_like(data) if op == "broadcast" and not at_root else own.clone()
@@ -92,9 +121,19 @@ def library(op: str, group: Group, data: torch.Tensor, rank: int, ranks: dist.Pr
     return Call(start[op], result.get(op, [whole]))
 
 
+def _unequal(group: Group, chunks: Chunks, data: torch.Tensor, rank: int, ranks: dist.ProcessGroup | None) -> Call:
+    """An all-to-all of the library with sizes of their own."""
+    sends, receives = (owned("all_to_all_v", group, len(data), rank) for owned in (brings, gets))
+    long = lengths(chunks, data.shape[1]) or [data.shape[1]] * len(data)
+    own = take(data, slice(sends[0], sends[-1] + 1), long)
+    sent, received = ([long[block] for block in blocks] for blocks in (sends, receives))
+    whole = torch.empty(sum(received), dtype=data.dtype)
+    parts = [part.view(1, -1) for part in whole.split(received)]
+    return Call(lambda: dist.all_to_all_single(whole, own, received, sent, group=ranks), parts)
+
+
 def wrong_rows(op: str, group: Group, data: torch.Tensor, rank: int, expected: list[torch.Tensor]) -> int:
     """How many of the blocks that a rank is owed differ from what the library gave it."""
-    owed = data[gets(op, group, len(data), rank)]
-    if not len(owed):
-        return 0
-    return int((owed != torch.cat(expected)).any(dim=1).sum())
+    rows = [row for part in expected for row in part]
+    owed = zip(gets(op, group, len(data), rank), rows, strict=True)
+    return sum(not torch.equal(data[block, : len(row)], row) for block, row in owed)

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.collectives.algorithms.messages import Chunks, Round
+from .blocks import lengths, put, take
 from .world import TIMEOUT
 
 Ways = tuple[dist.ProcessGroup, dist.ProcessGroup]
@@ -54,7 +55,7 @@ class Messenger:
     """The messages of one process, which is a rank or a switch."""
 
     def __init__(self, chunks: Chunks, process: int, ways: Ways):
-        self._process, self._ways = process, ways
+        self._process, self._ways, self._chunks = process, ways, chunks
         self._sends: list[Turn] = []
         self._receives: list[Turn] = []
         arrived = [0] * chunks.streams  # turns of the receiving port up to the last one of each stream
@@ -74,27 +75,28 @@ class Messenger:
         Raises:
             RuntimeError: a peer is lost.
         """
-        sent, received = _Progress(), _Progress()
-        Thread(target=self._receive, args=(data, sent, received), daemon=True).start()
-        self._send(data, sent, received)
+        sent, received, long = _Progress(), _Progress(), lengths(self._chunks, data.shape[1])
+        Thread(target=self._receive, args=(data, long, sent, received), daemon=True).start()
+        self._send(data, long, sent, received)
         received.wait_for(len(self._receives))
 
-    def _send(self, data: torch.Tensor, sent: "_Progress", received: "_Progress") -> None:
+    def _send(self, data: torch.Tensor, long: list[int] | None, sent: "_Progress", received: "_Progress") -> None:
         with sent.counts():
             for turn in self._sends:
                 received.wait_for(turn.after)
-                _finish(dist.isend, [(data[rows].contiguous(), *self._to(peer)) for peer, rows in turn.messages])
+                _finish(dist.isend, [(take(data, rows, long), *self._to(peer)) for peer, rows in turn.messages])
                 sent.note()
 
-    def _receive(self, data: torch.Tensor, sent: "_Progress", received: "_Progress") -> None:
+    def _receive(self, data: torch.Tensor, long: list[int] | None, sent: "_Progress", received: "_Progress") -> None:
         """Messages change the buffer when those of their round have left: these hold what was there before."""
         with suppress(Exception), received.counts():
             for turn in self._receives:
-                arrived = [(torch.empty_like(data[rows]), *self._from(peer)) for peer, rows in turn.messages]
+                before = [(take(data, rows, long), peer) for peer, rows in turn.messages]
+                arrived = [(torch.empty_like(content), *self._from(peer)) for content, peer in before]
                 _finish(dist.irecv, arrived)
                 sent.wait_for(turn.after)
                 for (content, *_), (_, rows) in zip(arrived, turn.messages, strict=True):
-                    data[rows] = data[rows].add_(content) if turn.adds else content
+                    put(data, rows, long, content, adds=turn.adds)
                 received.note()
 
     def _to(self, peer: int) -> Way:

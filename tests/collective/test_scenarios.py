@@ -7,7 +7,7 @@ from .make import changed, collective, predicted, seconds
 
 MISTAKES = [
     ({"op": "all_reduc"}, "collective: op = 'all_reduc': expected one of all_reduce, all_gather, reduce_scatter, "
-     "broadcast, reduce, all_to_all, gather, scatter"),
+     "broadcast, reduce, all_to_all, all_to_all_v, gather, scatter"),
     ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, tree, two_level, halving_doubling, "
      "recursive_doubling, nvls, sharp, measured, all for all_reduce"),
     ({"op": "broadcast", "algorithm": "ring"}, "collective: algorithm = 'ring': expected one of chain, binomial, "
@@ -41,6 +41,13 @@ MISTAKES = [
     ({"op": "broadcast", "root": 8, "groups": 2}, "collective.root = 8: there are 8 ranks in a group, numbered from 0"),
     ({"root": 1}, "collective.root = 1: is for broadcast, reduce, gather, scatter (op = 'all_reduce')"),
     ({"every_rank": True}, "collective.every_rank = True: goes with collective.level = 'chunks', not 'formula'"),
+    ({"loads": 2}, "collective.loads = 2: is for all_to_all_v (op = 'all_reduce')"),
+    ({"op": "all_to_all_v", "loads": [1, 2]}, "collective.loads = [1.0, 2.0]: expected a number, or one for each of 16 "
+     "ranks"),
+    ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of one for "
+     "each rank"),
+    ({"op": "all_to_all_v", "level": "measured"}, "collective.algorithm = 'all': measured: fitted curves are of ranks "
+     "that all receive as much"),
     ({"level": "exact"}, "collective.level = 'exact': expected 'measured', 'formula' or 'chunks'"),
     ({"pieces": 0}, "collective.pieces = 0: expected more than 0"),
 ]  # fmt: skip
@@ -115,6 +122,17 @@ def test_every_key_is_in_the_hash(key):
 def test_words_are_not_in_the_hash():
     said = {"name": "mine", "notes": ["a line"]}
     assert changed(said, **BASE).hash == changed({}, **BASE).hash == changed({"collective.root": 0}, **BASE).hash
+
+
+def test_loads_are_in_the_hash():
+    even, hot, hotter = (collective("all_to_all_v", loads=loads) for loads in (1, 2, [3, *[1] * 15]))
+    assert len({one.hash for one in (even, hot, hotter)}) == 3
+
+
+def test_a_hot_rank_slows_an_all_to_all_v_as_much_as_its_load_is_above_the_mean():
+    """The first of 16 ranks receives 4 times what each other one does, 64/19 of the mean."""
+    even, hot = (predicted("all_to_all_v", "1 GiB", loads=loads, algorithm="direct").best for loads in (1, 4))
+    assert hot.seconds - hot.latency_s == pytest.approx(64 / 19 * (even.seconds - even.latency_s))
 
 
 def test_placement_is_in_the_hash():

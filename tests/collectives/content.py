@@ -1,5 +1,6 @@
 """What ranks hold while an algorithm's messages are delivered: for each block, whose parts have been added up."""
 
+EXCHANGES = ("all_to_all", "all_to_all_v")
 PARTS = ("all_reduce", "reduce", "reduce_scatter")
 
 
@@ -34,7 +35,7 @@ def owner(op, group, block):
         return group.root
     if op == "gather":
         return (group.root + block) % group.ranks
-    return block // group.ranks if op == "all_to_all" else block
+    return block // group.ranks if op in EXCHANGES else block
 
 
 def wanted(algorithm, group):
@@ -57,6 +58,7 @@ def wanted(algorithm, group):
                     "gather": rank == group.root,
                     "scatter": (group.root + block) % ranks == rank,
                     "all_to_all": block % ranks == rank,
+                    "all_to_all_v": block % ranks == rank,
                 }
             if owes[op]:
                 yield rank, block, parts

@@ -65,7 +65,8 @@ def end_s(chunks: Chunks, group: Group, size: float, net: Net, *, fold: bool = T
 
     Where all ranks that lie a period apart do the same, one of them stands for all (`fold`): the time is the same.
     """
-    period = net.period if fold and not chunks.switches else 0
+    alike = fold and not chunks.switches and chunks.weights is None
+    period = net.period if alike else 0
     try:
         return _Clock(chunks, group, size, net, period or group.ranks).run()
     except _Unequal:
@@ -89,7 +90,7 @@ class _Clock:
 
     def __init__(self, chunks: Chunks, group: Group, size: float, net: Net, period: int):
         self._chunks, self._net, self._ranks, self._period = chunks, net, group.ranks, period
-        self._block = size * chunks.buffers / chunks.blocks
+        self._size, self._block = size, size * chunks.buffers / chunks.blocks
         self._known: dict[Pairs, _Messages] = {}
         self._arrived = np.zeros((chunks.streams, period + chunks.switches))
         self._sent, self._received = np.zeros(net.ports), np.zeros(net.ports)
@@ -109,9 +110,9 @@ class _Clock:
         all further ones: whatever they waited for has moved on as they have.
         """
         messages = self._messages(one)
-        end = self._take(one, messages)
+        end = self._take(one, messages, 0)
         for k in range(1, one.times):
-            before, end = end, self._take(one, messages)
+            before, end = end, self._take(one, messages, k)
             step = end - before
             if self._period < self._ranks and np.ptp(step) <= _ROUNDING * end[0]:
                 end = end + step * (one.times - 1 - k)
@@ -119,14 +120,20 @@ class _Clock:
                 break
         return float(end.max())
 
-    def _take(self, one: Round, messages: _Messages) -> Floats:
+    def _take(self, one: Round, messages: _Messages, repetition: int) -> Floats:
         """When the messages of a round end."""
         src, hops = messages.src, messages.hops
         start = np.maximum(self._arrived[one.reads][src], self._sent[hops.sends])
         np.maximum(start, self._received[hops.receives], out=start)
-        end = start + (hops.latency_s + one.length * self._block * hops.s_per_byte)
+        end = start + (hops.latency_s + self._bytes(one, repetition) * hops.s_per_byte)
         self._note(one, messages, end)
         return end
+
+    def _bytes(self, one: Round, repetition: int) -> Floats:
+        """Of each message; of all, if they are equal."""
+        if self._chunks.weights is not None:
+            return self._chunks.message_bytes(one, repetition, self._size)
+        return np.asarray(one.length * self._block)
 
     def _note(self, one: Round, messages: _Messages, end: Floats) -> None:
         """Ports are busy, and data is there, until then."""

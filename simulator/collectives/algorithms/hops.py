@@ -46,8 +46,15 @@ class ClusterNet(IslandNet):
         UserError: islands of unequal size, or no way between ranks.
     """
 
-    def __init__(self, machines: Machines, ranks: Sequence[int], op: str, stages: Stages | None = None):
-        self._machines, self._op, self._stages = machines, op, stages or {}
+    def __init__(
+        self,
+        machines: Machines,
+        ranks: Sequence[int],
+        op: str,
+        stages: Stages | None = None,
+        loads: tuple[float, ...] = (),
+    ):
+        self._machines, self._op, self._stages, self._loads = machines, op, stages or {}, loads
         islands: dict[int, list[int]] = {}
         for rank in ranks:
             islands.setdefault(machines.island(rank), []).append(rank)
@@ -114,7 +121,7 @@ class ClusterNet(IslandNet):
         """The ranks, island by island."""
         cluster = self._machines.cluster
         nvls = all(cluster.nodes[cluster.node_of(rank)].nvls for rank in self._machines.one_of_each(self.ranks))
-        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp)
+        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp, self._loads)
 
     def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
         """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest."""

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import Ints
+from ...base.arrays import Floats, Ints
 
 HopKind = Literal["inside", "rail", "striped"]
 """How a message travels: inside an island; through the sender's own NICs; through all NICs of its island."""
@@ -22,7 +22,8 @@ class Group:
     """The ranks of a collective: `islands` of `near` ranks each.
 
     `root` is the rank from which or to which data goes, where there is one. Pipelined algorithms cut what they send
-    into `pieces`. `nvls`: the switch inside an island adds; `sharp`: those between islands do.
+    into `pieces`. `nvls`: the switch inside an island adds; `sharp`: those between islands do. `loads`: what each rank
+    receives of an all-to-all-v, up to a factor; empty if all receive as much.
     """
 
     islands: int
@@ -31,6 +32,7 @@ class Group:
     pieces: int = 1
     nvls: bool = True
     sharp: bool = True
+    loads: tuple[float, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -102,7 +104,8 @@ class Round(NamedTuple):
 class Chunks:
     """A collective as messages: rounds, in the order in which each port takes them.
 
-    The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank.
+    The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank. `weights`: the bytes of
+    each block over those of a mean one, where they are not equal.
     """
 
     blocks: int
@@ -110,6 +113,18 @@ class Chunks:
     buffers: int = 1
     streams: int = 1
     switches: int = 0
+    weights: Floats | None = None
+
+    def message_bytes(self, one: Round, repetition: int, size: float) -> Floats:
+        """The bytes of each message of a round, for a collective of so many bytes."""
+        mean = size * self.buffers / self.blocks
+        lengths = np.broadcast_to(np.asarray(one.length), one.pairs.src.shape)
+        if self.weights is None:
+            return lengths * mean
+        step = np.arange(lengths.max(initial=0))
+        blocks = one.first(repetition)[:, None] + step * one.stride
+        weights = np.where(step < lengths[:, None], self.weights[np.minimum(blocks, self.blocks - 1)], 0.0)
+        return np.asarray(weights.sum(axis=1) * mean)
 
 
 class Term(NamedTuple):

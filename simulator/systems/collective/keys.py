@@ -6,6 +6,11 @@ _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 NEEDS: tuple[Need, ...] = (
     Need(
+        "collective.loads",
+        lambda values: values["collective.op"] == "all_to_all_v",
+        lambda values: f"is for all_to_all_v (op = {values['collective.op']!r})",
+    ),
+    Need(
         "collective.root",
         lambda values: values["collective.op"] in _ROOTED,
         lambda values: f"is for {', '.join(_ROOTED)} (op = {values['collective.op']!r})",

@@ -135,19 +135,18 @@ def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange])
 def _write(exchange: Exchange, ways: _Ways, columns: _Columns, first: int, lane: int) -> int:
     """Append the messages of a group, whose lanes begin at `lane`; the number of messages so far."""
     chunks, net = exchange.chunks, exchange.net
-    block = exchange.size * chunks.buffers / chunks.blocks
     arrived = np.full((chunks.streams, 2, len(net.ranks)), -1)  # the last message, by stream, port and rank
     for one in chunks.rounds():
         src, dst = one.pairs.src, one.pairs.dst
         beyond = (src // net.near != dst // net.near).astype(np.int64)
         way = ways.of(one.pairs, net)
-        for _ in range(one.times):
+        for k in range(one.times):
             ops = first + np.arange(len(src))
             columns.after.append(arrived[one.reads][:, src].T)
             columns.send.append(lane + src * len(_PORTS) + 2 * beyond)
             columns.receive.append(lane + dst * len(_PORTS) + 2 * beyond + 1)
             columns.way.append(way)
-            columns.size.append(np.broadcast_to(one.length * block, len(src)))
+            columns.size.append(chunks.message_bytes(one, k, exchange.size))
             arrived[one.writes, beyond, dst] = ops
             first += len(src)
     return first

@@ -99,11 +99,26 @@ class ResolvedCollective(ResolvedScenario):
         return Machines(self.cluster, self.profile)
 
     @cached_property
+    def loads(self) -> tuple[float, ...]:
+        """What each rank receives of an all-to-all-v, up to a factor; empty for other ops."""
+        if self.keys.op == self._kind:
+            return ()
+        given, ranks = self.keys.loads, len(self.ranks)
+        if len(given) not in (1, ranks):
+            raise self._fault("collective.loads", list(given), f"expected a number, or one for each of {ranks} ranks")
+        return given if len(given) == ranks else (*given, *(1.0,) * (ranks - 1))
+
+    @property
+    def _kind(self) -> str:
+        """The op whose numbers a profile has: an all-to-all-v has those of an all-to-all."""
+        return "all_to_all" if self.keys.op == "all_to_all_v" else self.keys.op
+
+    @cached_property
     def nets(self) -> tuple[ClusterNet, ...]:
         """The hops between the ranks of each group."""
-        members = self.members
+        members, loads = self.members, self.loads
         try:
-            return tuple(ClusterNet(self.hardware, ranks, self.keys.op) for ranks in members)
+            return tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
         except UserError as error:
             raise self._fault("collective.gpus", self.gpus, str(error)) from None
 
@@ -142,13 +157,20 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def _not_measured(self) -> tuple[str, ...]:
         """Why the profile has no curve for the op, if so."""
-        if self.keys.op not in BUS_FACTOR:
-            return (f"measured: profiles have no curves of {self.keys.op}",)
+        if self.keys.op != self._kind:
+            return ("measured: fitted curves are of ranks that all receive as much",)
+        return (f"measured: {self._no_curve}",) if self._no_curve else ()
+
+    @cached_property
+    def _no_curve(self) -> str:
+        """Why the profile has no numbers of the op; empty if it has."""
+        if self._kind not in BUS_FACTOR:
+            return f"profiles have no curves of {self._kind}"
         try:
             self._curve(1)
         except UserError as error:
-            return (f"measured: {error}",)
-        return ()
+            return str(error)
+        return ""
 
     @cached_property
     def _curves(self) -> Measured:
@@ -157,7 +179,7 @@ class ResolvedCollective(ResolvedScenario):
 
     def _curve(self, size: int) -> Price:
         """What the profile's fitted curve says."""
-        return self._curves.price(Collective(self.keys.op, self.ranks, size), self.ranks[0])
+        return self._curves.price(Collective(self._kind, self.ranks, size), self.ranks[0])
 
     @property
     def _takes_curve(self) -> bool:
@@ -180,7 +202,7 @@ class ResolvedCollective(ResolvedScenario):
         group, _, seconds, latency_s = self.net.formula(algorithm, size, self.keys.root, self.keys.pieces)
         if self.keys.level == "chunks":
             seconds = self.net.launch_s + self._simulate(algorithm, group, size)
-        basis = self.net.run_by(algorithm).basis(seconds, latency_s, None if self._not_measured else self._curve(size))
+        basis = self.net.run_by(algorithm).basis(seconds, latency_s, None if self._no_curve else self._curve(size))
         return self._row(size, algorithm.name, self.keys.level, seconds, basis, group.pieces, latency_s)
 
     def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
@@ -232,7 +254,7 @@ class ResolvedCollective(ResolvedScenario):
         ranks = float(len(self.ranks))
         if self.keys.op in ("gather", "scatter"):
             return (ranks - 1) / ranks
-        return float(BUS_FACTOR[self.keys.op](np.array([ranks]))[0])
+        return float(BUS_FACTOR[self._kind](np.array([ranks]))[0])
 
     @cached_property
     def best(self) -> Row:

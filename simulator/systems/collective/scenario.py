@@ -1,5 +1,6 @@
 """The scenario file of kind collective: which exchange, of which sizes, by which algorithms, priced how."""
 
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
@@ -33,6 +34,14 @@ def _size(value: Any) -> int:
     return size
 
 
+def _loads(value: Any) -> tuple[float, ...]:
+    loads = as_tuple(value) if isinstance(value, list | tuple) else (value,)
+    number = all(isinstance(load, int | float) and not isinstance(load, bool) for load in loads)
+    if not loads or not number or not all(0 < load < inf for load in loads):
+        raise ValueError("expected a number above zero, or a list of one for each rank")
+    return tuple(map(float, loads))
+
+
 class CollectiveKeys(Table):
     """One exchange between ranks."""
 
@@ -59,6 +68,11 @@ class CollectiveKeys(Table):
         "rails: the GPUs of each node are",
     )
     root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
+    loads: Annotated[tuple[float, ...], BeforeValidator(_loads)] = Field(
+        (1.0,),
+        description="all_to_all_v: how many times as much the first rank receives as each other one; or a list of what "
+        "each rank receives, up to a factor",
+    )
     pieces: PositiveInt | None = Field(
         None,
         description="pieces into which trees, chains, switches and two_level cut the data (default: what is fastest)",
