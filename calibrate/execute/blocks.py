@@ -29,9 +29,15 @@ def brings(op: str, group: Group, blocks: int, rank: int) -> list[int]:
     if op in _REDUCES or (op in ("broadcast", "scatter") and rank == group.root):
         return list(range(blocks))
     return {
-        "all_gather": [rank],
+        "all_gather": _shard(group, blocks, rank),
         "gather": [(rank - group.root) % group.ranks],
     }.get(op, list(range(rank * group.ranks, (rank + 1) * group.ranks)) if op in _EXCHANGES else [])
+
+
+def _shard(group: Group, blocks: int, rank: int) -> list[int]:
+    """A rank's part of all blocks."""
+    each = blocks // group.ranks
+    return list(range(rank * each, (rank + 1) * each))
 
 
 def gets(op: str, group: Group, blocks: int, rank: int) -> list[int]:
@@ -40,7 +46,7 @@ def gets(op: str, group: Group, blocks: int, rank: int) -> list[int]:
     if op in ("reduce", "gather") and rank != group.root:
         return []
     return {
-        "reduce_scatter": [rank],
+        "reduce_scatter": _shard(group, blocks, rank),
         "gather": [(peer - group.root) % group.ranks for peer in range(group.ranks)],
         "scatter": [(rank - group.root) % group.ranks],
     }.get(op, every[rank :: group.ranks] if op in _EXCHANGES else every)
@@ -99,14 +105,15 @@ def library(
     root, at_root = group.root, rank == group.root
     own = data[brings(op, group, len(data), rank)]
     whole = torch.empty_like(data) if op == "broadcast" and not at_root else own.clone()
-    one, parts = torch.empty_like(data[:1]), [torch.empty_like(data[:1]) for _ in range(group.ranks)]
+    each = max(len(data) // group.ranks, 1) if op in ("all_gather", "reduce_scatter") else 1
+    one, parts = torch.empty_like(data[:each]), [torch.empty_like(data[:each]) for _ in range(group.ranks)]
     dealt = [own[block : block + 1] for block in gets("gather", group, len(data), root)]
     start: Mapping[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(whole, group=ranks),
         "reduce": lambda: dist.reduce(whole, root, group=ranks),
         "broadcast": lambda: dist.broadcast(whole, root, group=ranks),
         "all_gather": lambda: dist.all_gather(parts, own, group=ranks),
-        "reduce_scatter": lambda: dist.reduce_scatter(one, list(own.split(1)), group=ranks),
+        "reduce_scatter": lambda: dist.reduce_scatter(one, list(own.split(each)), group=ranks),
         "all_to_all": lambda: dist.all_to_all_single(whole, own, group=ranks),
         "gather": lambda: dist.gather(own, parts if at_root else None, root, group=ranks),
         "scatter": lambda: dist.scatter(one, dealt if at_root else None, root, group=ranks),

@@ -6,6 +6,7 @@ the ranks. `blocks` says what is in the buffers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Condition, Thread
 from typing import Any, NamedTuple
@@ -55,11 +56,31 @@ class Messenger:
     """The messages of one process, which is a rank or a switch."""
 
     def __init__(self, chunks: Chunks, process: int, ways: Ways):
-        self._process, self._ways, self._chunks = process, ways, chunks
+        self._parts = [_Part(chunks, process, ways, way) for way in range(chunks.ways)]
+
+    def run(self, data: torch.Tensor) -> None:
+        """Send and receive all messages, with those of all peers; `data` has a row for each block.
+
+        Raises:
+            RuntimeError: a peer is lost.
+        """
+        first, *others = self._parts
+        with ThreadPoolExecutor(max(len(others), 1)) as pool:
+            beside = [pool.submit(part.run, data) for part in others]
+            first.run(data)
+            for part in beside:
+                part.result()
+
+
+class _Part:
+    """The messages of a process that go one way; those of other ways have other blocks."""
+
+    def __init__(self, chunks: Chunks, process: int, ways: Ways, way: int):
+        self._process, self._ways, self._chunks, self._way = process, ways, chunks, way
         self._sends: list[Turn] = []
         self._receives: list[Turn] = []
         arrived = [0] * chunks.streams  # turns of the receiving port up to the last one of each stream
-        for one in chunks.rounds():
+        for one in (one for one in chunks.rounds() if one.pairs.way == way):
             for messages in one.blocks():
                 sends = [Message(to, _rows(blocks, one)) for a, to, blocks in messages if a == process]
                 receives = [Message(a, _rows(blocks, one)) for a, to, blocks in messages if to == process]
@@ -70,11 +91,7 @@ class Messenger:
                     arrived[one.writes] = len(self._receives)
 
     def run(self, data: torch.Tensor) -> None:
-        """Send and receive all messages, with those of all peers; `data` has a row for each block.
-
-        Raises:
-            RuntimeError: a peer is lost.
-        """
+        """As that of a `Messenger`."""
         sent, received, long = _Progress(), _Progress(), lengths(self._chunks, data.shape[1])
         Thread(target=self._receive, args=(data, long, sent, received), daemon=True).start()
         self._send(data, long, sent, received)
@@ -84,7 +101,7 @@ class Messenger:
         with sent.counts():
             for turn in self._sends:
                 received.wait_for(turn.after)
-                _finish(dist.isend, [(take(data, rows, long), *self._to(peer)) for peer, rows in turn.messages])
+                _finish(self._send_one, [(take(data, rows, long), *self._to(peer)) for peer, rows in turn.messages])
                 sent.note()
 
     def _receive(self, data: torch.Tensor, long: list[int] | None, sent: "_Progress", received: "_Progress") -> None:
@@ -93,11 +110,17 @@ class Messenger:
             for turn in self._receives:
                 before = [(take(data, rows, long), peer) for peer, rows in turn.messages]
                 arrived = [(torch.empty_like(content), *self._from(peer)) for content, peer in before]
-                _finish(dist.irecv, arrived)
+                _finish(self._receive_one, arrived)
                 sent.wait_for(turn.after)
                 for (content, *_), (_, rows) in zip(arrived, turn.messages, strict=True):
                     put(data, rows, long, content, adds=turn.adds)
                 received.note()
+
+    def _send_one(self, content: torch.Tensor, peer: int, group: dist.ProcessGroup) -> dist.Work | None:
+        return dist.isend(content, peer, group, tag=self._way)
+
+    def _receive_one(self, content: torch.Tensor, peer: int, group: dist.ProcessGroup) -> dist.Work | None:
+        return dist.irecv(content, peer, group, tag=self._way)
 
     def _to(self, peer: int) -> Way:
         return peer, self._ways[self._process < peer]

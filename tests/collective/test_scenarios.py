@@ -8,8 +8,8 @@ from .make import changed, collective, predicted, seconds
 MISTAKES = [
     ({"op": "all_reduc"}, "collective: op = 'all_reduc': expected one of all_reduce, all_gather, reduce_scatter, "
      "broadcast, reduce, all_to_all, all_to_all_v, gather, scatter"),
-    ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, tree, two_level, halving_doubling, "
-     "recursive_doubling, nvls, sharp, measured, all for all_reduce"),
+    ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, bidirectional_ring, tree, "
+     "two_level, halving_doubling, recursive_doubling, nvls, sharp, measured, all for all_reduce"),
     ({"op": "broadcast", "algorithm": "ring"}, "collective: algorithm = 'ring': expected one of chain, binomial, "
      "scatter_all_gather, measured, all for broadcast"),
     ({"algorithm": "nvls"}, "collective.algorithm = 'nvls': nvls: NVLS adds inside one NVSwitch domain (given: ranks "
@@ -68,7 +68,8 @@ def test_sizes_double_from_the_first_to_the_last():
 def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced():
     found = predicted()
     assert [row.algorithm for row in found.rows] == [
-        "measured", "ring", "tree", "two_level", "halving_doubling", "recursive_doubling", "sharp",
+        "measured", "ring", "bidirectional_ring", "tree", "two_level", "halving_doubling", "recursive_doubling",
+        "sharp",
     ]  # fmt: skip
     assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2)",)
 

@@ -25,17 +25,17 @@ def deliver(algorithm, group):
 def begin(op, group, blocks, rank):
     """(block, whose parts it has) of what a rank holds at first."""
     for block in range(blocks):
-        if op in PARTS or owner(op, group, block) == rank:
+        if op in PARTS or owner(op, group, block, blocks) == rank:
             yield block, frozenset([rank])
 
 
-def owner(op, group, block):
+def owner(op, group, block, blocks):
     """Who has a block before it travels."""
     if op in ("broadcast", "scatter"):
         return group.root
     if op == "gather":
         return (group.root + block) % group.ranks
-    return block // group.ranks if op in EXCHANGES else block
+    return block // group.ranks if op in EXCHANGES else block * group.ranks // blocks
 
 
 def wanted(algorithm, group):
@@ -51,7 +51,7 @@ def wanted(algorithm, group):
                     "reduce_scatter": block * ranks // blocks == rank,
                 }
             else:
-                parts = frozenset([owner(op, group, block)])
+                parts = frozenset([owner(op, group, block, blocks)])
                 owes = {
                     "all_gather": True,
                     "broadcast": True,

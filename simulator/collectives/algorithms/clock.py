@@ -7,13 +7,13 @@ are computed at once as arrays.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ...base.arrays import Floats, Ints
-from .messages import Chunks, Group, HopKind, Pairs, Round, Sends, Term
+from .messages import MOST_WAYS, Chunks, Group, HopKind, Pairs, Round, Sends, Term
 
 _MOST_KNOWN = 64
 """Patterns of messages whose hops are kept; rings repeat one, others have a new one in each round."""
@@ -157,13 +157,13 @@ class _Clock:
 
     def _folded(self, one: Round) -> _Messages:
         """The messages that ranks of the first period send, which are those of all others, moved by periods."""
-        src, dst, striped = one.pairs.src, one.pairs.dst, one.pairs.striped
+        src, dst = one.pairs.src, one.pairs.dst
         times, place = self._ranks // self._period, src % self._period
         ways = np.unique(place * self._ranks + (dst - src) % self._ranks)
         ends = (len(np.unique(end % self._period)) for end in (src, dst))
         if len(src) != len(ways) * times or {*ends} != {len(ways)} or not isinstance(one.length, int):
             raise _Unequal
-        first = Pairs(src[src < self._period], dst[src < self._period], striped)
+        first = replace(one.pairs, src=src[src < self._period], dst=dst[src < self._period])
         hops, ports = self._net.hops(first), (self._net.ports - 1) // times
         own = Hops(hops.latency_s, hops.s_per_byte, hops.sends, hops.receives % ports)
         return _Messages(first.src, first.dst % self._period, own)
@@ -171,7 +171,7 @@ class _Clock:
 
 @dataclass(frozen=True)
 class Ideal:
-    """A network where all hops are equal and every rank has one port."""
+    """A network where all hops are equal and every rank has one port, with a part for each way."""
 
     ranks: int
     latency_s: float
@@ -179,8 +179,8 @@ class Ideal:
 
     @property
     def ports(self) -> int:
-        """One for each rank, and one for all switches."""
-        return self.ranks + 1
+        """Parts of one for each rank, and one for all switches."""
+        return MOST_WAYS * self.ranks + 1
 
     @property
     def period(self) -> int:
@@ -190,8 +190,8 @@ class Ideal:
     def hops(self, pairs: Pairs) -> Hops:
         """As `Net`."""
         many = len(pairs.src)
-        ports = (np.minimum(end, self.ranks) for end in (pairs.src, pairs.dst))
-        return Hops(np.full(many, self.latency_s), np.full(many, 1 / self.bytes_per_s), *ports)
+        ports = (np.minimum(MOST_WAYS * end + pairs.way, self.ports - 1) for end in (pairs.src, pairs.dst))
+        return Hops(np.full(many, self.latency_s), np.full(many, pairs.ways / self.bytes_per_s), *ports)
 
     def seconds(self, terms: Sequence[Term]) -> float:
         """Seconds of a closed form: a rank's one port takes all its terms, so none is beside another."""
@@ -223,8 +223,8 @@ class IslandNet(ABC):
 
     @property
     def ports(self) -> int:
-        """Two for each rank, and one for all switches."""
-        return 2 * self.islands * self.near + 1
+        """Parts of two for each rank, and one for all switches."""
+        return 2 * MOST_WAYS * self.islands * self.near + 1
 
     @property
     def period(self) -> int:
@@ -247,13 +247,13 @@ class IslandNet(ABC):
         assert far is not None
         return Hops(
             np.where(inside, near.latency_s, far.latency_s),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()),
-            self._ports(pairs.src, inside),
-            self._ports(pairs.dst, inside),
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()) * pairs.ways,
+            self._ports(pairs.src, inside, pairs.way),
+            self._ports(pairs.dst, inside, pairs.way),
         )
 
-    def _ports(self, ranks: Ints, inside: np.ndarray) -> Ints:
-        return np.minimum(2 * ranks + ~inside, self.ports - 1)
+    def _ports(self, ranks: Ints, inside: np.ndarray, way: int) -> Ints:
+        return np.minimum(MOST_WAYS * (2 * ranks + ~inside) + way, self.ports - 1)
 
     def seconds(self, terms: Sequence[Term]) -> float:
         """As `Net`."""

@@ -56,12 +56,15 @@ class Pairs:
     """Who sends to whom in a round: `src[i]` to `dst[i]`, where each rank sends and receives at most once.
 
     Messages between islands are cut over all NICs of an island if `striped`. Numbers from the group's size on are
-    switches that add what they receive; any number of messages may reach or leave one.
+    switches that add what they receive; any number of messages may reach or leave one. Of messages that go `ways` ways
+    at the same time, these are those of one `way`: each has a part of its own of every port.
     """
 
     src: Ints
     dst: Ints
     striped: bool = False
+    ways: int = 1
+    way: int = 0
 
     def hops(self, group: Group) -> tuple[HopKind, ...]:
         """The kinds of hops of these messages."""
@@ -105,7 +108,8 @@ class Chunks:
     """A collective as messages: rounds, in the order in which each port takes them.
 
     The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank. `weights`: the bytes of
-    each block over those of a mean one, where they are not equal.
+    each block over those of a mean one, where they are not equal. `ways`: those that messages go at the same time;
+    rounds of one way wait for none of another.
     """
 
     blocks: int
@@ -114,6 +118,7 @@ class Chunks:
     streams: int = 1
     switches: int = 0
     weights: Floats | None = None
+    ways: int = 1
 
     def message_bytes(self, one: Round, repetition: int, size: float) -> Floats:
         """The bytes of each message of a round, for a collective of so many bytes."""
@@ -158,6 +163,10 @@ class Algorithm:
     refuses: Callable[[Group], str] = lambda _group: ""
     notes: Callable[[Group], str] = lambda _group: ""
     pipelined: bool = False
+
+
+MOST_WAYS = 2
+"""That messages go at the same time."""
 
 
 def fixed(blocks: Ints) -> Callable[[int], Ints]:
