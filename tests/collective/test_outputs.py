@@ -24,7 +24,7 @@ sizes = "64 MiB"
 """
 COLUMNS = [
     "bytes", "algorithm", "level", "seconds", "low_s", "high_s", "algbw_bytes_per_s", "busbw_bytes_per_s",
-    "provenance", "pieces", "latency_s",
+    "provenance", "pieces", "latency_s", "protocol", "channels", "chosen",
 ]  # fmt: skip
 
 

@@ -48,6 +48,16 @@ MISTAKES = [
      "each rank"),
     ({"op": "all_to_all_v", "level": "measured"}, "collective.algorithm = 'all': measured: fitted curves are of ranks "
      "that all receive as much"),
+    ({"backend": "nccl", "level": "chunks"}, "collective.backend = 'nccl': libraries are priced by level formula; gloo "
+     "and mpi also by chunks (level = 'chunks')"),
+    ({"protocol": "LL"}, "collective.protocol = 'LL': is for backend nccl"),
+    ({"backend": "gloo", "channels": 8}, "collective.channels = 8: is for backend nccl"),
+    ({"backend": "gloo", "op": "reduce"}, "collective.backend = 'gloo': its reduce of these ranks and sizes has no "
+     "algorithm that is known here"),
+    ({"backend": "mpi", "algorithm": "ring"}, "collective.backend = 'mpi': its all_reduce of these ranks and sizes has "
+     "halving_doubling"),
+    ({"backend": "nccl", "cluster": "l40s-pcie", "protocol": "LL128"}, "collective.backend = 'nccl': its all_reduce of "
+     "these ranks and sizes has ring LL, ring Simple, tree LL, tree Simple"),
     ({"level": "exact"}, "collective.level = 'exact': expected 'measured', 'formula' or 'chunks'"),
     ({"pieces": 0}, "collective.pieces = 0: expected more than 0"),
 ]  # fmt: skip
@@ -92,7 +102,8 @@ def test_the_best_one_is_the_fastest_algorithm_at_the_largest_size():
     found = predicted(sizes="1 KiB:1 GiB")
     last = [row for row in found.rows if row.bytes == 1 << 30 and row.algorithm != "measured"]
     assert found.best == min(last, key=lambda row: row.seconds)
-    assert found.winners[1 << 30] == found.best.algorithm != found.winners[1 << 10]
+    assert found.winners[1 << 30] == found.best
+    assert found.best.algorithm != found.winners[1 << 10].algorithm
 
 
 def test_messages_one_by_one_and_folded_take_the_same_time():

@@ -44,7 +44,8 @@ def _terms(times: int, group: Group, size: float) -> list[Term]:
     both = [_pairs(group, way) for way in range(2)]
     src, dst = (np.concatenate([getattr(one, end) for one in both]) for end in ("src", "dst"))
     sends = Pairs(src, dst, striped=True)
-    return [Term(times * (group.ranks - 1), size / group.ranks, group.ring_hops, sends=sends)]
+    steps, waits = times * (group.ranks - 1), group.ring_waits(times)
+    return [Term(steps, size / group.ranks, group.ring_hops, sends=sends, waits=waits)]
 
 
 _NAME = "bidirectional_ring"

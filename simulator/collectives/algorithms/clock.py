@@ -215,6 +215,8 @@ class IslandNet(ABC):
 
     islands: int
     near: int
+    in_flight = False
+    """Whether a closed form counts latencies as `Term.waits` says: a message under way holds no port."""
 
     @property
     @abstractmethod
@@ -265,6 +267,12 @@ class IslandNet(ABC):
         return total_s
 
     def _term_s(self, term: Term) -> float:
+        if self.in_flight and term.waits is not None:
+            empty = term._replace(size=0.0)
+            waits = zip(term.hops, term.waits, strict=True)
+            latency_s = sum(wait * self._hop_s(hop, empty) for hop, wait in waits if wait)
+            sends = (self._hop_s(hop, term) - self._hop_s(hop, empty) for hop in term.hops)
+            return latency_s + term.steps * max(sends, default=0.0)
         shares = zip(term.hops, term.shares or (1.0,) * len(term.hops), strict=True)
         hops = [share * self._hop_s(hop, term) for hop, share in shares if hop in self.kinds]
         return term.steps * max(hops, default=0.0)

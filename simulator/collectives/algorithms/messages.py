@@ -50,6 +50,12 @@ class Group:
         inside: tuple[HopKind, ...] = ("inside",) if self.near > 1 else ()
         return (*inside, "striped") if self.islands > 1 else inside
 
+    def ring_waits(self, times: int) -> tuple[float, ...]:
+        """How often a block passes each of them on its way, `times` round the ring less one hop."""
+        crossings = times * (self.islands - 1)
+        inside = (float(times * (self.ranks - 1) - crossings),) if self.near > 1 else ()
+        return (*inside, float(crossings)) if self.islands > 1 else inside
+
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
@@ -137,7 +143,8 @@ class Term(NamedTuple):
 
     `beside`: at the same time as the term before it, where hops inside and between islands have ports of their own.
     `shares`: the part of the steps that each of these hops takes, where that is not all of them. `sends`: the messages
-    that share links at the same time, where they are not those of the op's ring, or of its all-to-all.
+    that share links at the same time, where they are not those of the op's ring, or of its all-to-all. `waits`: how
+    often it waits for the latency of each of these hops, if messages under way hold no port; else in each step.
     """
 
     steps: float
@@ -146,6 +153,7 @@ class Term(NamedTuple):
     beside: bool = False
     shares: tuple[float, ...] = ()
     sends: Sends = None
+    waits: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)

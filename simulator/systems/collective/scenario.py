@@ -58,6 +58,16 @@ class CollectiveKeys(Table):
         "formula",
         description="measured: fitted curves; formula: the closed form; chunks: every message of the algorithm",
     )
+    backend: Literal["nccl", "gloo", "mpi"] | None = Field(
+        None,
+        description="a library, whose algorithms are priced, and what it chooses of them: nccl, gloo or mpi (MPICH)",
+    )
+    protocol: Literal["LL", "LL128", "Simple"] | None = Field(
+        None, description="nccl: the protocol of its messages (default: each, and what it chooses)"
+    )
+    channels: PositiveInt | None = Field(
+        None, description="nccl: channels, each of which holds an SM (default: as many as fill the slowest hop)"
+    )
     gpus: PositiveInt | None = Field(None, description="GPUs of all groups: the first so many (default: all)")
     groups: PositiveInt = Field(
         1, description="groups of equal size that do the same at the same time; level chunks shares links among them"
