@@ -17,6 +17,7 @@ from ...simulator.collectives.algorithms.messages import Chunks, Group
 ELEMENT_BYTES = 4
 _MOST = 1 << 20  # of a number: the sum over two thousand ranks still fits
 _UNSET = -1
+Rows = slice | list[int]
 _REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _EXCHANGES = ("all_to_all", "all_to_all_v")
 
@@ -72,19 +73,23 @@ def lengths(chunks: Chunks, elements: int) -> list[int] | None:
     return [ceil(elements * weight) for weight in (chunks.weights / chunks.weights.max()).tolist()]
 
 
-def take(data: torch.Tensor, rows: slice, long: Sequence[int] | None) -> torch.Tensor:
+def _numbers(rows: Rows, many: int) -> Sequence[int]:
+    return range(*rows.indices(many)) if isinstance(rows, slice) else rows
+
+
+def take(data: torch.Tensor, rows: Rows, long: Sequence[int] | None) -> torch.Tensor:
     """The blocks of some rows as one tensor."""
     if long is None:
         return data[rows].contiguous()
-    return torch.cat([data[row, : long[row]] for row in range(*rows.indices(len(data)))])
+    return torch.cat([data[row, : long[row]] for row in _numbers(rows, len(data))])
 
 
-def put(data: torch.Tensor, rows: slice, long: Sequence[int] | None, content: torch.Tensor, *, adds: bool) -> None:
+def put(data: torch.Tensor, rows: Rows, long: Sequence[int] | None, content: torch.Tensor, *, adds: bool) -> None:
     """Replace the blocks of some rows, or add to them."""
     if long is None:
         data[rows] = data[rows].add_(content) if adds else content
         return
-    numbers = range(*rows.indices(len(data)))
+    numbers = _numbers(rows, len(data))
     for row, part in zip(numbers, content.split([long[row] for row in numbers]), strict=True):
         data[row, : long[row]] = data[row, : long[row]] + part if adds else part
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.collectives.algorithms.messages import Chunks, Round
-from .blocks import lengths, put, take
+from .blocks import Rows, lengths, put, take
 from .world import TIMEOUT
 
 Ways = tuple[dist.ProcessGroup, dist.ProcessGroup]
@@ -38,7 +38,7 @@ class Message(NamedTuple):
     """A message to or from a peer: these rows of the buffer."""
 
     peer: int
-    rows: slice
+    rows: Rows
 
 
 class Turn(NamedTuple):
@@ -161,8 +161,8 @@ class _Progress:
                 raise RuntimeError("a message between ranks is lost") from self._lost
 
 
-def _rows(blocks: Sequence[int], one: Round) -> slice:
-    return slice(blocks[0], blocks[-1] + 1, one.stride)
+def _rows(blocks: Sequence[int], one: Round) -> Rows:
+    return list(blocks) if one.table is not None else slice(blocks[0], blocks[-1] + 1, one.stride)
 
 
 def _finish(start: Callable[..., Any], messages: Sequence[tuple[torch.Tensor, int, dist.ProcessGroup]]) -> None:

@@ -11,7 +11,7 @@ MISTAKES = [
     ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, bidirectional_ring, tree, "
      "two_level, halving_doubling, recursive_doubling, nvls, sharp, measured, all for all_reduce"),
     ({"op": "broadcast", "algorithm": "ring"}, "collective: algorithm = 'ring': expected one of chain, binomial, "
-     "scatter_all_gather, measured, all for broadcast"),
+     "scatter_all_gather, scatter_doubling, measured, all for broadcast"),
     ({"algorithm": "nvls"}, "collective.algorithm = 'nvls': nvls: NVLS adds inside one NVSwitch domain (given: ranks "
      "of 2)"),
     ({"op": "all_gather", "algorithm": "recursive_doubling", "nodes": 3}, "collective.algorithm = "

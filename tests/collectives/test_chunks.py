@@ -206,10 +206,20 @@ def test_the_most_loaded_rank_decides_an_all_to_all_v(name, given, shape):
 
 def test_without_loads_an_all_to_all_v_is_an_all_to_all():
     group, net = Group(4, 4), Rails(Group(4, 4))
-    for name, equal in algorithms("all_to_all").items():
-        unequal = algorithms("all_to_all_v")[name]
+    for name, unequal in algorithms("all_to_all_v").items():
+        equal = algorithms("all_to_all")[name]
         assert net.seconds(unequal.terms(group, SIZE)) == net.seconds(equal.terms(group, SIZE))
         assert end_s(unequal.chunks(group), group, SIZE, net) == end_s(equal.chunks(group), group, SIZE, net)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 31])
+def test_bruck(n):
+    """Thakur et al. 2005: log2 N rounds; an all-to-all sends half of the data in each, if N is a power of two."""
+    rounds, gathered = ceil(log2(n)), (n - 1) / n * SIZE / RATE
+    assert seconds("all_gather", "bruck", n) == pytest.approx(rounds * LATENCY_S + gathered)
+    if log2(n) == rounds:
+        exchanged = rounds * (LATENCY_S + SIZE / 2 / RATE)
+        assert seconds("all_to_all", "bruck", n) == pytest.approx(exchanged)
 
 
 def test_switches_between_nodes_take_the_time_of_the_data():

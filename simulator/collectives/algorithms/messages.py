@@ -87,8 +87,8 @@ class Round(NamedTuple):
     """Messages that do not wait for each other, `times` in a row with other blocks.
 
     In repetition k message i carries `length` blocks, from block `first(k)[i]` on and each `stride` after the one
-    before. A sender waits for all that it has received in its stream `reads`; what arrives belongs to the receiver's
-    stream `writes`.
+    before; or the blocks of its row of the `table`. A sender waits for all that it has received in its stream `reads`;
+    what arrives belongs to the receiver's stream `writes`.
     """
 
     pairs: Pairs
@@ -99,11 +99,15 @@ class Round(NamedTuple):
     adds: bool = False
     reads: int = 0
     writes: int = 0
+    table: Ints | None = None
 
     def blocks(self) -> Iterator[list[tuple[int, int, list[int]]]]:
         """(sender, receiver, blocks) of each message, for each repetition."""
         lengths = np.broadcast_to(np.asarray(self.length), self.pairs.src.shape).tolist()
         src, dst = self.pairs.src.tolist(), self.pairs.dst.tolist()
+        if self.table is not None:
+            yield list(zip(src, dst, self.table.tolist(), strict=True))
+            return
         for k in range(self.times):
             ways = zip(src, dst, self.first(k).tolist(), lengths, strict=True)
             yield [(a, b, [first + i * self.stride for i in range(length)]) for a, b, first, length in ways]
@@ -177,9 +181,19 @@ MOST_WAYS = 2
 """That messages go at the same time."""
 
 
+def listed(pairs: Pairs, table: Ints) -> Round:
+    """A round whose messages carry the blocks of the rows of a table."""
+    return Round(pairs, fixed(table[:, 0]), length=table.shape[1], table=table)
+
+
 def fixed(blocks: Ints) -> Callable[[int], Ints]:
     """First blocks that are known already."""
     return lambda _: blocks
+
+
+def needs_power_of_two(group: Group) -> str:
+    """Why ranks cannot do what takes a power of two; empty if they can."""
+    return "" if group.ranks & (group.ranks - 1) == 0 else f"expected a power of two of ranks (given: {group.ranks})"
 
 
 def powers_of_two(most: int) -> list[int]:
