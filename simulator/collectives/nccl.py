@@ -56,8 +56,9 @@ def _way(asked: Asked, name: str, protocol: str) -> Way:
         return Way(name, protocol, channels, Wire(call_s=max(data["nvls"]["call_s"] - asked.net.launch_s, 0.0)))
     kind, inside = ("tree" if name == "tree" else "ring"), _inside(asked)
     most = channels * _per_channel(asked, protocol)
+    reached = _correction(asked.size, protocol) if kind == "tree" else 1.0
     wire = Wire(
-        share=data["share"]["data"][p],
+        share=data["share"]["data"][p] * reached,
         inside_s=_more(data["step_s"][inside][kind], p),
         between_s=_more(data["step_s"]["network"][kind], p),
         call_s=_more(data["base_s"][kind], p),

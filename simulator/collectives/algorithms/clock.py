@@ -268,14 +268,19 @@ class IslandNet(ABC):
 
     def _term_s(self, term: Term) -> float:
         if self.in_flight and term.waits is not None:
-            empty = term._replace(size=0.0)
-            waits = zip(term.hops, term.waits, strict=True)
-            latency_s = sum(wait * self._hop_s(hop, empty) for hop, wait in waits if wait)
-            sends = (self._hop_s(hop, term) - self._hop_s(hop, empty) for hop in term.hops)
-            return latency_s + term.steps * max(sends, default=0.0)
+            return self._waits_s(term, term.waits) + self._steps_s(term, 0.0)
+        return self._steps_s(term, 1.0)
+
+    def _waits_s(self, term: Term, waits: tuple[float, ...]) -> float:
+        hops = zip(term.hops, waits, strict=True)
+        return sum(wait * self.kinds[hop].latency_s for hop, wait in hops if hop in self.kinds)
+
+    def _steps_s(self, term: Term, held: float) -> float:
+        """All steps, which take the bytes, and this share of the latency."""
         shares = zip(term.hops, term.shares or (1.0,) * len(term.hops), strict=True)
-        hops = [share * self._hop_s(hop, term) for hop, share in shares if hop in self.kinds]
+        hops = [share * self._hop_s(hop, term, held) for hop, share in shares if hop in self.kinds]
         return term.steps * max(hops, default=0.0)
 
-    def _hop_s(self, hop: HopKind, term: Term) -> float:
-        return self.kinds[hop].seconds(term.size if hop == "inside" else term.size / self.share_left(term.sends))
+    def _hop_s(self, hop: HopKind, term: Term, held: float) -> float:
+        size = term.size if hop == "inside" else term.size / self.share_left(term.sends)
+        return held * self.kinds[hop].latency_s + size / self.kinds[hop].bytes_per_s
