@@ -47,14 +47,14 @@ class Backend(Protocol):
 
 
 class Table(NamedTuple):
-    """A library that chooses by size and number of ranks; ops that are not listed have no algorithm here."""
+    """A library that chooses by size and number of ranks: an algorithm, or '' if it is not known here."""
 
     chosen: Mapping[str, Callable[[float, int], str]]
 
     def ways(self, asked: Asked) -> list[Way]:
         """As `Backend.ways`: the one that it takes."""
-        choose = self.chosen.get(asked.op)
-        return [Way(choose(asked.size, asked.group.ranks))] if choose else []
+        name = self.chosen.get(asked.op, _always(""))(asked.size, asked.group.ranks)
+        return [Way(name)] if name else []
 
     def choose(self, _asked: Asked, ways: list[Way]) -> Way:
         """As `Backend.choose`."""
@@ -70,9 +70,27 @@ def _is_power(ranks: int) -> bool:
 
 
 def _all_reduce(size: float, ranks: int) -> str:
-    """MPIR_CVAR_ALLREDUCE_SHORT_MSG_SIZE; fewer elements (of 4 bytes) than ranks are not cut."""
-    cut = size // 4 >= 1 << (ranks.bit_length() - 1)
-    return "halving_doubling" if size > 2048 and cut else "recursive_doubling"
+    """MPIR_CVAR_ALLREDUCE_SHORT_MSG_SIZE."""
+    return "halving_doubling" if size > 2048 and _is_cut(size, ranks) else "recursive_doubling"
+
+
+def _reduce(size: float, ranks: int) -> str:
+    """MPIR_CVAR_REDUCE_SHORT_MSG_SIZE."""
+    if size <= 2048 or not _is_cut(size, ranks):
+        return "binomial"
+    return "halving_gather" if _is_power(ranks) else ""
+
+
+def _reduce_scatter(size: float, ranks: int) -> str:
+    """MPIR_CVAR_REDSCAT_COMMUTATIVE_LONG_MSG_SIZE; above it MPICH's pairwise exchange, each with all others in turn."""
+    if size >= 512 << 10:
+        return "direct"
+    return "recursive_halving" if _is_power(ranks) else ""
+
+
+def _is_cut(size: float, ranks: int) -> bool:
+    """Fewer elements (of 4 bytes) than ranks are not cut."""
+    return size // 4 >= 1 << (ranks.bit_length() - 1)
 
 
 def _all_gather(size: float, ranks: int) -> str:
@@ -98,10 +116,12 @@ def _all_to_all(size: float, ranks: int) -> str:
 
 GLOO = Table({
     "all_reduce": _always("ring"), "all_gather": _always("ring"), "broadcast": _always("binomial"),
+    "reduce": _always("ring_gather"),
     "all_to_all": _always("direct"), "all_to_all_v": _always("direct"),
     "gather": _always("direct"), "scatter": _always("direct"),
 })  # fmt: skip
 MPI = Table({
     "all_reduce": _all_reduce, "all_gather": _all_gather, "broadcast": _broadcast, "all_to_all": _all_to_all,
+    "reduce": _reduce, "reduce_scatter": _reduce_scatter,
     "all_to_all_v": _always("direct"), "gather": _always("binomial"), "scatter": _always("binomial"),
 })  # fmt: skip

@@ -29,7 +29,7 @@ from .make import collective, predicted, seconds
 ALL = [one for op in OPS for one in algorithms(op).values()]
 COLLECTIVES = Path(__file__).parents[1] / "oracles/simgrid_collectives.py"
 FABRICS = 40
-MIXED = ("scatter_all_gather",)
+MIXED = ("scatter_all_gather", "ring_gather")
 """Some messages go through a rank's own NICs while others go through all NICs of its node, so that they share some."""
 
 

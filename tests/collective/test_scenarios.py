@@ -52,8 +52,8 @@ MISTAKES = [
      "and mpi also by chunks (level = 'chunks')"),
     ({"protocol": "LL"}, "collective.protocol = 'LL': is for backend nccl"),
     ({"backend": "gloo", "channels": 8}, "collective.channels = 8: is for backend nccl"),
-    ({"backend": "gloo", "op": "reduce"}, "collective.backend = 'gloo': its reduce of these ranks and sizes has no "
-     "algorithm that is known here"),
+    ({"backend": "gloo", "op": "reduce_scatter"}, "collective.backend = 'gloo': its reduce_scatter of these ranks and "
+     "sizes has no algorithm that is known here"),
     ({"backend": "mpi", "algorithm": "ring"}, "collective.backend = 'mpi': its all_reduce of these ranks and sizes has "
      "halving_doubling"),
     ({"backend": "nccl", "cluster": "l40s-pcie", "protocol": "LL128"}, "collective.backend = 'nccl': its all_reduce of "

@@ -79,12 +79,15 @@ SIZES = [float(1 << k) for k in (10, 16, 20, 24, 30)]
 @pytest.mark.parametrize("shape", [(4, 8), (2, 8), (16, 2), (3, 4), (8, 1), (1, 8)])
 @pytest.mark.parametrize("root", [0, 3])
 def test_closed_forms_know_islands(algorithm, shape, root):
-    """1 KiB to 1 GiB: exact, but those of trees and of SHARP leave out some waits for a port: within 5 %."""
+    """1 KiB to 1 GiB: exact, but those of trees and of SHARP leave out some waits for a port: within 5 %.
+
+    Of a ring and a gather, messages to the root may leave before the last ones of the ring: within 0.5 %.
+    """
     hot = (4.0, *(1.0,) * (shape[0] * shape[1] - 1))
     groups = [Group(*shape, root, pieces, loads=hot) for pieces in (1, 6, 40)]
     if algorithm.refuses(groups[0]):
         return
-    most = 0.05 if algorithm.name in ("tree", "sharp") else 1e-9
+    most = {"tree": 0.05, "sharp": 0.05, "ring_gather": 0.005}.get(algorithm.name, 1e-9)
     nets = [(group, size, Rails(group)) for group in groups for size in SIZES]
     found = [end_s(algorithm.chunks(group), group, size, net) for group, size, net in nets]
     assert [net.seconds(algorithm.terms(group, size)) for group, size, net in nets] == pytest.approx(found, rel=most)
