@@ -70,7 +70,8 @@ def lengths(chunks: Chunks, elements: int) -> list[int] | None:
     """The elements of each block, of which the longest has so many; None if all have."""
     if chunks.weights is None:
         return None
-    return [ceil(elements * weight) for weight in (chunks.weights / chunks.weights.max()).tolist()]
+    weights = np.resize(chunks.weights / chunks.weights.max(), chunks.blocks)
+    return [ceil(elements * weight) for weight in weights.tolist()]
 
 
 def _numbers(rows: Rows, many: int) -> Sequence[int]:

@@ -118,8 +118,8 @@ class Chunks:
     """A collective as messages: rounds, in the order in which each port takes them.
 
     The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank. `weights`: the bytes of
-    each block over those of a mean one, where they are not equal. `ways`: those that messages go at the same time;
-    rounds of one way wait for none of another.
+    blocks over those of a mean one, where they are not equal; after the last of them they begin again. `ways`: those
+    that messages go at the same time; rounds of one way wait for none of another.
     """
 
     blocks: int
@@ -138,7 +138,7 @@ class Chunks:
             return lengths * mean
         step = np.arange(lengths.max(initial=0))
         blocks = one.first(repetition)[:, None] + step * one.stride
-        weights = np.where(step < lengths[:, None], self.weights[np.minimum(blocks, self.blocks - 1)], 0.0)
+        weights = np.where(step < lengths[:, None], self.weights[blocks % len(self.weights)], 0.0)
         return np.asarray(weights.sum(axis=1) * mean)
 
 

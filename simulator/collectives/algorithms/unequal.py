@@ -33,7 +33,7 @@ def _unequal(equal: Algorithm) -> Algorithm:
         return [term._replace(size=term.size * float(factors[term.hops[0]])) for term in equal.terms(group, size)]
 
     def chunks(group: Group) -> Chunks:
-        return replace(equal.chunks(group), weights=np.tile(loads(group), group.ranks))
+        return replace(equal.chunks(group), weights=loads(group))
 
     return Algorithm("all_to_all_v", equal.name, terms, chunks, equal.refuses)
 
