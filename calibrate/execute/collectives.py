@@ -92,11 +92,16 @@ def check(resolved: ResolvedCollective, here: int) -> None:
     """
     if (groups := resolved.keys.groups) > 1:
         raise UserError(fault(resolved.where, "collective.groups", groups, "one group is executed"))
-    needed = here * max(row.bytes * (_chunks(resolved, row)[1].buffers + _COPIES) for row in resolved.rows)
+    needed = here * max(row.bytes * _copies(_chunks(resolved, row)[1]) for row in resolved.rows)
     available = available_bytes()
     if available is not None and needed > available:
         allowed = f"{here} processes here need {format_bytes(needed)}, but {format_bytes(available)} are available"
         raise UserError(fault(resolved.where, "collective.sizes", max(resolved.keys.sizes), allowed))
+
+
+def _copies(chunks: Chunks) -> float:
+    """The memory of a process over the bytes of its collective; a block has the memory of the longest one."""
+    return (chunks.buffers + _COPIES) * (1.0 if chunks.weights is None else float(chunks.weights.max()))
 
 
 def _chunks(resolved: ResolvedCollective, row: Row) -> tuple[Group, Chunks]:
@@ -128,7 +133,7 @@ def _execute(
 ) -> Executed:
     op, (group, chunks), own = resolved.keys.op, _chunks(resolved, row), process < len(resolved.ranks)
     data = first_blocks(op, group, chunks, process, row.bytes)
-    call = library(op, group, data, process, ranks) if own else Call(lambda: None, [])
+    call = library(op, group, chunks, data, process, ranks) if own else Call(lambda: None, [])
     if row.algorithm == MEASURED:
         return Executed(row, tuple(start.time(call.start) for _ in range(runs)), 0)
     messenger = Messenger(chunks, process, ways)

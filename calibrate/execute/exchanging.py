@@ -6,6 +6,7 @@ the ranks. `blocks` says what is in the buffers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Condition, Thread
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.collectives.algorithms.messages import Chunks, Round
+from .blocks import Rows, lengths, put, take
 from .world import TIMEOUT
 
 Ways = tuple[dist.ProcessGroup, dist.ProcessGroup]
@@ -36,7 +38,7 @@ class Message(NamedTuple):
     """A message to or from a peer: these rows of the buffer."""
 
     peer: int
-    rows: slice
+    rows: Rows
 
 
 class Turn(NamedTuple):
@@ -54,11 +56,31 @@ class Messenger:
     """The messages of one process, which is a rank or a switch."""
 
     def __init__(self, chunks: Chunks, process: int, ways: Ways):
-        self._process, self._ways = process, ways
+        self._parts = [_Part(chunks, process, ways, way) for way in range(chunks.ways)]
+
+    def run(self, data: torch.Tensor) -> None:
+        """Send and receive all messages, with those of all peers; `data` has a row for each block.
+
+        Raises:
+            RuntimeError: a peer is lost.
+        """
+        first, *others = self._parts
+        with ThreadPoolExecutor(max(len(others), 1)) as pool:
+            beside = [pool.submit(part.run, data) for part in others]
+            first.run(data)
+            for part in beside:
+                part.result()
+
+
+class _Part:
+    """The messages of a process that go one way; those of other ways have other blocks."""
+
+    def __init__(self, chunks: Chunks, process: int, ways: Ways, way: int):
+        self._process, self._ways, self._chunks, self._way = process, ways, chunks, way
         self._sends: list[Turn] = []
         self._receives: list[Turn] = []
         arrived = [0] * chunks.streams  # turns of the receiving port up to the last one of each stream
-        for one in chunks.rounds():
+        for one in (one for one in chunks.rounds() if one.pairs.way == way):
             for messages in one.blocks():
                 sends = [Message(to, _rows(blocks, one)) for a, to, blocks in messages if a == process]
                 receives = [Message(a, _rows(blocks, one)) for a, to, blocks in messages if to == process]
@@ -69,33 +91,36 @@ class Messenger:
                     arrived[one.writes] = len(self._receives)
 
     def run(self, data: torch.Tensor) -> None:
-        """Send and receive all messages, with those of all peers; `data` has a row for each block.
-
-        Raises:
-            RuntimeError: a peer is lost.
-        """
-        sent, received = _Progress(), _Progress()
-        Thread(target=self._receive, args=(data, sent, received), daemon=True).start()
-        self._send(data, sent, received)
+        """As that of a `Messenger`."""
+        sent, received, long = _Progress(), _Progress(), lengths(self._chunks, data.shape[1])
+        Thread(target=self._receive, args=(data, long, sent, received), daemon=True).start()
+        self._send(data, long, sent, received)
         received.wait_for(len(self._receives))
 
-    def _send(self, data: torch.Tensor, sent: "_Progress", received: "_Progress") -> None:
+    def _send(self, data: torch.Tensor, long: list[int] | None, sent: "_Progress", received: "_Progress") -> None:
         with sent.counts():
             for turn in self._sends:
                 received.wait_for(turn.after)
-                _finish(dist.isend, [(data[rows].contiguous(), *self._to(peer)) for peer, rows in turn.messages])
+                _finish(self._send_one, [(take(data, rows, long), *self._to(peer)) for peer, rows in turn.messages])
                 sent.note()
 
-    def _receive(self, data: torch.Tensor, sent: "_Progress", received: "_Progress") -> None:
+    def _receive(self, data: torch.Tensor, long: list[int] | None, sent: "_Progress", received: "_Progress") -> None:
         """Messages change the buffer when those of their round have left: these hold what was there before."""
         with suppress(Exception), received.counts():
             for turn in self._receives:
-                arrived = [(torch.empty_like(data[rows]), *self._from(peer)) for peer, rows in turn.messages]
-                _finish(dist.irecv, arrived)
+                before = [(take(data, rows, long), peer) for peer, rows in turn.messages]
+                arrived = [(torch.empty_like(content), *self._from(peer)) for content, peer in before]
+                _finish(self._receive_one, arrived)
                 sent.wait_for(turn.after)
                 for (content, *_), (_, rows) in zip(arrived, turn.messages, strict=True):
-                    data[rows] = data[rows].add_(content) if turn.adds else content
+                    put(data, rows, long, content, adds=turn.adds)
                 received.note()
+
+    def _send_one(self, content: torch.Tensor, peer: int, group: dist.ProcessGroup) -> dist.Work | None:
+        return dist.isend(content, peer, group, tag=self._way)
+
+    def _receive_one(self, content: torch.Tensor, peer: int, group: dist.ProcessGroup) -> dist.Work | None:
+        return dist.irecv(content, peer, group, tag=self._way)
 
     def _to(self, peer: int) -> Way:
         return peer, self._ways[self._process < peer]
@@ -136,8 +161,8 @@ class _Progress:
                 raise RuntimeError("a message between ranks is lost") from self._lost
 
 
-def _rows(blocks: Sequence[int], one: Round) -> slice:
-    return slice(blocks[0], blocks[-1] + 1, one.stride)
+def _rows(blocks: Sequence[int], one: Round) -> Rows:
+    return list(blocks) if one.table is not None else slice(blocks[0], blocks[-1] + 1, one.stride)
 
 
 def _finish(start: Callable[..., Any], messages: Sequence[tuple[torch.Tensor, int, dist.ProcessGroup]]) -> None:

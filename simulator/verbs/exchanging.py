@@ -15,6 +15,9 @@ def collective(
         str, typer.Option(help="ring, tree, …; measured: the profile's fitted curve; or all.")
     ] = "all",
     level: Annotated[str, typer.Option(help="measured, formula, or chunks: every message.")] = "formula",
+    backend: Annotated[
+        str | None, typer.Option(help="nccl, gloo or mpi: what the library chooses of its own algorithms.")
+    ] = None,
     gpus: Annotated[int | None, typer.Option(help="Ranks: the first so many GPUs; default: all.")] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: collective.pieces=64.")] = None,
     json: Annotated[str | None, typer.Option(help="Write the report as JSON; - is stdout and nothing else.")] = None,
@@ -32,7 +35,7 @@ def collective(
     outputs = Outputs(json=json, csv=csv, html=html)
     outputs.check()
     table: dict[str, Any] = {"op": op, "sizes": sizes, "algorithm": algorithm, "level": level}
-    table |= {} if gpus is None else {"gpus": gpus}
+    table |= {key: value for key, value in (("gpus", gpus), ("backend", backend)) if value is not None}
     where = "runcast collective"
     said = {"name": f"{op} on {cluster}", "kind": "collective", "cluster": cluster, "nodes": nodes, "collective": table}
     prediction = predict(resolve(check_question(change(said, parse_changes(changes or ()), where), where), where))

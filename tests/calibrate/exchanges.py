@@ -10,6 +10,7 @@ from runcast.simulator.collectives.algorithms.messages import Group
 
 ALL = [one for op in OPS for one in algorithms(op).values()]
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
+HOT = (3.0, 1.0, 0.5, 2.0, 1.0, 1.5, 0.2, 1.0)  # what ranks receive of an all-to-all-v
 ELEMENTS = 24  # of a rank's buffer, where blocks divide it
 
 
@@ -18,7 +19,8 @@ def groups(algorithm, ranks):
     for near in (n for n in range(1, ranks + 1) if ranks % n == 0):
         for root in range(ranks) if algorithm.op in ROOTED else (0,):
             for pieces in (1, 2, 5) if algorithm.pipelined else (1,):
-                group = Group(ranks // near, near, root, pieces)
+                loads = HOT[:ranks] if algorithm.op == "all_to_all_v" else ()
+                group = Group(ranks // near, near, root, pieces, loads=loads)
                 if not algorithm.refuses(group):
                     yield group
 
@@ -46,7 +48,7 @@ def wrong(some):
             Messenger(chunks, rank, ways).run(data)
             found.append((0, 0))
             continue
-        call = library(op, group, data, rank, ranks[group.ranks])
+        call = library(op, group, chunks, data, rank, ranks[group.ranks])
         Messenger(chunks, rank, ways).run(data)
         call.start()
         found.append(tuple(wrong_rows(op, group, some, rank, call.result) for some in (data, data + 1)))

@@ -24,12 +24,12 @@ from runcast.simulator.profile import load_profile
 from runcast.simulator.systems.collective.lower import Exchange, lower
 
 from ..examples import examples
-from .make import collective, seconds
+from .make import collective, predicted, seconds
 
 ALL = [one for op in OPS for one in algorithms(op).values()]
 COLLECTIVES = Path(__file__).parents[1] / "oracles/simgrid_collectives.py"
 FABRICS = 40
-MIXED = ("scatter_all_gather",)
+MIXED = ("scatter_all_gather", "ring_gather")
 """Some messages go through a rank's own NICs while others go through all NICs of its node, so that they share some."""
 
 
@@ -201,6 +201,20 @@ def test_closed_forms_take_the_share_that_their_own_messages_leave(fabric, op, a
         for level in ("formula", "chunks")
     )
     assert formula_s == pytest.approx(chunks_s, rel=0.01)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize(("sizes", "gain"), [([8], 2), ([4, 4], 2), (None, 1)])
+def test_both_directions_of_a_ring_gain_where_each_has_links_of_its_own(op, sizes, gain):
+    """A port of a torus has a link for each direction, of which a ring uses one; one to a switch is full anyway."""
+    given, nodes = ({**TORUS, "sizes": sizes}, int(np.prod(sizes))) if sizes else (pods(1), 8)
+    for level in ("formula", "chunks"):
+        ring, both = (
+            predicted(op, "1 GiB", cluster=given, nodes=nodes, algorithm=name, level=level).best
+            for name in ("ring", "bidirectional_ring")
+        )
+        assert both.latency_s == ring.latency_s
+        assert ring.seconds - ring.latency_s == pytest.approx(gain * (both.seconds - both.latency_s), rel=0.08)
 
 
 def test_partners_in_two_pods_share_the_uplinks_of_one():

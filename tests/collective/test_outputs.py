@@ -24,7 +24,7 @@ sizes = "64 MiB"
 """
 COLUMNS = [
     "bytes", "algorithm", "level", "seconds", "low_s", "high_s", "algbw_bytes_per_s", "busbw_bytes_per_s",
-    "provenance", "pieces", "latency_s",
+    "provenance", "pieces", "latency_s", "protocol", "channels", "chosen",
 ]  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_csv_and_html_are_files(tmp_path):
     done = runcast(*ASKED, "--csv", tmp_path / "a.csv", "--html", tmp_path / "a.html")
     rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert done.returncode == 0, done.stderr
-    assert (rows[0], len(rows)) == (COLUMNS, 1 + 3 * 7)
+    assert (rows[0], len(rows)) == (COLUMNS, 1 + 3 * 8)
     assert "busbw" in (tmp_path / "a.html").read_text()
 
 

@@ -7,11 +7,11 @@ from .make import changed, collective, predicted, seconds
 
 MISTAKES = [
     ({"op": "all_reduc"}, "collective: op = 'all_reduc': expected one of all_reduce, all_gather, reduce_scatter, "
-     "broadcast, reduce, all_to_all, gather, scatter"),
-    ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, tree, two_level, halving_doubling, "
-     "recursive_doubling, nvls, sharp, measured, all for all_reduce"),
+     "broadcast, reduce, all_to_all, all_to_all_v, gather, scatter"),
+    ({"algorithm": "rin"}, "collective: algorithm = 'rin': expected one of ring, bidirectional_ring, tree, "
+     "two_level, halving_doubling, recursive_doubling, nvls, sharp, measured, all for all_reduce"),
     ({"op": "broadcast", "algorithm": "ring"}, "collective: algorithm = 'ring': expected one of chain, binomial, "
-     "scatter_all_gather, measured, all for broadcast"),
+     "scatter_all_gather, scatter_doubling, measured, all for broadcast"),
     ({"algorithm": "nvls"}, "collective.algorithm = 'nvls': nvls: NVLS adds inside one NVSwitch domain (given: ranks "
      "of 2)"),
     ({"op": "all_gather", "algorithm": "recursive_doubling", "nodes": 3}, "collective.algorithm = "
@@ -41,6 +41,23 @@ MISTAKES = [
     ({"op": "broadcast", "root": 8, "groups": 2}, "collective.root = 8: there are 8 ranks in a group, numbered from 0"),
     ({"root": 1}, "collective.root = 1: is for broadcast, reduce, gather, scatter (op = 'all_reduce')"),
     ({"every_rank": True}, "collective.every_rank = True: goes with collective.level = 'chunks', not 'formula'"),
+    ({"loads": 2}, "collective.loads = 2: is for all_to_all_v (op = 'all_reduce')"),
+    ({"op": "all_to_all_v", "loads": [1, 2]}, "collective.loads = [1.0, 2.0]: expected a number, or one for each of 16 "
+     "ranks"),
+    ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of one for "
+     "each rank"),
+    ({"op": "all_to_all_v", "level": "measured"}, "collective.algorithm = 'all': measured: fitted curves are of ranks "
+     "that all receive as much"),
+    ({"backend": "nccl", "level": "chunks"}, "collective.backend = 'nccl': libraries are priced by level formula; gloo "
+     "and mpi also by chunks (level = 'chunks')"),
+    ({"protocol": "LL"}, "collective.protocol = 'LL': is for backend nccl"),
+    ({"backend": "gloo", "channels": 8}, "collective.channels = 8: is for backend nccl"),
+    ({"backend": "gloo", "op": "reduce_scatter"}, "collective.backend = 'gloo': its reduce_scatter of these ranks and "
+     "sizes has no algorithm that is known here"),
+    ({"backend": "mpi", "algorithm": "ring"}, "collective.backend = 'mpi': its all_reduce of these ranks and sizes has "
+     "halving_doubling"),
+    ({"backend": "nccl", "cluster": "l40s-pcie", "protocol": "LL128"}, "collective.backend = 'nccl': its all_reduce of "
+     "these ranks and sizes has ring LL, ring Simple, tree LL, tree Simple"),
     ({"level": "exact"}, "collective.level = 'exact': expected 'measured', 'formula' or 'chunks'"),
     ({"pieces": 0}, "collective.pieces = 0: expected more than 0"),
 ]  # fmt: skip
@@ -61,7 +78,8 @@ def test_sizes_double_from_the_first_to_the_last():
 def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced():
     found = predicted()
     assert [row.algorithm for row in found.rows] == [
-        "measured", "ring", "tree", "two_level", "halving_doubling", "recursive_doubling", "sharp",
+        "measured", "ring", "bidirectional_ring", "tree", "two_level", "halving_doubling", "recursive_doubling",
+        "sharp",
     ]  # fmt: skip
     assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2)",)
 
@@ -84,7 +102,8 @@ def test_the_best_one_is_the_fastest_algorithm_at_the_largest_size():
     found = predicted(sizes="1 KiB:1 GiB")
     last = [row for row in found.rows if row.bytes == 1 << 30 and row.algorithm != "measured"]
     assert found.best == min(last, key=lambda row: row.seconds)
-    assert found.winners[1 << 30] == found.best.algorithm != found.winners[1 << 10]
+    assert found.winners[1 << 30] == found.best
+    assert found.best.algorithm != found.winners[1 << 10].algorithm
 
 
 def test_messages_one_by_one_and_folded_take_the_same_time():
@@ -115,6 +134,17 @@ def test_every_key_is_in_the_hash(key):
 def test_words_are_not_in_the_hash():
     said = {"name": "mine", "notes": ["a line"]}
     assert changed(said, **BASE).hash == changed({}, **BASE).hash == changed({"collective.root": 0}, **BASE).hash
+
+
+def test_loads_are_in_the_hash():
+    even, hot, hotter = (collective("all_to_all_v", loads=loads) for loads in (1, 2, [3, *[1] * 15]))
+    assert len({one.hash for one in (even, hot, hotter)}) == 3
+
+
+def test_a_hot_rank_slows_an_all_to_all_v_as_much_as_its_load_is_above_the_mean():
+    """The first of 16 ranks receives 4 times what each other one does, 64/19 of the mean."""
+    even, hot = (predicted("all_to_all_v", "1 GiB", loads=loads, algorithm="direct").best for loads in (1, 4))
+    assert hot.seconds - hot.latency_s == pytest.approx(64 / 19 * (even.seconds - even.latency_s))
 
 
 def test_placement_is_in_the_hash():

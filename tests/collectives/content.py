@@ -1,5 +1,6 @@
 """What ranks hold while an algorithm's messages are delivered: for each block, whose parts have been added up."""
 
+EXCHANGES = ("all_to_all", "all_to_all_v")
 PARTS = ("all_reduce", "reduce", "reduce_scatter")
 
 
@@ -24,17 +25,17 @@ def deliver(algorithm, group):
 def begin(op, group, blocks, rank):
     """(block, whose parts it has) of what a rank holds at first."""
     for block in range(blocks):
-        if op in PARTS or owner(op, group, block) == rank:
+        if op in PARTS or owner(op, group, block, blocks) == rank:
             yield block, frozenset([rank])
 
 
-def owner(op, group, block):
+def owner(op, group, block, blocks):
     """Who has a block before it travels."""
     if op in ("broadcast", "scatter"):
         return group.root
     if op == "gather":
         return (group.root + block) % group.ranks
-    return block // group.ranks if op == "all_to_all" else block
+    return block // group.ranks if op in EXCHANGES else block * group.ranks // blocks
 
 
 def wanted(algorithm, group):
@@ -50,13 +51,14 @@ def wanted(algorithm, group):
                     "reduce_scatter": block * ranks // blocks == rank,
                 }
             else:
-                parts = frozenset([owner(op, group, block)])
+                parts = frozenset([owner(op, group, block, blocks)])
                 owes = {
                     "all_gather": True,
                     "broadcast": True,
                     "gather": rank == group.root,
                     "scatter": (group.root + block) % ranks == rank,
                     "all_to_all": block % ranks == rank,
+                    "all_to_all_v": block % ranks == rank,
                 }
             if owes[op]:
                 yield rank, block, parts

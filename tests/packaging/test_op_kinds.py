@@ -16,6 +16,8 @@ OF_OTHER_THINGS = {
     "base/op_kinds.py",
     "costs/phases.py",  # names of phases
     "profile/forms/collective.py",  # bus factors, as nccl-tests defines them
+    "collectives/backends.py",  # what Gloo and MPI choose
+    "collectives/nccl.py",  # collectives that NCCL does round a ring
     "collectives/networks.py",  # collectives that are rings in NCCL's models
     "systems/run/history.py",  # where the time of a run goes
     "figures/theme.py",  # its colours

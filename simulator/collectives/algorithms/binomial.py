@@ -19,6 +19,12 @@ def scatter_rounds(group: Group) -> Iterator[Round]:
         yield _round(group, distance, parts=True)
 
 
+def gather_rounds(group: Group) -> Iterator[Round]:
+    """The mirror image: the blocks that ranks own go to the root."""
+    for distance in powers_of_two(group.ranks):
+        yield _round(group, distance, parts=True, back=True)
+
+
 def _pairs(group: Group, distance: int) -> Pairs:
     """From ranks at multiples of twice the distance from the root, so far away from it."""
     place = _places(group, distance)

@@ -32,7 +32,7 @@ def _terms(group: Group, size: float) -> list[Term]:
     return [
         Term(group.ranks - 1 - between, each, ("inside",)),
         Term(between, each, ("striped",)),
-        Term(group.pieces - 1, each, group.ring_hops),
+        Term(group.pieces - 1, each, group.ring_hops, waits=(0.0,) * len(group.ring_hops)),
     ]
 
 

@@ -7,13 +7,13 @@ are computed at once as arrays.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ...base.arrays import Floats, Ints
-from .messages import Chunks, Group, HopKind, Pairs, Round, Sends, Term
+from .messages import MOST_WAYS, Chunks, Group, HopKind, Pairs, Round, Sends, Term
 
 _MOST_KNOWN = 64
 """Patterns of messages whose hops are kept; rings repeat one, others have a new one in each round."""
@@ -65,7 +65,8 @@ def end_s(chunks: Chunks, group: Group, size: float, net: Net, *, fold: bool = T
 
     Where all ranks that lie a period apart do the same, one of them stands for all (`fold`): the time is the same.
     """
-    period = net.period if fold and not chunks.switches else 0
+    alike = fold and not chunks.switches and chunks.weights is None
+    period = net.period if alike else 0
     try:
         return _Clock(chunks, group, size, net, period or group.ranks).run()
     except _Unequal:
@@ -89,7 +90,7 @@ class _Clock:
 
     def __init__(self, chunks: Chunks, group: Group, size: float, net: Net, period: int):
         self._chunks, self._net, self._ranks, self._period = chunks, net, group.ranks, period
-        self._block = size * chunks.buffers / chunks.blocks
+        self._size, self._block = size, size * chunks.buffers / chunks.blocks
         self._known: dict[Pairs, _Messages] = {}
         self._arrived = np.zeros((chunks.streams, period + chunks.switches))
         self._sent, self._received = np.zeros(net.ports), np.zeros(net.ports)
@@ -109,9 +110,9 @@ class _Clock:
         all further ones: whatever they waited for has moved on as they have.
         """
         messages = self._messages(one)
-        end = self._take(one, messages)
+        end = self._take(one, messages, 0)
         for k in range(1, one.times):
-            before, end = end, self._take(one, messages)
+            before, end = end, self._take(one, messages, k)
             step = end - before
             if self._period < self._ranks and np.ptp(step) <= _ROUNDING * end[0]:
                 end = end + step * (one.times - 1 - k)
@@ -119,14 +120,20 @@ class _Clock:
                 break
         return float(end.max())
 
-    def _take(self, one: Round, messages: _Messages) -> Floats:
+    def _take(self, one: Round, messages: _Messages, repetition: int) -> Floats:
         """When the messages of a round end."""
         src, hops = messages.src, messages.hops
         start = np.maximum(self._arrived[one.reads][src], self._sent[hops.sends])
         np.maximum(start, self._received[hops.receives], out=start)
-        end = start + (hops.latency_s + one.length * self._block * hops.s_per_byte)
+        end = start + (hops.latency_s + self._bytes(one, repetition) * hops.s_per_byte)
         self._note(one, messages, end)
         return end
+
+    def _bytes(self, one: Round, repetition: int) -> Floats:
+        """Of each message; of all, if they are equal."""
+        if self._chunks.weights is not None:
+            return self._chunks.message_bytes(one, repetition, self._size)
+        return np.asarray(one.length * self._block)
 
     def _note(self, one: Round, messages: _Messages, end: Floats) -> None:
         """Ports are busy, and data is there, until then."""
@@ -150,13 +157,13 @@ class _Clock:
 
     def _folded(self, one: Round) -> _Messages:
         """The messages that ranks of the first period send, which are those of all others, moved by periods."""
-        src, dst, striped = one.pairs.src, one.pairs.dst, one.pairs.striped
+        src, dst = one.pairs.src, one.pairs.dst
         times, place = self._ranks // self._period, src % self._period
         ways = np.unique(place * self._ranks + (dst - src) % self._ranks)
         ends = (len(np.unique(end % self._period)) for end in (src, dst))
         if len(src) != len(ways) * times or {*ends} != {len(ways)} or not isinstance(one.length, int):
             raise _Unequal
-        first = Pairs(src[src < self._period], dst[src < self._period], striped)
+        first = replace(one.pairs, src=src[src < self._period], dst=dst[src < self._period])
         hops, ports = self._net.hops(first), (self._net.ports - 1) // times
         own = Hops(hops.latency_s, hops.s_per_byte, hops.sends, hops.receives % ports)
         return _Messages(first.src, first.dst % self._period, own)
@@ -164,7 +171,7 @@ class _Clock:
 
 @dataclass(frozen=True)
 class Ideal:
-    """A network where all hops are equal and every rank has one port."""
+    """A network where all hops are equal and every rank has one port, with a part for each way."""
 
     ranks: int
     latency_s: float
@@ -172,8 +179,8 @@ class Ideal:
 
     @property
     def ports(self) -> int:
-        """One for each rank, and one for all switches."""
-        return self.ranks + 1
+        """Parts of one for each rank, and one for all switches."""
+        return MOST_WAYS * self.ranks + 1
 
     @property
     def period(self) -> int:
@@ -183,8 +190,8 @@ class Ideal:
     def hops(self, pairs: Pairs) -> Hops:
         """As `Net`."""
         many = len(pairs.src)
-        ports = (np.minimum(end, self.ranks) for end in (pairs.src, pairs.dst))
-        return Hops(np.full(many, self.latency_s), np.full(many, 1 / self.bytes_per_s), *ports)
+        ports = (np.minimum(MOST_WAYS * end + pairs.way, self.ports - 1) for end in (pairs.src, pairs.dst))
+        return Hops(np.full(many, self.latency_s), np.full(many, pairs.ways / self.bytes_per_s), *ports)
 
     def seconds(self, terms: Sequence[Term]) -> float:
         """Seconds of a closed form: a rank's one port takes all its terms, so none is beside another."""
@@ -208,6 +215,8 @@ class IslandNet(ABC):
 
     islands: int
     near: int
+    in_flight = False
+    """Whether a closed form counts latencies as `Term.waits` says: a message under way holds no port."""
 
     @property
     @abstractmethod
@@ -216,8 +225,8 @@ class IslandNet(ABC):
 
     @property
     def ports(self) -> int:
-        """Two for each rank, and one for all switches."""
-        return 2 * self.islands * self.near + 1
+        """Parts of two for each rank, and one for all switches."""
+        return 2 * MOST_WAYS * self.islands * self.near + 1
 
     @property
     def period(self) -> int:
@@ -240,13 +249,13 @@ class IslandNet(ABC):
         assert far is not None
         return Hops(
             np.where(inside, near.latency_s, far.latency_s),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()),
-            self._ports(pairs.src, inside),
-            self._ports(pairs.dst, inside),
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()) * pairs.ways,
+            self._ports(pairs.src, inside, pairs.way),
+            self._ports(pairs.dst, inside, pairs.way),
         )
 
-    def _ports(self, ranks: Ints, inside: np.ndarray) -> Ints:
-        return np.minimum(2 * ranks + ~inside, self.ports - 1)
+    def _ports(self, ranks: Ints, inside: np.ndarray, way: int) -> Ints:
+        return np.minimum(MOST_WAYS * (2 * ranks + ~inside) + way, self.ports - 1)
 
     def seconds(self, terms: Sequence[Term]) -> float:
         """As `Net`."""
@@ -258,9 +267,20 @@ class IslandNet(ABC):
         return total_s
 
     def _term_s(self, term: Term) -> float:
+        if self.in_flight and term.waits is not None:
+            return self._waits_s(term, term.waits) + self._steps_s(term, 0.0)
+        return self._steps_s(term, 1.0)
+
+    def _waits_s(self, term: Term, waits: tuple[float, ...]) -> float:
+        hops = zip(term.hops, waits, strict=True)
+        return sum(wait * self.kinds[hop].latency_s for hop, wait in hops if hop in self.kinds)
+
+    def _steps_s(self, term: Term, held: float) -> float:
+        """All steps, which take the bytes, and this share of the latency."""
         shares = zip(term.hops, term.shares or (1.0,) * len(term.hops), strict=True)
-        hops = [share * self._hop_s(hop, term) for hop, share in shares if hop in self.kinds]
+        hops = [share * self._hop_s(hop, term, held) for hop, share in shares if hop in self.kinds]
         return term.steps * max(hops, default=0.0)
 
-    def _hop_s(self, hop: HopKind, term: Term) -> float:
-        return self.kinds[hop].seconds(term.size if hop == "inside" else term.size / self.share_left(term.sends))
+    def _hop_s(self, hop: HopKind, term: Term, held: float) -> float:
+        size = term.size if hop == "inside" else term.size / self.share_left(term.sends)
+        return held * self.kinds[hop].latency_s + size / self.kinds[hop].bytes_per_s

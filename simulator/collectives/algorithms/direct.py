@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ...base.arrays import Ints
-from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed
+from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed, needs_power_of_two
 
 
 def _shifts(group: Group) -> Iterator[Ints]:
@@ -96,13 +96,10 @@ def _passed_on_terms(group: Group, size: float) -> list[Term]:
     return [Term(group.near - 1, size / group.near, ("inside",)), between]
 
 
-def _no_partners(group: Group) -> str:
-    even = group.ranks & (group.ranks - 1) == 0
-    return "" if even else f"expected a power of two of ranks (given: {group.ranks})"
-
-
 DIRECT_ALL_TO_ALL = Algorithm("all_to_all", "direct", _terms, partial(_all_to_all, receivers=_shifts))
-PAIRWISE = Algorithm("all_to_all", "pairwise", _terms, partial(_all_to_all, receivers=_partners), refuses=_no_partners)
+PAIRWISE = Algorithm(
+    "all_to_all", "pairwise", _terms, partial(_all_to_all, receivers=_partners), refuses=needs_power_of_two
+)
 HIERARCHICAL = Algorithm("all_to_all", "hierarchical", _passed_on_terms, _passed_on)
 DIRECT_ALL_GATHER = Algorithm("all_gather", "direct", _terms, _all_gather)
 DIRECT_REDUCE_SCATTER = Algorithm("reduce_scatter", "direct", _terms, _reduce_scatter)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...base.arrays import Ints
-from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed, powers_of_two
+from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed, needs_power_of_two, powers_of_two
 
 
 class _Folded:
@@ -124,15 +124,11 @@ def _remainder(group: Group) -> str:
     return f"{folded.rest} of {group.ranks} ranks are beyond a power of two: they give all data to a neighbour first"
 
 
-def _no_remainder(group: Group) -> str:
-    return "" if not _Folded(group).rest else f"expected a power of two of ranks (given: {group.ranks})"
-
-
 RECURSIVE_DOUBLING = Algorithm(
     "all_reduce", "recursive_doubling", _doubling_terms, _doubling_all_reduce, notes=_remainder
 )
 HALVING_DOUBLING = Algorithm("all_reduce", "halving_doubling", _all_reduce_terms, _all_reduce, notes=_remainder)
 RECURSIVE_HALVING = Algorithm(
-    "reduce_scatter", "recursive_halving", _half_terms, _reduce_scatter, refuses=_no_remainder
+    "reduce_scatter", "recursive_halving", _half_terms, _reduce_scatter, refuses=needs_power_of_two
 )
-GATHER_DOUBLING = Algorithm("all_gather", "recursive_doubling", _half_terms, _all_gather, refuses=_no_remainder)
+GATHER_DOUBLING = Algorithm("all_gather", "recursive_doubling", _half_terms, _all_gather, refuses=needs_power_of_two)

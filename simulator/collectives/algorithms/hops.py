@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,25 @@ _UNKNOWN = 0.3
 """Spread of a number that no profile has: as that of a latency read off another op's curve."""
 
 
+class Wire(NamedTuple):
+    """What a library's messages make of hops: a `share` of their rate, and at most so many bytes/s.
+
+    Seconds are added to each hop inside an island and between them, and to a call. `in_flight`: a message under way
+    holds no port.
+    """
+
+    share: float = 1.0
+    inside_s: float = 0.0
+    between_s: float = 0.0
+    call_s: float = 0.0
+    most_bytes_per_s: float = inf
+    in_flight: bool = False
+
+    def on(self, hop: Hop, more_s: float) -> Hop:
+        """A hop as these messages find it."""
+        return Hop(hop.latency_s + more_s, min(hop.bytes_per_s * self.share, self.most_bytes_per_s))
+
+
 class Formula(NamedTuple):
     """A closed form on a cluster: how data is cut, and seconds with the call; `latency_s`: if messages were empty."""
 
@@ -46,8 +66,15 @@ class ClusterNet(IslandNet):
         UserError: islands of unequal size, or no way between ranks.
     """
 
-    def __init__(self, machines: Machines, ranks: Sequence[int], op: str, stages: Stages | None = None):
-        self._machines, self._op, self._stages = machines, op, stages or {}
+    def __init__(
+        self,
+        machines: Machines,
+        ranks: Sequence[int],
+        op: str,
+        stages: Stages | None = None,
+        loads: tuple[float, ...] = (),
+    ):
+        self._machines, self._op, self._stages, self._loads = machines, op, stages or {}, loads
         islands: dict[int, list[int]] = {}
         for rank in ranks:
             islands.setdefault(machines.island(rank), []).append(rank)
@@ -58,7 +85,7 @@ class ClusterNet(IslandNet):
         self.islands, self.near = len(islands), sizes.pop()
         self._crowded = False
         self._lefts: dict[object, float] = {}
-        self._share = Share()
+        self._share, self._wire = Share(), Wire()
 
     def crowded(self) -> "ClusterNet":
         """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
@@ -99,10 +126,28 @@ class ClusterNet(IslandNet):
 
     def run_by(self, algorithm: Algorithm) -> "ClusterNet":
         """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""
-        other, cluster = self._copy(), self._machines.cluster
-        devices = {cluster.device(rank).name for rank in self._machines.one_of_each(self.ranks)}
-        other._share = min(share_of(algorithm, device) for device in devices)
+        other = self._copy()
+        other._share = min(share_of(algorithm, device) for device in self.devices)
         return other
+
+    def under(self, wire: Wire) -> "ClusterNet":
+        """The same hops as a library's messages find them."""
+        other = self._copy()
+        other._wire, other.in_flight = wire, wire.in_flight
+        return other
+
+    @property
+    def devices(self) -> set[str]:
+        """The names of the GPUs."""
+        return {self._machines.cluster.device(rank).name for rank in self._machines.one_of_each(self.ranks)}
+
+    @property
+    def has_nvlink(self) -> bool:
+        """Whether ranks of an island reach each other over NVLink."""
+        cluster, starts = self._machines.cluster, self._machines.one_of_each(self.ranks)
+        return all(
+            cluster.has_nvlink(rank, other) for rank in starts for other in self._machines.near(self.ranks, rank)
+        )
 
     def _copy(self) -> "ClusterNet":
         """The same hops, whose kinds are not known yet."""
@@ -114,7 +159,7 @@ class ClusterNet(IslandNet):
         """The ranks, island by island."""
         cluster = self._machines.cluster
         nvls = all(cluster.nodes[cluster.node_of(rank)].nvls for rank in self._machines.one_of_each(self.ranks))
-        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp)
+        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp, self._loads)
 
     def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
         """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest."""
@@ -129,7 +174,8 @@ class ClusterNet(IslandNet):
     def launch_s(self) -> float:
         """From the call to the first message."""
         network = [f"{self._op}.network", "all_reduce.network"] if self.islands > 1 else []
-        return max(_coefficient(one.profile, "a_s", (*network, self._op, "all_reduce")) for one in self._nodes)
+        own_s = max(_coefficient(one.profile, "a_s", (*network, self._op, "all_reduce")) for one in self._nodes)
+        return own_s + self._wire.call_s
 
     def formula(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Formula:
         """What an algorithm takes by its closed form."""
@@ -158,10 +204,13 @@ class ClusterNet(IslandNet):
     @cached_property
     def kinds(self) -> dict[HopKind, Hop]:
         """Each kind of hop that the group has, at its slowest rank."""
-        found: dict[HopKind, Hop] = {"inside": self._inside} if self.near > 1 else {}
+        wire, found = self._wire, dict[HopKind, Hop]()
+        if self.near > 1:
+            found["inside"] = wire.on(self._inside, wire.inside_s)
         if self.islands > 1:
             rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._share.value)
-            found |= {"rail": rail, "striped": Hop(rail.latency_s, rail.bytes_per_s * self.near)}
+            striped = Hop(rail.latency_s, rail.bytes_per_s * self.near)
+            found |= {"rail": wire.on(rail, wire.between_s), "striped": wire.on(striped, wire.between_s)}
         return found
 
     @property

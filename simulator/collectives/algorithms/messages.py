@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ...base.arrays import Ints
+from ...base.arrays import Floats, Ints
 
 HopKind = Literal["inside", "rail", "striped"]
 """How a message travels: inside an island; through the sender's own NICs; through all NICs of its island."""
@@ -22,7 +22,8 @@ class Group:
     """The ranks of a collective: `islands` of `near` ranks each.
 
     `root` is the rank from which or to which data goes, where there is one. Pipelined algorithms cut what they send
-    into `pieces`. `nvls`: the switch inside an island adds; `sharp`: those between islands do.
+    into `pieces`. `nvls`: the switch inside an island adds; `sharp`: those between islands do. `loads`: what each rank
+    receives of an all-to-all-v, up to a factor; empty if all receive as much.
     """
 
     islands: int
@@ -31,6 +32,7 @@ class Group:
     pieces: int = 1
     nvls: bool = True
     sharp: bool = True
+    loads: tuple[float, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -48,18 +50,27 @@ class Group:
         inside: tuple[HopKind, ...] = ("inside",) if self.near > 1 else ()
         return (*inside, "striped") if self.islands > 1 else inside
 
+    def ring_waits(self, times: int) -> tuple[float, ...]:
+        """How often a block passes each of them on its way, `times` round the ring less one hop."""
+        crossings = times * (self.islands - 1)
+        inside = (float(times * (self.ranks - 1) - crossings),) if self.near > 1 else ()
+        return (*inside, float(crossings)) if self.islands > 1 else inside
+
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Who sends to whom in a round: `src[i]` to `dst[i]`, where each rank sends and receives at most once.
 
     Messages between islands are cut over all NICs of an island if `striped`. Numbers from the group's size on are
-    switches that add what they receive; any number of messages may reach or leave one.
+    switches that add what they receive; any number of messages may reach or leave one. Of messages that go `ways` ways
+    at the same time, these are those of one `way`: each has a part of its own of every port.
     """
 
     src: Ints
     dst: Ints
     striped: bool = False
+    ways: int = 1
+    way: int = 0
 
     def hops(self, group: Group) -> tuple[HopKind, ...]:
         """The kinds of hops of these messages."""
@@ -76,8 +87,8 @@ class Round(NamedTuple):
     """Messages that do not wait for each other, `times` in a row with other blocks.
 
     In repetition k message i carries `length` blocks, from block `first(k)[i]` on and each `stride` after the one
-    before. A sender waits for all that it has received in its stream `reads`; what arrives belongs to the receiver's
-    stream `writes`.
+    before; or the blocks of its row of the `table`. A sender waits for all that it has received in its stream `reads`;
+    what arrives belongs to the receiver's stream `writes`.
     """
 
     pairs: Pairs
@@ -88,11 +99,15 @@ class Round(NamedTuple):
     adds: bool = False
     reads: int = 0
     writes: int = 0
+    table: Ints | None = None
 
     def blocks(self) -> Iterator[list[tuple[int, int, list[int]]]]:
         """(sender, receiver, blocks) of each message, for each repetition."""
         lengths = np.broadcast_to(np.asarray(self.length), self.pairs.src.shape).tolist()
         src, dst = self.pairs.src.tolist(), self.pairs.dst.tolist()
+        if self.table is not None:
+            yield list(zip(src, dst, self.table.tolist(), strict=True))
+            return
         for k in range(self.times):
             ways = zip(src, dst, self.first(k).tolist(), lengths, strict=True)
             yield [(a, b, [first + i * self.stride for i in range(length)]) for a, b, first, length in ways]
@@ -102,7 +117,9 @@ class Round(NamedTuple):
 class Chunks:
     """A collective as messages: rounds, in the order in which each port takes them.
 
-    The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank.
+    The blocks are those of `buffers` buffers: one that all ranks have, or that of each rank. `weights`: the bytes of
+    blocks over those of a mean one, where they are not equal; after the last of them they begin again. `ways`: those
+    that messages go at the same time; rounds of one way wait for none of another.
     """
 
     blocks: int
@@ -110,6 +127,19 @@ class Chunks:
     buffers: int = 1
     streams: int = 1
     switches: int = 0
+    weights: Floats | None = None
+    ways: int = 1
+
+    def message_bytes(self, one: Round, repetition: int, size: float) -> Floats:
+        """The bytes of each message of a round, for a collective of so many bytes."""
+        mean = size * self.buffers / self.blocks
+        lengths = np.broadcast_to(np.asarray(one.length), one.pairs.src.shape)
+        if self.weights is None:
+            return lengths * mean
+        step = np.arange(lengths.max(initial=0))
+        blocks = one.first(repetition)[:, None] + step * one.stride
+        weights = np.where(step < lengths[:, None], self.weights[blocks % len(self.weights)], 0.0)
+        return np.asarray(weights.sum(axis=1) * mean)
 
 
 class Term(NamedTuple):
@@ -117,7 +147,8 @@ class Term(NamedTuple):
 
     `beside`: at the same time as the term before it, where hops inside and between islands have ports of their own.
     `shares`: the part of the steps that each of these hops takes, where that is not all of them. `sends`: the messages
-    that share links at the same time, where they are not those of the op's ring, or of its all-to-all.
+    that share links at the same time, where they are not those of the op's ring, or of its all-to-all. `waits`: how
+    often it waits for the latency of each of these hops, if messages under way hold no port; else in each step.
     """
 
     steps: float
@@ -126,6 +157,7 @@ class Term(NamedTuple):
     beside: bool = False
     shares: tuple[float, ...] = ()
     sends: Sends = None
+    waits: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,9 +177,23 @@ class Algorithm:
     pipelined: bool = False
 
 
+MOST_WAYS = 2
+"""That messages go at the same time."""
+
+
+def listed(pairs: Pairs, table: Ints) -> Round:
+    """A round whose messages carry the blocks of the rows of a table."""
+    return Round(pairs, fixed(table[:, 0]), length=table.shape[1], table=table)
+
+
 def fixed(blocks: Ints) -> Callable[[int], Ints]:
     """First blocks that are known already."""
     return lambda _: blocks
+
+
+def needs_power_of_two(group: Group) -> str:
+    """Why ranks cannot do what takes a power of two; empty if they can."""
+    return "" if group.ranks & (group.ranks - 1) == 0 else f"expected a power of two of ranks (given: {group.ranks})"
 
 
 def powers_of_two(most: int) -> list[int]:

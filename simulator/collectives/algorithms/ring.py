@@ -29,7 +29,8 @@ def _once(group: Group, begin: int, *, adds: bool) -> Chunks:
 
 
 def _terms(times: int, group: Group, size: float) -> list[Term]:
-    return [Term(times * (group.ranks - 1), size / group.ranks, group.ring_hops)]
+    waits = group.ring_waits(times)
+    return [Term(times * (group.ranks - 1), size / group.ranks, group.ring_hops, waits=waits)]
 
 
 RING_ALL_REDUCE = Algorithm("all_reduce", "ring", partial(_terms, 2), _all_reduce)

@@ -176,16 +176,26 @@ def _chunks(group: Group) -> Chunks:
 
 
 def _terms(group: Group, size: float) -> list[Term]:
-    """The way of a first piece, up and down, and then the other pieces, which each port takes as often as it must."""
+    """The way of a first piece, up and down, and then the other pieces, which each port takes as often as it must.
+
+    If messages under way hold no port, it waits for no colour: up and down a chain and log2 of the islands.
+    """
     each, alone = size / (2 * _pieces(group)), replace(group, pieces=2)
     first, between = _steps(alone), _steps(alone, inside=0)
     pace = {"inside": _pace(group, between=0), "striped": _pace(group, inside=0)}
     most, trees = max(pace.values()), _trees(group.islands, group.near)
     up = Pairs(trees.child, trees.parent, striped=True)
     return [
-        Term(first - between, each, ("inside",)),
-        Term(between, each, ("striped",), sends=up),
-        Term(_steps(group) - first, each, _BOTH, shares=tuple(pace[hop] / most for hop in _BOTH), sends=up),
+        Term(first - between, each, ("inside",), waits=(2.0 * (group.near - 1),)),
+        Term(between, each, ("striped",), sends=up, waits=(2.0 * (group.islands - 1).bit_length(),)),
+        Term(
+            _steps(group) - first,
+            each,
+            _BOTH,
+            shares=tuple(pace[hop] / most for hop in _BOTH),
+            sends=up,
+            waits=(0.0, 0.0),
+        ),
     ]
 
 

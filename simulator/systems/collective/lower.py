@@ -19,8 +19,10 @@ from ...hardware import Cluster, Shares
 from ...profile import PROVENANCE
 from ...program import Lane, Place, Program, Ragged
 
-_PORTS = ("send", "receive", "send beyond", "receive beyond")
-"""Lanes of a rank: its ports inside the island and to the network."""
+_PORTS = tuple(
+    f"{end}{beyond}{part}" for part in ("", " 2") for beyond in ("", " beyond") for end in ("send", "receive")
+)
+"""Lanes of a rank: its ports inside the island and to the network, and their parts for messages a second way."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class _Ways:
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
-        self._index: dict[tuple[int, int, bool, int], int] = {}
+        self._index: dict[tuple[int, int, bool, int, int], int] = {}
         self._rounds = 0
         self.latency_s: list[float] = []
         self.bytes_per_s: list[float] = []
@@ -62,7 +64,7 @@ class _Ways:
         """The number of each message's way."""
         self._rounds += self._cluster.fabric.routing == "adaptive"
         ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-        keys = [(net.ranks[a], net.ranks[b], pairs.striped, self._rounds) for a, b in ends]
+        keys = [(net.ranks[a], net.ranks[b], pairs.striped, pairs.ways, self._rounds) for a, b in ends]
         wires, new = net.hops(pairs), [i for i, key in enumerate(keys) if key not in self._index]
         legs = [_legs(self._cluster, net, *ends[i], striped=pairs.striped) for i in new]
         for i, shares in zip(new, _crossed(self._cluster, legs), strict=True):
@@ -135,19 +137,19 @@ def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange])
 def _write(exchange: Exchange, ways: _Ways, columns: _Columns, first: int, lane: int) -> int:
     """Append the messages of a group, whose lanes begin at `lane`; the number of messages so far."""
     chunks, net = exchange.chunks, exchange.net
-    block = exchange.size * chunks.buffers / chunks.blocks
     arrived = np.full((chunks.streams, 2, len(net.ranks)), -1)  # the last message, by stream, port and rank
     for one in chunks.rounds():
         src, dst = one.pairs.src, one.pairs.dst
         beyond = (src // net.near != dst // net.near).astype(np.int64)
         way = ways.of(one.pairs, net)
-        for _ in range(one.times):
+        for k in range(one.times):
             ops = first + np.arange(len(src))
             columns.after.append(arrived[one.reads][:, src].T)
-            columns.send.append(lane + src * len(_PORTS) + 2 * beyond)
-            columns.receive.append(lane + dst * len(_PORTS) + 2 * beyond + 1)
+            port = lane + 4 * one.pairs.way + 2 * beyond
+            columns.send.append(port + src * len(_PORTS))
+            columns.receive.append(port + dst * len(_PORTS) + 1)
             columns.way.append(way)
-            columns.size.append(np.broadcast_to(one.length * block, len(src)))
+            columns.size.append(chunks.message_bytes(one, k, exchange.size))
             arrived[one.writes, beyond, dst] = ops
             first += len(src)
     return first

@@ -45,16 +45,17 @@ class CollectiveReport(Report):
         Metric("provenance", "1", "share of the time by source of its numbers", sparse=True,
                names=("measured", "fitted", "interpolated", "extrapolated", "datasheet", "assumed", "exact")),
         Metric("rows", "", "each size by each algorithm: bytes, algorithm, level, seconds with its interval, algbw and "
-               "busbw, provenance, pieces", by_rank=True, of=lambda report: tuple(vars(row) for row in report.rows)),
+               "busbw, provenance, pieces; of a library its protocol and channels, and whether it is chosen",
+               by_rank=True, of=lambda report: tuple(vars(row) for row in report.rows)),
     )  # fmt: skip
 
     @property
-    def winners(self) -> Mapping[int, str]:
-        """The fastest algorithm of each size; the fitted curve only where there is no other."""
+    def winners(self) -> Mapping[int, Row]:
+        """The row of each size that a library chooses, else the fastest; the fitted curve where there is no other."""
         found: dict[int, Row] = {}
-        for row in sorted(self.rows, key=lambda row: (row.algorithm == MEASURED, row.seconds)):
+        for row in sorted(self.rows, key=lambda row: (not row.chosen, row.algorithm == MEASURED, row.seconds)):
             found.setdefault(row.bytes, row)
-        return {size: row.algorithm for size, row in sorted(found.items())}
+        return dict(sorted(found.items()))
 
 
 def make_report(resolved: ResolvedCollective) -> CollectiveReport:

@@ -1,6 +1,6 @@
 """From a checked scenario of kind collective to the seconds of each size and algorithm."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp
@@ -13,6 +13,8 @@ from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
 from ...collectives.algorithms.messages import Algorithm, Chunks, Group, Term
+from ...collectives.backends import GLOO, MPI, Asked, Backend, Way
+from ...collectives.nccl import Nccl
 from ...engine import simulate
 from ...hardware import cluster_inputs
 from ...profile import PROVENANCE, Z90
@@ -22,6 +24,8 @@ from ..tables import FOR_PEOPLE
 from .lower import Exchange, lower
 from .scenario import CollectiveKeys, CollectiveScenario
 
+BACKENDS: Mapping[str, Backend] = {"nccl": Nccl(), "gloo": GLOO, "mpi": MPI}
+
 _MOST_FLOWS = 2_000_000
 """Messages that share links one by one; more would take a minute."""
 
@@ -30,7 +34,7 @@ _MOST_FLOWS = 2_000_000
 class Row:
     """One size by one algorithm; bandwidths as nccl-tests defines them, `busbw` where it has a factor for the op.
 
-    A fitted curve does not say how much of it is latency: `latency_s` is None.
+    A fitted curve does not say how much of it is latency: `latency_s` is None. `chosen`: what a backend takes.
     """
 
     bytes: int
@@ -44,6 +48,9 @@ class Row:
     provenance: str
     pieces: int
     latency_s: float | None
+    protocol: str = ""
+    channels: int | None = None
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,11 +106,26 @@ class ResolvedCollective(ResolvedScenario):
         return Machines(self.cluster, self.profile)
 
     @cached_property
+    def loads(self) -> tuple[float, ...]:
+        """What each rank receives of an all-to-all-v, up to a factor; empty for other ops."""
+        if self.keys.op == self._kind:
+            return ()
+        given, ranks = self.keys.loads, len(self.ranks)
+        if len(given) not in (1, ranks):
+            raise self._fault("collective.loads", list(given), f"expected a number, or one for each of {ranks} ranks")
+        return given if len(given) == ranks else (*given, *(1.0,) * (ranks - 1))
+
+    @property
+    def _kind(self) -> str:
+        """The op whose numbers a profile has: an all-to-all-v has those of an all-to-all."""
+        return "all_to_all" if self.keys.op == "all_to_all_v" else self.keys.op
+
+    @cached_property
     def nets(self) -> tuple[ClusterNet, ...]:
         """The hops between the ranks of each group."""
-        members = self.members
+        members, loads = self.members, self.loads
         try:
-            return tuple(ClusterNet(self.hardware, ranks, self.keys.op) for ranks in members)
+            return tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
         except UserError as error:
             raise self._fault("collective.gpus", self.gpus, str(error)) from None
 
@@ -116,9 +138,27 @@ class ResolvedCollective(ResolvedScenario):
     def rows(self) -> tuple[Row, ...]:
         """Each size by each algorithm that is asked for; those that cannot be done here are in `refused`."""
         found = [row for size in self.keys.sizes for row in self._rows_of(size)]
+        if not any(row.chosen for row in found) and self.backend is not None:
+            raise self._fault("collective.backend", self.keys.backend, self._nothing_chosen)
         if not found:
             raise self._fault("collective.algorithm", self.keys.algorithm, "; ".join(self.refused))
         return tuple(found)
+
+    @property
+    def _nothing_chosen(self) -> str:
+        """Why a library has no way that is asked for."""
+        known = dict.fromkeys(f"{way.algorithm} {way.protocol}".strip() for way in self._ways)
+        what = ", ".join(known) or "no algorithm that is known here"
+        return f"its {self.keys.op} of these ranks and sizes has {what}"
+
+    @cached_property
+    def _ways(self) -> tuple[Way, ...]:
+        """All that the library could take, for any of the sizes."""
+        asked = [self._asked(size) for size in self.keys.sizes] if self.backend is not None else []
+        return tuple(way for one in asked for way in BACKENDS[self.keys.backend or ""].ways(one))
+
+    def _asked(self, size: int) -> Asked:
+        return Asked(self.keys.op, size, self.net, self.net.group(), self.keys.channels)
 
     @cached_property
     def chosen(self) -> tuple[Algorithm, ...]:
@@ -129,8 +169,9 @@ class ResolvedCollective(ResolvedScenario):
 
     @property
     def _candidates(self) -> list[Algorithm]:
-        name = self.keys.algorithm
-        return [one for one in algorithms(self.keys.op).values() if name in ("all", one.name)]
+        name, known = self.keys.algorithm, algorithms(self.keys.op)
+        names = known if self.backend is None else {way.algorithm for way in self._ways}
+        return [one for one in known.values() if name in ("all", one.name) and one.name in names]
 
     @cached_property
     def refused(self) -> tuple[str, ...]:
@@ -142,13 +183,20 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def _not_measured(self) -> tuple[str, ...]:
         """Why the profile has no curve for the op, if so."""
-        if self.keys.op not in BUS_FACTOR:
-            return (f"measured: profiles have no curves of {self.keys.op}",)
+        if self.keys.op != self._kind:
+            return ("measured: fitted curves are of ranks that all receive as much",)
+        return (f"measured: {self._no_curve}",) if self._no_curve else ()
+
+    @cached_property
+    def _no_curve(self) -> str:
+        """Why the profile has no numbers of the op; empty if it has."""
+        if self._kind not in BUS_FACTOR:
+            return f"profiles have no curves of {self._kind}"
         try:
             self._curve(1)
         except UserError as error:
-            return (f"measured: {error}",)
-        return ()
+            return str(error)
+        return ""
 
     @cached_property
     def _curves(self) -> Measured:
@@ -157,7 +205,7 @@ class ResolvedCollective(ResolvedScenario):
 
     def _curve(self, size: int) -> Price:
         """What the profile's fitted curve says."""
-        return self._curves.price(Collective(self.keys.op, self.ranks, size), self.ranks[0])
+        return self._curves.price(Collective(self._kind, self.ranks, size), self.ranks[0])
 
     @property
     def _takes_curve(self) -> bool:
@@ -167,20 +215,40 @@ class ResolvedCollective(ResolvedScenario):
     def _rows_of(self, size: int) -> Iterator[Row]:
         if self._takes_curve:
             yield self._measure(size)
+        if self.backend is not None:
+            yield from self._choices(self.backend, size)
+            return
         for algorithm in self.chosen:
-            yield self._predict(algorithm, size)
+            yield self._predict(algorithm, size, self.net)
+
+    @property
+    def backend(self) -> Backend | None:
+        """The library that chooses."""
+        return None if self.keys.backend is None else BACKENDS[self.keys.backend]
+
+    def _choices(self, backend: Backend, size: int) -> Iterator[Row]:
+        """Each way of a library that is asked for, and which one it takes of them."""
+        asked = self._asked(size)
+        ways = [way for way in backend.ways(asked) if self._asks_for(way)]
+        chosen = backend.choose(asked, ways) if ways else None
+        for way in ways:
+            row = self._predict(algorithms(self.keys.op)[way.algorithm], size, self.net.under(way.wire))
+            yield replace(row, protocol=way.protocol, channels=way.channels, chosen=way is chosen)
+
+    def _asks_for(self, way: Way) -> bool:
+        return self.keys.algorithm in ("all", way.algorithm) and self.keys.protocol in (None, way.protocol)
 
     def _measure(self, size: int) -> Row:
         """The fitted curve."""
         price = self._curve(size)
         return self._row(size, MEASURED, MEASURED, price.seconds, (price.spread, price.provenance))
 
-    def _predict(self, algorithm: Algorithm, size: int) -> Row:
+    def _predict(self, algorithm: Algorithm, size: int, net: ClusterNet) -> Row:
         """The closed form, or every message."""
-        group, _, seconds, latency_s = self.net.formula(algorithm, size, self.keys.root, self.keys.pieces)
+        group, _, seconds, latency_s = net.formula(algorithm, size, self.keys.root, self.keys.pieces)
         if self.keys.level == "chunks":
-            seconds = self.net.launch_s + self._simulate(algorithm, group, size)
-        basis = self.net.run_by(algorithm).basis(seconds, latency_s, None if self._not_measured else self._curve(size))
+            seconds = net.launch_s + self._simulate(algorithm, group, size)
+        basis = net.run_by(algorithm).basis(seconds, latency_s, None if self._no_curve else self._curve(size))
         return self._row(size, algorithm.name, self.keys.level, seconds, basis, group.pieces, latency_s)
 
     def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
@@ -232,13 +300,23 @@ class ResolvedCollective(ResolvedScenario):
         ranks = float(len(self.ranks))
         if self.keys.op in ("gather", "scatter"):
             return (ranks - 1) / ranks
-        return float(BUS_FACTOR[self.keys.op](np.array([ranks]))[0])
+        return float(BUS_FACTOR[self._kind](np.array([ranks]))[0])
 
     @cached_property
     def best(self) -> Row:
-        """The fastest algorithm at the largest size; the fitted curve only where there is no other."""
+        """At the largest size what a library chooses, else the fastest; the fitted curve where there is no other."""
         largest = [row for row in self.rows if row.bytes == max(self.keys.sizes)]
-        return min(largest, key=lambda row: (row.algorithm == MEASURED, row.seconds))
+        chosen = [row for row in largest if row.chosen] or largest
+        return min(chosen, key=lambda row: (row.algorithm == MEASURED, row.seconds))
+
+    @cached_property
+    def best_net(self) -> ClusterNet:
+        """The hops of the best one, as its library's messages find them."""
+        if self.backend is None or self.best.algorithm == MEASURED:
+            return self.net
+        is_best, ways = (self.best.algorithm, self.best.protocol), self.backend.ways(self._asked(self.best.bytes))
+        (way,) = (way for way in ways if (way.algorithm, way.protocol) == is_best)
+        return self.net.under(way.wire)
 
     @cached_property
     def terms(self) -> list[tuple[Term, float]]:
@@ -246,7 +324,7 @@ class ResolvedCollective(ResolvedScenario):
         found = algorithms(self.keys.op).get(self.best.algorithm)
         if found is None:
             return []
-        net, group = self.net.run_by(found), replace(self.net.group(self.keys.root), pieces=self.best.pieces)
+        net, group = self.best_net.run_by(found), replace(self.net.group(self.keys.root), pieces=self.best.pieces)
         return [(term, net.seconds([term])) for term in found.terms(group, self.best.bytes)]
 
     @cached_property

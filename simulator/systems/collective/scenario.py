@@ -1,5 +1,6 @@
 """The scenario file of kind collective: which exchange, of which sizes, by which algorithms, priced how."""
 
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
@@ -33,6 +34,14 @@ def _size(value: Any) -> int:
     return size
 
 
+def _loads(value: Any) -> tuple[float, ...]:
+    loads = as_tuple(value) if isinstance(value, list | tuple) else (value,)
+    number = all(isinstance(load, int | float) and not isinstance(load, bool) for load in loads)
+    if not loads or not number or not all(0 < load < inf for load in loads):
+        raise ValueError("expected a number above zero, or a list of one for each rank")
+    return tuple(map(float, loads))
+
+
 class CollectiveKeys(Table):
     """One exchange between ranks."""
 
@@ -49,6 +58,16 @@ class CollectiveKeys(Table):
         "formula",
         description="measured: fitted curves; formula: the closed form; chunks: every message of the algorithm",
     )
+    backend: Literal["nccl", "gloo", "mpi"] | None = Field(
+        None,
+        description="a library, whose algorithms are priced, and what it chooses of them: nccl, gloo or mpi (MPICH)",
+    )
+    protocol: Literal["LL", "LL128", "Simple"] | None = Field(
+        None, description="nccl: the protocol of its messages (default: each, and what it chooses)"
+    )
+    channels: PositiveInt | None = Field(
+        None, description="nccl: channels, each of which holds an SM (default: as many as fill the slowest hop)"
+    )
     gpus: PositiveInt | None = Field(None, description="GPUs of all groups: the first so many (default: all)")
     groups: PositiveInt = Field(
         1, description="groups of equal size that do the same at the same time; level chunks shares links among them"
@@ -59,6 +78,11 @@ class CollectiveKeys(Table):
         "rails: the GPUs of each node are",
     )
     root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
+    loads: Annotated[tuple[float, ...], BeforeValidator(_loads)] = Field(
+        (1.0,),
+        description="all_to_all_v: how many times as much the first rank receives as each other one; or a list of what "
+        "each rank receives, up to a factor",
+    )
     pieces: PositiveInt | None = Field(
         None,
         description="pieces into which trees, chains, switches and two_level cut the data (default: what is fastest)",

@@ -54,7 +54,7 @@ def _timeline(resolved: ResolvedCollective) -> Timeline:
 
 def _spans(resolved: ResolvedCollective) -> Iterator[_Span]:
     """One span of a fitted curve; else the launch, and the terms of a closed form or all messages together."""
-    best, launch_s = resolved.best, resolved.net.launch_s
+    best, launch_s = resolved.best, resolved.best_net.launch_s
     if best.level == MEASURED:
         yield _Span("fitted curve", 0.0, best.seconds)
         return

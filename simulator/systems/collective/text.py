@@ -8,6 +8,7 @@ from ...base.tables import align
 from ...base.units import format_bytes, format_rate, format_seconds
 from ...report.report import Table, Words
 from .report import CollectiveReport
+from .resolve import Row
 
 _MEANING = {
     "latency": "steps, if their messages were empty",
@@ -28,16 +29,17 @@ def words(report: CollectiveReport) -> Words:
 
 
 def table(report: CollectiveReport) -> Table:
-    """Each size by each algorithm; a star is the fastest one of the algorithms."""
+    """Each size by each algorithm; a star is what a library chooses, else the fastest one of the algorithms."""
     rows = [
         (
-            f"{row.bytes}", row.algorithm, f"{row.seconds * 1e6:.2f}", f"{row.low_s * 1e6:.2f}",
+            f"{row.bytes}", _name(row), f"{row.seconds * 1e6:.2f}", f"{row.low_s * 1e6:.2f}",
             f"{row.high_s * 1e6:.2f}", f"{row.algbw_bytes_per_s / 1e9:.2f}", f"{row.busbw_bytes_per_s / 1e9:.2f}",
-            row.provenance, "*" if row.algorithm == report.winners[row.bytes] else "",
+            row.provenance, "*" if row is report.winners[row.bytes] else "",
         )
         for row in report.rows
     ]  # fmt: skip
-    names = ("size (B)", "algorithm", "time (us)", "low", "high", "algbw (GB/s)", "busbw (GB/s)", "basis", "fastest")
+    star = "chosen" if report.best.chosen else "fastest"
+    names = ("size (B)", "algorithm", "time (us)", "low", "high", "algbw (GB/s)", "busbw (GB/s)", "basis", star)
     return Table(f"{report.op} between {report.ranks:,} ranks", names, rows)
 
 
@@ -59,8 +61,14 @@ def _rows(report: CollectiveReport) -> Iterator[tuple[str, str]]:
     best = report.best
     between = f"   (90 % interval {format_seconds(best.low_s)} to {format_seconds(best.high_s)})"
     yield "time", format_seconds(best.seconds) + (between if best.high_s > best.low_s else "")
-    yield "algorithm", f"{best.algorithm}, by {best.level}"
+    yield "algorithm", f"{_name(best)}, by {best.level}"
+    if best.channels is not None:
+        yield "channels", f"{best.channels}, each of which holds an SM"
     yield "bandwidth", f"{format_rate(best.algbw_bytes_per_s)} algbw, {format_rate(best.busbw_bytes_per_s)} busbw"
+
+
+def _name(row: Row) -> str:
+    return f"{row.algorithm} {row.protocol}".strip()
 
 
 def _parts(report: CollectiveReport) -> Iterator[tuple[str, ...]]:
