@@ -11,8 +11,8 @@ from runcast.simulator.systems.run.federated.fluid import fair_rate, shared_ends
 from runcast.simulator.systems.run.federated.rounds import ClientRounds, FederatedPlan, run_federated
 from runcast.simulator.systems.run.federated.secure import Secure
 from runcast.simulator.systems.run.federated.tables import Federated, Silo
+from runcast.simulator.systems.run.links import Clock, SharedLink
 from runcast.simulator.systems.run.spread import Spread
-from runcast.simulator.systems.run.sync.links import Clock, SharedLink
 
 from ..examples import examples
 

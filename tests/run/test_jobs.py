@@ -13,8 +13,8 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.jobs.placement import Nodes
 from runcast.simulator.systems.run.jobs.pool import JobRecord, PoolPlan, run_pool
 from runcast.simulator.systems.run.jobs.scheduler import Job
-from runcast.simulator.systems.run.jobs.shares import fair_share
 from runcast.simulator.systems.run.jobs.tables import Arrivals
+from runcast.simulator.systems.run.links import fair_share
 from runcast.simulator.systems.run.outages import Outage
 from scipy.stats import t as student
 

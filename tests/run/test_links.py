@@ -5,12 +5,12 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.sync.links import Clock, HostLinks, SharedLink
+from runcast.simulator.systems.run.links import Clock, HostLinks, SharedLink
 
 
 def ends_s(flows, capacity, stopped=()):
-    """When flows of (start, bytes, limit) end on a SharedLink, and the link; `stopped` are (time, flow)."""
-    env = Clock()
+    """When flows of (start, bytes, limit) end on a SharedLink, and what is left of `stopped` ones: (time, flow)."""
+    env, left = Clock(), []
     link, ends, transfers = SharedLink(env, capacity), [inf] * len(flows), {}
 
     def send(number, start_s, size, limit):
@@ -21,14 +21,14 @@ def ends_s(flows, capacity, stopped=()):
 
     def stop(at_s, number):
         yield env.timeout(at_s)
-        link.stop(transfers[number])
+        left.append(link.stop(transfers[number]))
 
     for number, flow in enumerate(flows):
         env.process(send(number, *flow))
     for one in stopped:
         env.process(stop(*one))
     env.run()
-    return ends, link
+    return ends, sum(left)
 
 
 def fair_rates(limits, capacity):
@@ -78,20 +78,18 @@ def test_rates_are_max_min_fair(flows, capacity):
     assert ends_s(flows, capacity)[0] == pytest.approx(fluid(flows, capacity)[0], rel=1e-9)
 
 
-@given(flows, st.floats(0.5, 30))
-def test_all_bytes_cross_the_link_and_none_twice(flows, capacity):
-    assert ends_s(flows, capacity)[1].moved_bytes == pytest.approx(sum(size for _, size, _ in flows))
-
-
 @given(flows, st.floats(0.5, 30), st.floats(0, 40))
-def test_bytes_are_counted_while_they_move(flows, capacity, until_s):
-    env = Clock()
+def test_a_stopped_flow_says_what_is_left_of_it(flows, capacity, until_s):
+    env, transfers = Clock(), []
     link = SharedLink(env, capacity)
     for start_s, size, limit in flows:
-        env.timeout(start_s).callbacks.append(lambda _, size=size, limit=limit: link.transfer(size, limit))
+        env.timeout(start_s).callbacks.append(
+            lambda _, size=size, limit=limit: transfers.append((size, link.transfer(size, limit)))
+        )
     env.run(env.timeout(until_s))
+    moved = sum(size - link.stop(transfer) for size, transfer in transfers)
 
-    assert link.moved_bytes == pytest.approx(fluid(flows, capacity, until_s)[1], abs=1e-9)
+    assert moved == pytest.approx(fluid(flows, capacity, until_s)[1], abs=1e-9)
 
 
 def test_equal_flows_end_at_once_and_in_the_order_in_which_they_began():
@@ -104,22 +102,18 @@ def test_equal_flows_end_at_once_and_in_the_order_in_which_they_began():
     assert order == [(env.now, number) for number in range(5)]
 
 
-def test_a_stopped_flow_leaves_its_share_and_what_it_has_moved_counts():
-    ends, link = ends_s([(0, 100, inf), (0, 100, inf)], 10, [(4, 0)])
-
-    assert (ends, link.moved_bytes) == ([inf, pytest.approx(12)], pytest.approx(120))
+def test_a_stopped_flow_leaves_its_share_to_others():
+    assert ends_s([(0, 100, inf), (0, 100, inf)], 10, [(4, 0)]) == ([inf, pytest.approx(12)], 80)
 
 
 def test_stopping_what_has_ended_changes_nothing():
-    assert ends_s([(0, 10, inf), (0, 100, inf)], 10, [(3, 0)])[0] == pytest.approx([2, 11])
+    assert ends_s([(0, 10, inf), (0, 100, inf)], 10, [(3, 0)]) == (pytest.approx([2, 11]), 0)
 
 
 @given(flows, st.floats(0.5, 30), st.floats(0, 50))
 def test_a_stopped_flow_is_as_one_that_was_smaller(flows, capacity, more_s):
     at_s = flows[0][0] + more_s
-    ends, link = ends_s(flows, capacity, [(at_s, 0)])
-    total = sum(size for _, size, _ in flows)
-    left = 0 if ends[0] < inf else total - link.moved_bytes
+    ends, left = ends_s(flows, capacity, [(at_s, 0)])
     start_s, size, limit = flows[0]
     smaller = [(start_s, max(size - left, 1e-12), limit), *flows[1:]]
 

@@ -20,9 +20,9 @@ from typing import Any
 from simpy import Environment, Event, Interrupt, Process
 
 from ..history import History, Recorder, mean_breakdown
+from ..links import Clock, FairLink, HostLinks, SharedLink
 from ..outages import Away, Outage
 from ..team import Team
-from .links import Clock, HostLinks, SharedLink
 from .server_plan import ServerPlan
 
 _STEP_TIMES = 1  # which stream of random numbers
@@ -56,7 +56,7 @@ class _Links:
     def __init__(self, env: Clock, plan: ServerPlan):
         team, (push_bytes, pull_bytes) = plan.team, plan.wire_bytes
         each, together = team.link_bytes_per_s, plan.together_bytes_per_s
-        self._links: tuple[SharedLink, ...] = ()
+        self._links: tuple[FairLink, ...] = ()
         self.push: Callable[[], Event]
         self.pull: Callable[[], Event]
         if plan.server.on == "workers":
