@@ -6,6 +6,7 @@ Networks, 1992, section 6.5.2). A job goes on at its rate / its demand, the lowe
 unused on the other link is not given to others. Jobs of equal demands always go on alike, so they are a group.
 """
 
+from collections.abc import Iterator
 from math import inf
 
 from simpy import Environment, Event
@@ -32,14 +33,14 @@ class PoolLinks(FairLink):
         self._groups = list(self._by_demand.values())
         return self.begin(group, seconds)
 
-    def _set_rates(self) -> None:
-        busy = [(demand, group) for demand, group in self._by_demand.items() if group.ends]
-        shares = [
-            fair_share(capacity, ((demand[link], len(group.ends)) for demand, group in busy if demand[link]))
+    def _rates(self) -> Iterator[float]:
+        jobs = [(demand, len(group.ends)) for demand, group in self._by_demand.items()]
+        fabric, store = (
+            fair_share(capacity, ((demand[link], many) for demand, many in jobs if demand[link] and many))
             for link, capacity in enumerate(self._capacities)
-        ]
-        for demand, group in busy:
-            group.rate = min(1.0, *(share / asked for share, asked in zip(shares, demand, strict=True) if asked))
+        )
+        for (on_fabric, on_store), _ in jobs:
+            yield min(1.0, *(share / asked for share, asked in ((fabric, on_fabric), (store, on_store)) if asked))
 
     def _share(self, now_s: float) -> float:
         next_s = super()._share(now_s)
