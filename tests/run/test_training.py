@@ -467,3 +467,17 @@ def test_equal_seeds_give_equal_runs():
     one, other = (train(steps=500, jitter=Spread(spread=0.1), ranks=8, seed=7) for _ in range(2))
 
     assert one == other
+
+
+def test_spans_add_up_to_the_seconds_by_cause():
+    history = train(
+        EachStep(1.0, exchange_s=0.25), steps=40, ranks=4, jitter=Spread(spread=0.1), work_s=10.0,
+        saving=Saving(1.0, write_s=2.0), restart=Restart(init_s=3.0),
+        failures=[failure(8.0), failure(33.3, detect_s=1.0), failure(36.0)],
+    )  # fmt: skip
+    seconds = dict.fromkeys(history.breakdown_s, 0.0)
+    for span in history.spans:
+        if span.lane == "run":
+            seconds[span.kind] += span.end_s - span.start_s
+
+    assert seconds == pytest.approx(history.breakdown_s)

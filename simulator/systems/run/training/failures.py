@@ -104,6 +104,12 @@ class Failure:
     repair_s: float
     factor: float = 1.0
 
+    @property
+    def place(self) -> str:
+        """Where it happens, for people: its node, or the first one of several."""
+        first, *others = self.nodes
+        return f"node {first}" + (f" and {len(others)} more" if others else "")
+
 
 PartCounts = Mapping[str, int]
 
