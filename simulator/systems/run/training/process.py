@@ -16,7 +16,7 @@ from simpy.events import ProcessGenerator
 from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
 from ..speed import Crew, Speed
-from ..sync.rounds import Rounds, mean_of
+from ..sync.rounds import Rounds
 from .chart import LANE, TrainingChart
 from .elastic import Elastic
 from .failures import Failure
@@ -220,10 +220,10 @@ class _Training:
         calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.fair_write_share))
         self.saved.share_store(more * said.store_s(workers, epoch) / max(own_s, busy_s))
         batch_s = mean_batch_s(own_s, calm_s, busy_s, self.saved.writing_share)
-        number, jitter = queues_of(workers, said.prefetch, mean_of(said.jitter, steps))
+        number, jitter = queues_of(workers, said.prefetch, said.jitter, steps)
         queues.resize(number)
-        each_s = np.full(len(step_s), steps * batch_s)
-        return queues.feed(step_s, each_s, lambda rounds: jitter.draw(self.rng, (rounds, number)))
+        each_s = np.full(len(step_s), batch_s)
+        return queues.feed(step_s, each_s, lambda batches: jitter.draw(self.rng, (batches, number)), steps)
 
     def _keep(self, stretch: Stretch, start_s: float) -> None:
         """Count what was done of a stretch."""
