@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from ..simulator.answers.explain import (
     Case,
@@ -22,6 +22,7 @@ from ..simulator.answers.sweep.plan import find_files
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.predict import AnyPrediction, CyclePrediction, predict
 from ..simulator.scenario import AnyScenario, change, check_question, resolve
+from ..simulator.systems.system import System
 from .library import Library
 from .question import Question
 
@@ -38,6 +39,11 @@ class Look:
     explanation: Explanation
     knobs: Mapping[str, Knob]
     _turning: Lock = field(default_factory=Lock)
+
+    @property
+    def system(self) -> System:
+        """The system of the scenario."""
+        return self.case.system
 
     @property
     def ops(self) -> int:
@@ -141,15 +147,20 @@ def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:
 
 
 def _look(case: Case | RunCase) -> Look | RunExplanation:
-    if isinstance(case, RunCase):
-        found = explain_case(case, quick=True)
-        assert isinstance(found, RunExplanation)
-        return found
+    look: Callable[[Any], Look | RunExplanation] = _look_at_run if case.system.has_levers else _look_at_path
+    return look(case)
+
+
+def _look_at_run(case: RunCase) -> RunExplanation:
+    return cast(RunExplanation, explain_case(case, quick=True))
+
+
+def _look_at_path(case: Case) -> Look:
     return Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
 
 
-def _looked_ops(found: Look | RunExplanation) -> int:
-    return found.ops if isinstance(found, Look) else len(found.report.history.spans)
+def _looked_ops(found: Any) -> int:
+    return len(found.report.history.spans) if found.system.has_levers else found.ops
 
 
 def _size(prediction: AnyPrediction) -> int:

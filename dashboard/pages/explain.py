@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ...simulator.answers.explain import Explanation, Knob, RunCase, RunExplanation, Turned, text
+from ...simulator.answers.explain import Explanation, Knob, Turned, text
 from ...simulator.answers.explain.text import bars
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
@@ -130,9 +130,9 @@ def _connect_look(app: Dash, here: Here) -> None:
         except UserError as error:
             faults = typed_form.faults(error)
             return typed_form.refusal(faults), no_update, no_update, no_update, "stale", ["\n".join(faults)]
-        if isinstance(found, RunExplanation):
-            return explain_run.draw_look(found), question.query(), links(question), True, "", [None]
-        return draw_look(found), question.query(), links(question), False, "", [None]
+        has_levers = found.system.has_levers
+        draw: Any = explain_run.draw_look if has_levers else draw_look
+        return draw(found), question.query(), links(question), has_levers, "", [None]
 
     @app.callback(Output("explain-address", "data"), Input("explain-query", "data"), Input("explain-factors", "data"))
     def keep(query: str | None, factors: Mapping[str, float]) -> Any:
@@ -153,8 +153,8 @@ def _connect_sliders(app: Dash, here: Here) -> None:
         names = [one["id"]["knob"] for one in ctx.inputs_list[0]]
         if not names or query is None:
             return no_update, no_update, [no_update] * len(names)
-        found = here.answers.look(parse_query(query, BASE))
-        if isinstance(found, RunExplanation):
+        found: Any = here.answers.look(parse_query(query, BASE))
+        if found.system.has_levers:
             return no_update, no_update, [no_update] * len(names)
         factors = dict(zip(names, values, strict=True))
         try:
@@ -186,7 +186,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
             return [no_update, no_update]
         library, question = Library(folder), parse_query(query, BASE)
         try:
-            if isinstance(case_of(library, question), RunCase):
+            if case_of(library, question).system.has_levers:
                 return [[], []]
             found = explain(library, question, True, tell)
         except UserError as error:
@@ -208,7 +208,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
             found = explain(Library(folder), question, False, tell)
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error))]
-        draw: Any = explain_run.draw_what_ifs if isinstance(found, RunExplanation) else draw_what_ifs
+        draw: Any = explain_run.draw_what_ifs if found.system.has_levers else draw_what_ifs
         return [draw(found, question)]
 
     app.clientside_callback(

@@ -85,6 +85,11 @@ class System:
     is_course: bool = False
     fill: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = lambda table, _where: table
 
+    @property
+    def has_levers(self) -> bool:
+        """Whether `explain` tries what-ifs alone: there is no critical path on which numbers could be weighed."""
+        return self.parts is None and bool(self.what_ifs)
+
     @cached_property
     def dependent(self) -> frozenset[str]:
         """The keys that depend on other keys."""

@@ -11,6 +11,7 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.explain import RunExplanation, explain, lines, write_page
 from runcast.simulator.answers.explain.levers import share_step
 from runcast.simulator.scenario import what_ifs
+from runcast.simulator.systems.registry import SYSTEMS
 from runcast.simulator.systems.train_step.run import expected_s
 
 from ..command import runcast
@@ -356,3 +357,8 @@ def test_a_mistake_is_one_line():
 )
 def test_what_to_change_first_in_a_shipped_run(name, first):
     assert explain(SCENARIOS / f"run-{name}.toml").best[0].name == first
+
+
+def test_the_record_of_a_system_says_how_it_is_explained():
+    assert [kind for kind, system in SYSTEMS.items() if system.has_levers] == ["run"]
+    assert [kind for kind, system in SYSTEMS.items() if system.parts] == ["weight_update", "train_step"]

@@ -12,9 +12,9 @@ from runcast.simulator.systems.run.federated.rounds import ClientRounds, Federat
 from runcast.simulator.systems.run.federated.secure import Secure
 from runcast.simulator.systems.run.federated.tables import Federated, Silo
 from runcast.simulator.systems.run.spread import Spread
-from runcast.simulator.systems.run.sync.links import Clock, SharedLink
 
 from ..examples import examples
+from .test_links import fluid
 
 MODEL = 1e7
 FAST = 9e17
@@ -272,22 +272,6 @@ def test_the_fair_rate_fills_what_slower_ones_leave():
     assert fair_rate(np.array([1.0, 2, 9, 9]), 10) == pytest.approx(3.5)
 
 
-def link_ends_s(starts_s, sizes, limits, capacity):
-    """The same transfers as SimPy processes on a SharedLink."""
-    env = Clock()
-    link, ends_s = SharedLink(env, capacity), {}
-
-    def transfer(i):
-        yield env.timeout(starts_s[i])
-        yield link.transfer(sizes[i], limits[i])
-        ends_s[i] = env.now
-
-    for i in range(len(starts_s)):
-        env.process(transfer(i))
-    env.run()
-    return [ends_s[i] for i in range(len(starts_s))]
-
-
 TRANSFERS = st.lists(
     st.tuples(st.floats(0, 10), st.floats(0.1, 10), st.sampled_from([0.3, 1, 1.7, 5])), min_size=1, max_size=12
 )
@@ -295,9 +279,8 @@ TRANSFERS = st.lists(
 
 @examples(100)
 @given(TRANSFERS, st.floats(0.5, 10))
-def test_arrays_share_a_link_as_processes_do(transfers, capacity):
-    columns = np.array(transfers).T
-    assert shared_ends_s(*columns, capacity) == pytest.approx(link_ends_s(*columns.tolist(), capacity))
+def test_each_transfer_of_a_round_has_its_fair_rate(transfers, capacity):
+    assert shared_ends_s(*np.array(transfers).T, capacity) == pytest.approx(fluid(transfers, capacity)[0])
 
 
 @examples(50)

@@ -13,8 +13,8 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.jobs.placement import Nodes
 from runcast.simulator.systems.run.jobs.pool import JobRecord, PoolPlan, run_pool
 from runcast.simulator.systems.run.jobs.scheduler import Job
-from runcast.simulator.systems.run.jobs.shares import fair_share
 from runcast.simulator.systems.run.jobs.tables import Arrivals
+from runcast.simulator.systems.run.links import fair_share
 from runcast.simulator.systems.run.outages import Outage
 from scipy.stats import t as student
 
@@ -240,6 +240,7 @@ def test_a_chart_of_many_jobs_has_a_lane_per_gpu_and_one_job_on_it_at_a_time():
         of_job[span.name].add(span.lane)
 
     assert len(lanes) == 200
+    assert history.notes == ("charts, traces and CSV show the first 200 of 240 GPUs; numbers count all",)
     assert all(end <= start for spans in lanes.values() for (_, end), (start, _) in pairwise(sorted(spans)))
     assert all(len(of_job[job.name]) in (0, job.gpus) for job in jobs[:100])  # those that start first
 

@@ -5,30 +5,30 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.run.sync.links import Clock, HostLinks, SharedLink
+from runcast.simulator.systems.run.links import Clock, HostLinks, SharedLink
 
 
-def ends_s(flows, capacity, stopped=()):
-    """When flows of (start, bytes, limit) end on a SharedLink, and the link; `stopped` are (time, flow)."""
-    env = Clock()
-    link, ends, transfers = SharedLink(env, capacity), [inf] * len(flows), {}
+def ends_s(flows, capacity, limit=inf, stopped=()):
+    """When flows of (start, bytes) end on a SharedLink, and what is left of `stopped` ones: (time, flow)."""
+    env, left = Clock(), []
+    link, ends, transfers = SharedLink(env, capacity, limit), [inf] * len(flows), {}
 
-    def send(number, start_s, size, limit):
+    def send(number, start_s, size):
         yield env.timeout(start_s)
-        transfers[number] = link.transfer(size, limit)
+        transfers[number] = link.transfer(size)
         yield transfers[number]
         ends[number] = env.now
 
     def stop(at_s, number):
         yield env.timeout(at_s)
-        link.stop(transfers[number])
+        left.append(link.stop(transfers[number]))
 
     for number, flow in enumerate(flows):
         env.process(send(number, *flow))
     for one in stopped:
         env.process(stop(*one))
     env.run()
-    return ends, link
+    return ends, sum(left)
 
 
 def fair_rates(limits, capacity):
@@ -62,80 +62,66 @@ def fluid(flows, capacity, until_s=inf):
 
 
 limits = st.sampled_from([1.0, 2.5, 7.0, inf]) | st.floats(0.1, 20)
-flows = st.lists(st.tuples(st.floats(0, 20), st.floats(0.1, 100), limits), min_size=1, max_size=12)
+flows = st.lists(st.tuples(st.floats(0, 20), st.floats(0.1, 100)), min_size=1, max_size=12)
 
 
 def test_flows_share_a_link_and_give_way_to_one_that_comes_later():
-    assert ends_s([(0, 100, inf), (0, 100, inf), (5, 25, inf)], 10)[0] == pytest.approx([22.5, 22.5, 12.5])
+    assert ends_s([(0, 100), (0, 100), (5, 25)], 10)[0] == pytest.approx([22.5, 22.5, 12.5])
 
 
-def test_what_a_slow_flow_leaves_is_for_the_others():
-    assert ends_s([(0, 10, 1), (0, 90, inf)], 10)[0] == pytest.approx([10, 10])
+@given(flows, st.floats(0.5, 30), limits)
+def test_rates_are_max_min_fair(flows, capacity, limit):
+    expected, _ = fluid([(*flow, limit) for flow in flows], capacity)
+
+    assert ends_s(flows, capacity, limit)[0] == pytest.approx(expected, rel=1e-9)
 
 
-@given(flows, st.floats(0.5, 30))
-def test_rates_are_max_min_fair(flows, capacity):
-    assert ends_s(flows, capacity)[0] == pytest.approx(fluid(flows, capacity)[0], rel=1e-9)
-
-
-@given(flows, st.floats(0.5, 30))
-def test_all_bytes_cross_the_link_and_none_twice(flows, capacity):
-    assert ends_s(flows, capacity)[1].moved_bytes == pytest.approx(sum(size for _, size, _ in flows))
-
-
-@given(flows, st.floats(0.5, 30), st.floats(0, 40))
-def test_bytes_are_counted_while_they_move(flows, capacity, until_s):
-    env = Clock()
-    link = SharedLink(env, capacity)
-    for start_s, size, limit in flows:
-        env.timeout(start_s).callbacks.append(lambda _, size=size, limit=limit: link.transfer(size, limit))
+@given(flows, st.floats(0.5, 30), limits, st.floats(0, 40))
+def test_a_stopped_flow_says_what_is_left_of_it(flows, capacity, limit, until_s):
+    env, transfers = Clock(), []
+    link = SharedLink(env, capacity, limit)
+    for start_s, size in flows:
+        env.timeout(start_s).callbacks.append(lambda _, size=size: transfers.append((size, link.transfer(size))))
     env.run(env.timeout(until_s))
+    moved = sum(size - link.stop(transfer) for size, transfer in transfers)
 
-    assert link.moved_bytes == pytest.approx(fluid(flows, capacity, until_s)[1], abs=1e-9)
+    assert moved == pytest.approx(fluid([(*flow, limit) for flow in flows], capacity, until_s)[1], abs=1e-9)
 
 
 def test_equal_flows_end_at_once_and_in_the_order_in_which_they_began():
     env, order = Clock(), []
-    link = SharedLink(env, 10)
+    link = SharedLink(env, 10, 3)
     for number in range(5):
-        link.transfer(10, 3).callbacks.append(lambda _, number=number: order.append((env.now, number)))
+        link.transfer(10).callbacks.append(lambda _, number=number: order.append((env.now, number)))
     env.run()
 
     assert order == [(env.now, number) for number in range(5)]
 
 
-def test_a_stopped_flow_leaves_its_share_and_what_it_has_moved_counts():
-    ends, link = ends_s([(0, 100, inf), (0, 100, inf)], 10, [(4, 0)])
-
-    assert (ends, link.moved_bytes) == ([inf, pytest.approx(12)], pytest.approx(120))
+def test_a_stopped_flow_leaves_its_share_to_others():
+    assert ends_s([(0, 100), (0, 100)], 10, stopped=[(4, 0)]) == ([inf, pytest.approx(12)], 80)
 
 
 def test_stopping_what_has_ended_changes_nothing():
-    assert ends_s([(0, 10, inf), (0, 100, inf)], 10, [(3, 0)])[0] == pytest.approx([2, 11])
+    assert ends_s([(0, 10), (0, 100)], 10, stopped=[(3, 0)]) == (pytest.approx([2, 11]), 0)
 
 
-@given(flows, st.floats(0.5, 30), st.floats(0, 50))
-def test_a_stopped_flow_is_as_one_that_was_smaller(flows, capacity, more_s):
+@given(flows, st.floats(0.5, 30), limits, st.floats(0, 50))
+def test_a_stopped_flow_is_as_one_that_was_smaller(flows, capacity, limit, more_s):
     at_s = flows[0][0] + more_s
-    ends, link = ends_s(flows, capacity, [(at_s, 0)])
-    total = sum(size for _, size, _ in flows)
-    left = 0 if ends[0] < inf else total - link.moved_bytes
-    start_s, size, limit = flows[0]
-    smaller = [(start_s, max(size - left, 1e-12), limit), *flows[1:]]
+    ends, left = ends_s(flows, capacity, limit, [(at_s, 0)])
+    start_s, size = flows[0]
+    smaller = [(start_s, max(size - left, 1e-12)), *flows[1:]]
 
-    assert ends[1:] == pytest.approx(ends_s(smaller, capacity)[0][1:], rel=1e-6)
+    assert ends[1:] == pytest.approx(ends_s(smaller, capacity, limit)[0][1:], rel=1e-6)
 
 
 @given(st.floats(1e6, 1e9), st.lists(st.floats(1, 1e12), min_size=1, max_size=5), st.floats(1e9, 1e12))
 def test_links_do_not_hang_late_in_a_long_run(late_s, sizes, capacity):
-    late, _ = ends_s([(late_s, size, capacity / 2) for size in sizes], capacity)
+    late, _ = ends_s([(late_s, size) for size in sizes], capacity, capacity / 2)
     early, _ = fluid([(0.0, size, capacity / 2) for size in sizes], capacity)
 
     assert late == pytest.approx([late_s + end_s for end_s in early], rel=1e-12)
-
-
-def test_a_transfer_that_nothing_limits_takes_no_time():
-    assert ends_s([(3, 1e30, inf)], inf)[0] == [3]
 
 
 def host_ends_s(hosts, pushes, pulls, size=12.0):

@@ -7,6 +7,7 @@ import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
 from runcast.simulator.hardware import cluster, limits
+from runcast.simulator.scenario import load_question
 from runcast.simulator.systems.run.intervals import shipped_run_errors
 from runcast.simulator.systems.train_step.run import expected_s
 
@@ -387,3 +388,11 @@ def test_equal_seeds_give_equal_bytes(given):
     one, other = (json.dumps(simulate(given, changes).report.to_json()) for _ in range(2))
 
     assert one == other
+
+
+def test_a_run_does_not_say_that_stragglers_and_failures_are_not_simulated():
+    changes = ["run={wall='1 h', repeats=1}"]
+    found = simulate(load_question(SCENARIOS / "run-llama3-405b-16384xh100.toml", changes)).report
+
+    assert any("are not simulated" in note for note in found.step.notes)
+    assert not any("are not simulated" in note for note in found.notes)

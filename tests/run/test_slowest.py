@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from runcast.simulator.systems.run.slowest import slowest_of
+from runcast.simulator.systems.run.speed import Crew
 from runcast.simulator.systems.run.spread import Spread, Throttle
 
 SHARES = np.array([0.001, 0.1, 0.5, 0.9, 0.999, 0.999999])
@@ -53,3 +54,18 @@ def test_the_share_below_a_quantile_is_its_share(kind):
     one = Spread(kind=kind, spread=0.3)
 
     assert one.share_below(one.quantile(SHARES)) == pytest.approx(SHARES)
+
+
+@pytest.mark.parametrize(
+    "one", [Spread(spread=0.1), Spread(kind="lognormal", spread=0.5), Spread(kind="pareto", spread=0.3)]
+)
+@pytest.mark.parametrize("ranks", [2, 8, 1024])
+def test_the_slowest_of_equal_ranks_is_an_order_statistic(one, ranks):
+    """Of a unit, 99.99 % of whose steps are below t if F(t)^n is: beyond the last of a thousand quantiles."""
+    unit = Crew(np.ones(ranks), one, each=ranks).units.jitter
+    share = np.array([1e-4, 0.5, 0.9999])
+    drawn = one.quantile(np.random.default_rng(0).beta(ranks, 1, 1_000_000))
+
+    assert unit.quantile(share) == pytest.approx(one.quantile(share ** (1 / ranks)), rel=1e-12)
+    assert unit.share_below(unit.quantile(share)) == pytest.approx(share)
+    assert unit.mean == pytest.approx(drawn.mean(), rel=2e-3)

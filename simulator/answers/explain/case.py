@@ -20,6 +20,7 @@ from ...report.report import Parts
 from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import OnMachines, shape_loss_s
 from ...systems.registry import SYSTEMS
+from ...systems.system import System
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Case:
     where: str
     memo: Memo
     resolved: Any
+
+    @property
+    def system(self) -> System:
+        """The system of the scenario."""
+        return SYSTEMS[self.resolved.scenario.kind]
 
     @cached_property
     def prediction(self) -> Prediction | TrainPrediction:
@@ -44,7 +50,7 @@ class Case:
     @cached_property
     def parts(self) -> Parts:
         """The parts of the case's total."""
-        costs, parts = self.resolved.costs, SYSTEMS[self.report.kind].parts
+        costs, parts = self.resolved.costs, self.system.parts
         assert parts is not None
         by_class = sum_by_group(self.path, costs.cost_class, costs.classes)
         return parts(self.report, self.resolved.program, self.path, by_class)

@@ -4,7 +4,7 @@ What would help are the shipped what-ifs that a scenario allows, and padding wha
 Each is simulated. Training steps are compared by seconds per token, so that a step of twice the sequences is no loss.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from ...models.awkward import PADDED
 from ...report.report import Parts
 from ...scenario import Changes, WhatIf, parse_changes, what_ifs
 from ...systems.machines import OnMachines
-from ...systems.registry import SYSTEMS
-from ...systems.run.report import RunReport
+from ...systems.registry import SYSTEMS, system_of
+from ...systems.system import System
 from ...uncertainty import difference
 from .case import Case, Refused, make_case, read_table
 from .run import RunCase, RunExplanation, explain_run, make_run_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
+
+Explain = Callable[[Any, bool, Progress], "Explanation | RunExplanation"]
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,14 @@ class Explanation:
     quick: bool
 
     @property
+    def system(self) -> System:
+        """The system of the scenario."""
+        return SYSTEMS[self.kind]
+
+    @property
     def what(self) -> str:
         """The thing that takes `total_s`, in words."""
-        return SYSTEMS[self.kind].short
+        return self.system.short
 
     @property
     def fits(self) -> bool:
@@ -150,15 +157,18 @@ def explain(
 
 def open_case(table: Mapping[str, Any], where: str) -> Case | RunCase:
     """What is to be explained, from a table that is from `where`; a UserError as `explain`."""
-    return (make_run_case if table.get("kind") == RunReport.kind else make_case)(table, where, Memo())
+    return (make_run_case if system_of(table).has_levers else make_case)(table, where, Memo())
 
 
 def explain_case(
     case: Case | RunCase, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
 ) -> Explanation | RunExplanation:
     """Explain a case that is already read."""
-    if isinstance(case, RunCase):
-        return explain_run(case, quick, progress)
+    how: Explain = explain_run if case.system.has_levers else _explain_path
+    return how(case, quick, progress)
+
+
+def _explain_path(case: Case, quick: bool, progress: Progress) -> Explanation:
     found, without = sensitivities(case, quick, progress)
     tried, refused = ([], []) if quick else _try_what_ifs(case, progress)
     return _explanation(case, found, without, tried, refused, quick)
@@ -202,7 +212,7 @@ def _explanation(
 def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Refused]]:
     """All what-ifs of the kind of a case: those simulated, the greatest gain first, and those refused."""
     tried, refused = list[Tried](), list[Refused]()
-    shipped = [one for one in what_ifs().values() if one.subject in SYSTEMS[case.report.kind].what_ifs]
+    shipped = [one for one in what_ifs().values() if one.subject in case.system.what_ifs]
     every = [*shipped, *_paddings(case.resolved)]
     for i, one in enumerate(every):
         progress("what-ifs", i, len(every), f": {one.name}")

@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from ...base.errors import UserError, fault
+from ...base.errors import UserError
 from ...base.memo import Memo
 from ...profile import Z90
 from ...scenario import Changes, WhatIf, change, check_question, resolve
+from ...systems.registry import SYSTEMS
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
+from ...systems.system import System
 from .case import Refused
 from .levers import is_of_use, levers, share_step, state
 from .sensitivity import Progress
@@ -84,6 +86,11 @@ class RunExplanation:
     quick: bool
 
     @property
+    def system(self) -> System:
+        """The system of the scenario."""
+        return SYSTEMS[self.report.kind]
+
+    @property
     def best(self) -> list[Lever]:
         """The levers that help, the best first."""
         return [one for one in self.tried if one.gain > 0 and one.has_effect]
@@ -142,6 +149,11 @@ class RunCase:
     memo: Memo
     resolved: ResolvedRun
 
+    @property
+    def system(self) -> System:
+        """The system of the scenario."""
+        return SYSTEMS[self.resolved.scenario.kind]
+
     def pull(self, lever: WhatIf) -> ResolvedRun:
         """The run with a lever's changes; a UserError if they do not go with it, or change nothing."""
         if not is_of_use(lever, self.table):
@@ -156,10 +168,7 @@ class RunCase:
 
 
 def _resolve(table: Mapping[str, Any], where: str, memo: Memo) -> ResolvedRun:
-    resolved = resolve(check_question(table, where), where, memo)
-    if not isinstance(resolved, ResolvedRun):
-        raise UserError(fault(where, "kind", resolved.scenario.kind, "expected 'run'"))
-    return resolved
+    return cast(ResolvedRun, resolve(check_question(table, where), where, memo))
 
 
 def make_run_case(table: Mapping[str, Any], where: str, memo: Memo) -> RunCase:

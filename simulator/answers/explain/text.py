@@ -1,7 +1,8 @@
 """An Explanation in words and numbers for the terminal, and as a page; nothing is computed here."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...base.tables import align
 from ...base.units import digits_apart, format_bytes, format_probability, format_seconds
@@ -23,7 +24,8 @@ _AXES = ("tp", "cp", "ep", "dp", "fsdp", "pipeline")
 
 def lines(found: Explanation | RunExplanation) -> Iterator[str]:
     """The whole of it."""
-    return run_lines(found) if isinstance(found, RunExplanation) else _lines(found)
+    words: Callable[[Any], Iterator[str]] = run_lines if found.system.has_levers else _lines
+    return words(found)
 
 
 def _lines(found: Explanation) -> Iterator[str]:
@@ -189,8 +191,11 @@ _BARS = 16
 
 def write_page(path: Path | str, found: Explanation | RunExplanation) -> None:
     """Write the page; a UserError if the file cannot be written."""
-    if isinstance(found, RunExplanation):
-        return write_run_page(path, found)
+    write: Callable[[Path | str, Any], None] = write_run_page if found.system.has_levers else _write_page
+    write(path, found)
+
+
+def _write_page(path: Path | str, found: Explanation) -> None:
     write_html(path, f"{found.name}: why {format_seconds(found.total_s)}", _sections(found))
 
 

@@ -4,7 +4,7 @@ Every way of training (steps that all wait for, a parameter server, federated ro
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CAUSES: Mapping[str, str] = {
     "compute": "computing, in steps that are kept",
@@ -59,7 +59,8 @@ class History:
     `steps` are the updates of the model that were kept, `samples` what they trained on (tokens, images, updates of
     clients), `breakdown_s` seconds by cause, the mean over workers, which add up to `wall_s`. `staleness` counts
     gradients by how many updates of the model happened between the reading of the parameters and their application;
-    {0: steps} where workers wait for each other. `counts` are other numbers of what happened, by name.
+    {0: steps} where workers wait for each other. `counts` are other numbers of what happened, by name, `notes` lines
+    for the report, such as what `spans` leave out.
     """
 
     wall_s: float
@@ -70,6 +71,7 @@ class History:
     events: tuple[Happening, ...] = ()
     spans: tuple[Span, ...] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def staleness_mean(self) -> float:
@@ -92,6 +94,7 @@ class Recorder:
         self.events: list[Happening] = []
         self.spans: list[Span] = []
         self.counts: dict[str, float] = {}
+        self.notes: list[str] = []
 
     def spend(self, cause: str, seconds: float) -> None:
         """Count seconds for a cause, without a span."""
@@ -102,6 +105,27 @@ class Recorder:
         """Note a span for charts; it counts no seconds."""
         if start_s < end_s and len(self.spans) < self._most_spans:
             self.spans.append(Span(lane, kind, start_s, end_s, name))
+
+    def turn(self, lane: str, kind: str, seconds: float, into: str) -> None:
+        """The last seconds of this kind on a lane turn into another kind, if all spans are kept."""
+        if len(self.spans) >= self._most_spans:
+            return
+        for i in range(len(self.spans) - 1, -1, -1):
+            one = self.spans[i]
+            if seconds <= 0:
+                return
+            if (one.lane, one.kind) != (lane, kind):
+                continue
+            middle_s = max(one.end_s - seconds, one.start_s)
+            seconds -= one.end_s - one.start_s
+            self.spans[i : i + 1] = [replace(one, end_s=middle_s)] * (middle_s > one.start_s) + [
+                replace(one, kind=into, start_s=middle_s)
+            ]
+
+    def note(self, line: str) -> None:
+        """Say something in the report, once."""
+        if line not in self.notes:
+            self.notes.append(line)
 
     def happen(self, at_s: float, what: str, detail: str = "") -> None:
         """Note an event, and count it."""
@@ -125,6 +149,7 @@ class Recorder:
             events=tuple(self.events),
             spans=tuple(self.spans),
             counts=dict(self.counts),
+            notes=tuple(self.notes),
         )
 
 

@@ -196,7 +196,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         question=resolved.mode.question(resolved),
         exposed=first.breakdown_s,
         provenance=_provenance(resolved, first),
-        notes=(*resolved.notes, *held.notes),
+        notes=(*resolved.notes, *first.notes, *held.notes),
         history=first,
         ranges=_ranges(resolved, histories, wall_is_given),
         wall_is_given=wall_is_given,

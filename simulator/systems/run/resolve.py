@@ -12,6 +12,7 @@ from ...collectives.machines import effective_capacity
 from ...hardware import cluster_inputs
 from ...models.model import identity
 from ...models.states import Count, state_bytes
+from ...uncertainty import size_notes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
@@ -240,7 +241,9 @@ class ResolvedRun(ResolvedSteps):
         if (priced := self.exchange_note) is not None:
             notes.append(priced)
         if self.step is not None:
-            notes += [f"the step: {note}" for note in self.step.report.notes]
+            of_step = self.step.resolved
+            simulated = set(size_notes(of_step.profile, of_step.dims.world_size))  # stragglers and failures: here
+            notes += [f"the step: {note}" for note in self.step.report.notes if note not in simulated]
         if self.step is not None and not self.step.report.fits:
             notes.insert(0, "THE STEP DOES NOT FIT into the memory of its devices: see runcast simulate of the step")
         return tuple(notes)

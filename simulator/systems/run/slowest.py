@@ -22,6 +22,7 @@ _JUMP = 1e-10  # relative: of times
 _POINTS = 128  # to begin with
 _ALIKE = 1e-4  # relative: of factors that count as one
 _MOST_NUMBERS = 1 << 20  # of an array that is made on the way
+_CELLS = 40_000  # of which a mean is made
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,45 @@ class Slowest(Distribution):
     @property
     def _weights(self) -> Floats:
         return np.diff(np.exp(-np.exp(-self.scores)))
+
+
+@dataclass(frozen=True)
+class SlowestOfEqual(Distribution):
+    """The distribution of the slowest of so many equal ranks: F^ranks, exactly."""
+
+    one: Distribution
+    ranks: int
+
+    @property
+    def varies(self) -> bool:
+        """Whether factors differ."""
+        return self.one.varies
+
+    @property
+    def mean(self) -> float:
+        """The mean factor."""
+        return self._moments[0]
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of factors."""
+        return self._moments[1]
+
+    def quantile(self, share: Floats) -> Floats:
+        """The factor below which this share of them lies."""
+        return self.one.quantile(share ** (1 / self.ranks))
+
+    def share_below(self, factor: Floats) -> Floats:
+        """The share of factors that are not above these."""
+        return self.one.share_below(factor) ** self.ranks
+
+    @cached_property
+    def _moments(self) -> tuple[float, float]:
+        """Mean and deviation, from cells of the share that are small in the tail."""
+        edges = np.exp(-np.exp(-np.linspace(_LOWEST, _ALONE_HIGHEST - log(self.ranks), _CELLS)))
+        factors, weights = self.quantile((edges[1:] + edges[:-1]) / 2), np.diff(edges)
+        mean = float(np.average(factors, weights=weights))
+        return mean, sqrt(float(np.average((factors - mean) ** 2, weights=weights)))
 
 
 Part = tuple[Distribution, Floats]

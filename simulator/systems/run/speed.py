@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, model_validator
 
 from ...base.arrays import Floats
 from ..tables import Seconds, Table
-from .slowest import slowest_of
+from .slowest import SlowestOfEqual, slowest_of
 from .spread import Distribution, Factor, Spread, Throttle, draw_each
 
 
@@ -157,5 +157,5 @@ class Crew:
 def _of_unit(factors: tuple[float, ...], jitter: Spread, throttle: Throttle | None) -> Distribution:
     """The slowest rank of a unit."""
     if throttle is None and set(factors) == {1.0}:
-        return jitter.of_slowest(len(factors))
+        return SlowestOfEqual(jitter, len(factors)) if len(factors) > 1 and jitter.varies else jitter
     return slowest_of([(jitter, np.array(factors))], throttle)

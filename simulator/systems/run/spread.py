@@ -11,7 +11,6 @@ from ..tables import Table, as_tuple
 
 Factor = Annotated[float, Field(ge=1, le=1000)]
 
-_MIDDLES = (np.arange(1000) + 0.5) / 1000
 _LEAST = 0.01  # a Gaussian has values below zero; no step takes less than this share of the mean
 
 
@@ -101,17 +100,6 @@ class Spread(Distribution, Table):
     def deviation(self) -> float:
         """The standard deviation of factors."""
         return float(np.std(self.values)) if self.values else self.spread
-
-    def of_slowest(self, ranks: int) -> "Spread":
-        """The distribution of the slowest of so many: a trace of its quantiles, at the middle of equal shares."""
-        return self if ranks == 1 or not self.varies else self._trace(_MIDDLES ** (1 / ranks), 1.0)
-
-    def times(self, factor: float) -> "Spread":
-        """The distribution with each factor multiplied by another one."""
-        return self._trace(_MIDDLES, factor)
-
-    def _trace(self, shares: Floats, factor: float) -> "Spread":
-        return Spread(kind="trace", values=tuple((factor * self.quantile(shares)).tolist()))
 
     def quantile(self, share: Floats) -> Floats:
         """The factor below which this share of them lies."""

@@ -1,7 +1,7 @@
-"""Transfers of one round that share a link max-min fairly, each with a limit of its own.
+"""Transfers of one round that share a link max-min fairly, each with a limit of its own, and all starts known.
 
-All starts are known, so that no processes are needed as for `SharedLink` (sync/links.py), and each transfer may have
-another limit. Fair rates: water filling (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2).
+`SharedLink` (links.py) has the same rates, and groups by limit; here each transfer would be one, so that an event would
+take O(n). Those at the fair rate are one group instead, and slower ones need no clock: O(log n).
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from math import inf
 import numpy as np
 
 from ....base.arrays import Floats
-from ..sync.links import fair_share
+from ..links import fair_share
 
 _TINY = 1e-12  # relative: rounding of rates
 

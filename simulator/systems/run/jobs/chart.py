@@ -29,6 +29,9 @@ class PoolChart:
         self._free: dict[int, list[int]] = {}  # GPUs that have a lane and no job, by node; heaps
         self._attempts: dict[int, _Attempt] = {}
         if not self._by_job:
+            many = sum(gpus_per_node)
+            if many > MOST_LANES:
+                recorder.note(f"charts, traces and CSV show the first {MOST_LANES} of {many:,} GPUs; numbers count all")
             gpus = ((node, gpu) for node, size in enumerate(gpus_per_node) for gpu in range(size))
             for node, gpu in islice(gpus, MOST_LANES):
                 self._free.setdefault(node, []).append(gpu)

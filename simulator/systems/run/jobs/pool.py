@@ -18,7 +18,7 @@ from ..outages import Away, Outage
 from .chart import PoolChart
 from .placement import Nodes, Pack, Places
 from .scheduler import Job, Policy, Scheduler
-from .shares import JobWork, SharedLinks
+from .shares import PoolLinks
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _Task:
     job: Job
     process: Process | None = None
     turn: Event | None = None  # happens when the scheduler starts it
-    work: JobWork | None = None
+    work: Event | None = None  # its end
     queued_s: float = 0.0
     began_s: float = 0.0
     restart_s: float = 0.0  # before it works
@@ -137,7 +137,7 @@ class _Pool:
         self._plan, self._env, self._recorder = plan, Environment(), Recorder()
         nodes = Nodes(plan.gpus_per_node, plan.pack)
         self._scheduler = Scheduler(plan.jobs, nodes, plan.policy, plan.preempt, plan.weights)
-        self._links = SharedLinks(self._env, plan.fabric_bytes_per_s, plan.store_bytes_per_s)
+        self._links = PoolLinks(self._env, plan.fabric_bytes_per_s, plan.store_bytes_per_s)
         self._chart = PoolChart(self._recorder, plan.gpus_per_node, [job.name for job in plan.jobs])
         self._tasks = [_Task(number, job) for number, job in enumerate(plan.jobs)]
         self._away: dict[int, Away] = {}  # nodes that are away
@@ -168,8 +168,8 @@ class _Pool:
                 yield turn
                 if task.restart_s:
                     yield self._env.timeout(task.restart_s)
-                task.work = self._links.start(task.job.time_s - task.saved_s, task.demand)
-                yield task.work.done
+                task.work = self._work(task)
+                yield task.work
                 task.end_s = self._env.now
                 self._scheduler.release(task.number, task.end_s)
                 self._look()
@@ -179,6 +179,11 @@ class _Pool:
         self._left -= 1
         if not self._left:
             self._end.succeed()
+
+    def _work(self, task: _Task) -> Event:
+        """The end of what is left of a job's work."""
+        left_s = task.job.time_s - task.saved_s
+        return self._links.start(left_s, task.demand) if any(task.demand) else self._env.timeout(left_s)
 
     def _fail(self) -> ProcessGenerator:
         """Nodes fail; a failure of one that is away may prolong that."""
@@ -261,9 +266,11 @@ class _Pool:
     def _account(self, task: _Task) -> None:
         """Count the GPU-seconds of the attempt that ends now."""
         ran_s = self._env.now - task.began_s
-        worked_s = self._links.stop(task.work) if task.work else 0.0
         restart_s = task.restart_s if task.work else ran_s
-        wait_s = max(ran_s - restart_s - worked_s, 0.0) if any(task.demand) else 0.0
+        worked_s = ran_s - restart_s
+        if task.work and any(task.demand):
+            worked_s = task.job.time_s - task.saved_s - self._links.stop(task.work)
+        wait_s = max(ran_s - restart_s - worked_s, 0.0)
         lost_s = task.save(worked_s) if task.end_s == inf else 0.0
         parts = {"restart": restart_s, "wait": wait_s, "compute": worked_s - lost_s, "lost": lost_s}
         for cause, seconds in parts.items():

@@ -92,22 +92,14 @@ class Local:
 def _over_rounds(crew: Crew, steps: int) -> Crew:
     """The units as ranks whose step is the mean of so many."""
     units = crew.units
-    if not isinstance(units.jitter, tuple):
-        return replace(units, jitter=mean_of(units.jitter, steps))
-    means = np.array([one.mean for one in units.jitter])
-    return replace(units, speeds=units.speeds * means, jitter=tuple(_calm(one, steps) for one in units.jitter))
-
-
-def mean_of(jitter: Distribution, steps: int) -> Distribution:
-    """How the mean of so many steps varies: a lognormal of the same mean and variance (Fenton 1960)."""
-    if steps == 1 or not jitter.varies:
-        return jitter
-    calm = _calm(jitter, steps)
-    return calm if jitter.mean == 1 else calm.times(jitter.mean)
+    if isinstance(units.jitter, tuple):
+        means = np.array([one.mean for one in units.jitter])
+        return replace(units, speeds=units.speeds * means, jitter=tuple(_calm(one, steps) for one in units.jitter))
+    return replace(units, speeds=units.speeds * units.jitter.mean, jitter=_calm(units.jitter, steps))
 
 
 def _calm(jitter: Distribution, steps: int) -> Spread:
-    """The lognormal of this variance over the squared mean, and of mean 1."""
+    """How the mean of so many steps varies, over its own mean: a lognormal of this variance (Fenton 1960)."""
     return Spread(kind="lognormal", spread=min(jitter.deviation / jitter.mean / sqrt(steps), 10.0))
 
 

@@ -20,9 +20,9 @@ from typing import Any
 from simpy import Environment, Event, Interrupt, Process
 
 from ..history import History, Recorder, mean_breakdown
+from ..links import Clock, FairLink, HostLinks, SharedLink
 from ..outages import Away, Outage
 from ..team import Team
-from .links import Clock, HostLinks, SharedLink
 from .server_plan import ServerPlan
 
 _STEP_TIMES = 1  # which stream of random numbers
@@ -56,7 +56,7 @@ class _Links:
     def __init__(self, env: Clock, plan: ServerPlan):
         team, (push_bytes, pull_bytes) = plan.team, plan.wire_bytes
         each, together = team.link_bytes_per_s, plan.together_bytes_per_s
-        self._links: tuple[SharedLink, ...] = ()
+        self._links: tuple[FairLink, ...] = ()
         self.push: Callable[[], Event]
         self.pull: Callable[[], Event]
         if plan.server.on == "workers":
@@ -66,9 +66,8 @@ class _Links:
         elif team.workers * each <= together:  # all workers at once do not fill them
             self.push, self.pull = partial(env.timeout, push_bytes / each), partial(env.timeout, pull_bytes / each)
         else:
-            self._links = ingress, egress = SharedLink(env, together), SharedLink(env, together)
-            self.push = partial(ingress.transfer, push_bytes, each)
-            self.pull = partial(egress.transfer, pull_bytes, each)
+            self._links = ingress, egress = SharedLink(env, together, each), SharedLink(env, together, each)
+            self.push, self.pull = partial(ingress.transfer, push_bytes), partial(egress.transfer, pull_bytes)
 
     def stop(self, transfer: Event) -> None:
         """Nobody sends or waits any more."""
@@ -253,44 +252,48 @@ class _Worker:
                 self._drop()
 
     def _train(self) -> Generator[Event, Any, None]:
-        run, lane, timeout, plan = self._run, self.lane, self._env.timeout, self._run.plan
-        latency_s, overlap, hosts = plan.team.latency_s, plan.server.overlap, run.hosts
+        run, lane, env, plan, number = self._run, self.lane, self._env, self._run.plan, self._number
+        latency_s, overlap, hosts, prefetch = plan.team.latency_s, plan.server.overlap, run.hosts, plan.server.prefetch
+        wait, by_others, timeout, steps_s = run.clocks.wait, run.by_others, env.timeout, self._steps_s
+        push, pull = run.links.push, run.links.pull
         while True:
-            if slower := run.clocks.wait(self._number):
+            if slower := wait(number):
                 lane.stand("wait")
                 yield slower
                 lane.go_on()
                 continue
-            read = (yield self._ahead) if self._ahead else (yield from self._fetch())
-            if plan.server.prefetch:
-                self._ahead = self._env.process(self._fetch_ahead())
-            step_s = next(self._steps_s)
-            lane.begin(self._env.now + latency_s, step_s)
+            if self._ahead:
+                read = yield self._ahead
+            else:
+                if hosts and (busy_s := hosts.serve(run.pull_s)):
+                    yield timeout(busy_s)
+                read, self._pull = by_others(number), pull()
+                yield self._pull
+            if prefetch:
+                self._ahead = env.process(self._fetch_ahead())
+            step_s = next(steps_s)
+            lane.begin(env.now + latency_s, step_s)
             yield timeout(latency_s + step_s * (1 - overlap) + plan.encode_s + latency_s)
-            self._push = run.links.push()
+            self._push = push()
             if overlap:
                 yield timeout(step_s * overlap)
             yield self._push
             if hosts and (busy_s := hosts.serve(run.push_s)):
                 yield timeout(busy_s)
             lane.end()
-            run.apply(self._number, read)
-
-    def _fetch(self) -> Generator[Event, Any, int]:
-        """Pull parameters; how many updates by others they have."""
-        run = self._run
-        if run.hosts and (busy_s := run.hosts.serve(run.pull_s)):
-            yield self._env.timeout(busy_s)
-        read = run.by_others(self._number)
-        self._pull = run.links.pull()
-        yield self._pull
-        return read
+            run.apply(number, read)
 
     def _fetch_ahead(self) -> Generator[Event, Any, int]:
+        """Pull parameters beside a step; how many updates by others they have. Nobody waits if it is interrupted."""
+        run = self._run
         try:
-            return (yield from self._fetch())
+            if run.hosts and (busy_s := run.hosts.serve(run.pull_s)):
+                yield self._env.timeout(busy_s)
+            read, self._pull = run.by_others(self._number), run.links.pull()
+            yield self._pull
         except Interrupt:
-            return 0  # nobody waits for them
+            return 0
+        return read
 
     def _drop(self) -> None:
         """End what the worker has begun."""

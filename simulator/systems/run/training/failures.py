@@ -39,8 +39,8 @@ class Cause(Table):
     mtbf: Age = Field(description="mean time between failures of one part")
     events: PositiveInt | None = Field(
         None,
-        description="how many failures of this cluster mtbf was read from: more make it surer (default: not counted, "
-        "and as far off as rates of clusters differ)",
+        description="how many failures of this cluster mtbf was read from: more make it surer, and drawn rates have "
+        "the mean 1 / mtbf (default: not counted, and as far off as rates of clusters differ: 1 / mtbf is the median)",
     )
     shape: Annotated[float, Field(ge=0.1)] = Field(
         1.0, description="of a Weibull distribution; 1: at a constant rate, < 1: mostly early"
@@ -103,6 +103,12 @@ class Failure:
     detect_s: float
     repair_s: float
     factor: float = 1.0
+
+    @property
+    def place(self) -> str:
+        """Where it happens, for people: its node, or the first one of several."""
+        first, *others = self.nodes
+        return f"node {first}" + (f" and {len(others)} more" if others else "")
 
 
 PartCounts = Mapping[str, int]

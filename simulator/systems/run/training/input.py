@@ -78,23 +78,23 @@ def mean_batch_s(step_s: float, calm_s: float, busy_s: float, busy: float) -> fl
     return 1 / ((1 - busy) / max(calm_s, min(step_s, busy_s)) + busy / busy_s)
 
 
-def queues_of(workers: int, prefetch: int, jitter: Distribution) -> tuple[int, Distribution]:
+def queues_of(workers: int, prefetch: int, jitter: Distribution, steps: int) -> tuple[int, Distribution]:
     """How many queues stand for those of all workers, and how the times of their batches vary.
 
-    One does where nothing varies; and where one batch is prepared ahead, as all workers then begin theirs together, so
-    that a step waits for the slowest of them.
+    One does where nothing varies; and where one batch is prepared ahead of rounds of one step, as all workers then
+    begin theirs together, so that a step waits for the slowest of them.
     """
     if workers == 1 or not jitter.varies:
         return 1, jitter
-    if prefetch == 1:
+    if prefetch == steps == 1:
         return 1, slowest_of([(jitter, np.ones(workers))])
     return workers, jitter
 
 
 class Queues:
-    """The prefetch queues of workers that begin each step together: when their next batches are ready.
+    """The prefetch queues of workers that begin each round together: when their next batches are ready.
 
-    Times count from the start of the next step. At the start all batches are there. A batch is begun when the one
+    Times count from the start of the next round. At the start all batches are there. A batch is begun when the one
     before it is ready and a slot is free, which a step frees as it starts.
     """
 
@@ -106,18 +106,39 @@ class Queues:
         more = max(queues - self._ahead.shape[1], 0)
         self._ahead = np.pad(self._ahead[:, :queues], ((0, 0), (0, more)), constant_values=self._ahead.min())
 
-    def feed(self, step_s: Floats, batch_s: Floats, draw: Callable[[int], Floats]) -> Floats:
-        """How long each of these steps waits until all workers have its batch, [steps].
+    def feed(self, round_s: Floats, batch_s: Floats, draw: Callable[[int], Floats], steps: int = 1) -> Floats:
+        """How much longer each of these rounds of `steps` equal steps takes for the slowest queue, [rounds].
 
-        A batch takes `batch_s` [steps], times a factor of the next `draw(steps)`: [steps, queues].
+        A batch takes `batch_s` [rounds], times a factor of the next `draw(batches)`: [batches, queues].
         """
-        block = max(_MOST_NUMBERS // self._ahead.shape[1], 1)
-        parts = [slice(first, first + block) for first in range(0, len(step_s), block)]
-        return np.concatenate([self._feed(step_s[some], batch_s[some], draw) for some in parts])
+        block = max(_MOST_NUMBERS // self._ahead.shape[1] // steps, 1)
+        parts = [slice(first, first + block) for first in range(0, len(round_s), block)]
+        return np.concatenate([self._feed(round_s[some], batch_s[some], draw, steps) for some in parts])
 
-    def _feed(self, step_s: Floats, batch_s: Floats, draw: Callable[[int], Floats]) -> Floats:
-        drawn_s = batch_s[:, None] * draw(len(step_s))
-        return self._feed_one(step_s, drawn_s[:, 0]) if drawn_s.shape[1] == 1 else self._feed_all(step_s, drawn_s)
+    def _feed(self, round_s: Floats, batch_s: Floats, draw: Callable[[int], Floats], steps: int) -> Floats:
+        drawn_s = np.repeat(batch_s, steps)[:, None] * draw(len(round_s) * steps)
+        if drawn_s.shape[1] == 1:
+            return self._feed_one(np.repeat(round_s / steps, steps), drawn_s[:, 0]).reshape(-1, steps).sum(axis=1)
+        return self._feed_all(round_s, drawn_s) if steps == 1 else self._feed_rounds(round_s, drawn_s, steps)
+
+    def _feed_rounds(self, round_s: Floats, batch_s: Floats, steps: int) -> Floats:
+        """Workers that do not wait for each other inside a round."""
+        now, waits, depth, done = 0.0, np.zeros(len(round_s)), len(self._ahead), 0
+        ahead, last = self._ahead, self._ahead[-1].copy()
+        for i, step_s in enumerate((round_s / steps).tolist()):
+            own = np.full(len(last), now)
+            for _ in range(steps):
+                slot = ahead[done % depth]
+                np.maximum(own, slot, out=own)
+                np.maximum(last, own, out=last)
+                last += batch_s[done]
+                slot[:] = last
+                own += step_s
+                done += 1
+            waits[i] = max(float(own.max()) - now - round_s[i], 0.0)
+            now = float(own.max())
+        self._ahead = np.roll(ahead, -(done % depth), axis=0) - now
+        return waits
 
     def _feed_all(self, step_s: Floats, batch_s: Floats) -> Floats:
         now, waits, depth = 0.0, np.zeros(len(step_s)), len(self._ahead)

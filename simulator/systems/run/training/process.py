@@ -16,7 +16,8 @@ from simpy.events import ProcessGenerator
 from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
 from ..speed import Crew, Speed
-from ..sync.rounds import Parts, Rounds, mean_of
+from ..sync.rounds import Rounds
+from .chart import LANE, TrainingChart
 from .elastic import Elastic
 from .failures import Failure
 from .input import Input, Queues, mean_batch_s, queues_of
@@ -26,8 +27,6 @@ from .storage import Saving
 
 _MOST_ROUNDS = 65_536  # drawn at once
 _FIRST_ROUNDS = 16  # while nothing is known of how long they take
-_SHOWN_CHECKPOINTS = 5000  # the first ones, in charts
-_SHOWN_STEPS = 100  # at the start of a run, one by one in charts
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,7 @@ class _Training:
         self.saved = Saved(plan.saving, plan.work_s)
         self.ranks = Ranks(plan.crew, plan.workers, plan.nodes, plan.spares, plan.speed, plan.elastic)
         self.queues = Queues(plan.input.prefetch) if plan.input is not None else None
-        self.shown, self.checkpoints = _SHOWN_STEPS if plan.drawn else 0, 0
-        self.over = False
+        self.chart, self.over = TrainingChart(self.record, plan.drawn), False
         self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
         self.broken: list[Failure] = []  # what has failed since training stands, and is not replaced yet
         self.noticed_s = -inf  # when all of it is noticed
@@ -222,34 +220,24 @@ class _Training:
         calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.fair_write_share))
         self.saved.share_store(more * said.store_s(workers, epoch) / max(own_s, busy_s))
         batch_s = mean_batch_s(own_s, calm_s, busy_s, self.saved.writing_share)
-        number, jitter = queues_of(workers, said.prefetch, mean_of(said.jitter, steps))
+        number, jitter = queues_of(workers, said.prefetch, said.jitter, steps)
         queues.resize(number)
-        each_s = np.full(len(step_s), steps * batch_s)
-        return queues.feed(step_s, each_s, lambda rounds: jitter.draw(self.rng, (rounds, number)))
+        each_s = np.full(len(step_s), batch_s)
+        return queues.feed(step_s, each_s, lambda batches: jitter.draw(self.rng, (batches, number)), steps)
 
     def _keep(self, stretch: Stretch, start_s: float) -> None:
         """Count what was done of a stretch."""
         lasted_s = self.env.now - start_s
         done = self.saved.keep(stretch, lasted_s, self.env.now)
         self.record.spend("checkpoint", done.stalled_s)
-        self.record.spend("unfinished" if self.over else "lost", done.unfinished_s)
+        cut_off = "unfinished" if self.over else "lost"
+        self.record.spend(cut_off, done.unfinished_s)
         self.record.count("checkpoints", done.checkpoints)
         each = self.plan.rounds_of(self.ranks.workers).steps
-        self.record.span("run", "compute", start_s, self.env.now, f"{done.rounds * each:,} steps")
-        for begin_s, end_s in stretch.checkpoints(lasted_s)[: max(_SHOWN_CHECKPOINTS - self.checkpoints, 0)]:
-            self.record.span("checkpoints", "checkpoint", start_s + begin_s, start_s + end_s)
-            self.checkpoints += 1
-        self._show(stretch.parts, done.rounds, start_s)
-
-    def _show(self, parts: Parts, rounds: int, start_s: float) -> None:
-        """Note the first steps of a run one by one."""
-        at_s = start_s
-        for i in range(min(rounds, self.shown)):
-            for cause in ("input", "compute", "wait", "encode", "exchange", "pause"):
-                if cause in parts:
-                    self.record.span("step", cause, at_s, at_s + float(parts[cause][i]), f"{cause} {i}")
-                    at_s += float(parts[cause][i])
-        self.shown -= min(rounds, self.shown)
+        seconds = stretch.work(0, done.rounds).seconds | {"checkpoint": done.stalled_s, cut_off: done.unfinished_s}
+        self.chart.work(seconds, start_s, f"{done.rounds * each:,} steps")
+        self.chart.checkpoints(stretch, lasted_s, start_s)
+        self.chart.steps(stretch.parts, done.rounds, start_s)
 
     # Failures
 
@@ -309,7 +297,7 @@ class _Training:
 
     def _stop(self, failure: Failure, *, works: bool) -> None:
         """Training stands for a failure; `works`: it went on until now, so a planned stop has something to save."""
-        self.record.happen(self.env.now, _word(failure), f"{failure.name}, {_place(failure)}")
+        self.record.happen(self.env.now, _word(failure), f"{failure.name}, {failure.place}")
         self.broken.append(failure)
         planned, saving = failure.effect == "planned", self.plan.saving
         if not planned:
@@ -347,7 +335,9 @@ class _Training:
     def _lose(self) -> None:
         """What is not safe is lost."""
         self.save_end_s = None
-        self.record.spend("lost", self.saved.lose(self.env.now))
+        lost = self.saved.lose(self.env.now)
+        self.record.spend("lost", lost.length_s)
+        self.chart.lose(lost.seconds)
 
     def _replace(self) -> ProcessGenerator:
         """Take spare nodes for those that failed, go on without them, or wait until enough are repaired."""
@@ -401,14 +391,8 @@ class _Training:
                     self._heed(interrupt.cause)
         finally:
             self.record.spend(cause, self.env.now - start_s)
-            self.record.span("run", cause, start_s, self.env.now, name or cause)
+            self.record.span(LANE, cause, start_s, self.env.now, name or cause)
 
 
 def _word(failure: Failure) -> str:
     return "stops" if failure.effect == "planned" else "failures"
-
-
-def _place(failure: Failure) -> str:
-    """Where it happens, for charts: its node, or the first one of several."""
-    first, *others = failure.nodes
-    return f"node {first}" + (f" and {len(others)} more" if others else "")

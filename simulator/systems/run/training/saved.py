@@ -188,10 +188,10 @@ class Saved:
         """All work is safe now."""
         self._safe, self._writing, self._fresh = self.all, Work(), Work()
 
-    def lose(self, now_s: float) -> float:
-        """A failure undoes what is not safe; the seconds of that work."""
+    def lose(self, now_s: float) -> Work:
+        """A failure undoes what is not safe, which is returned."""
         if self._safe_at_s <= now_s:
             self._safe, self._writing = self._safe + self._writing, Work()
-        lost_s = self._writing.length_s + self._fresh.length_s
+        lost = self._writing + self._fresh
         self._writing, self._fresh, self._safe_at_s = Work(), Work(), -inf
-        return lost_s
+        return lost
