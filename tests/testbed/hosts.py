@@ -23,7 +23,7 @@ PREFIX = "runcast-testbed"
 _NAMES = re.compile(rf"{PREFIX}\.(\d+)\.(\d+)\.\d+\.\w+")
 _NUMBERS = count()
 
-_SENT_BYTES, _RECEIVED_BYTES = "'4096 65536 262144'", "'4096 1048576 4194304'"
+_SENT_BYTES, _RECEIVED_BYTES = "'4096 65536 131072'", "'4096 1048576 4194304'"
 """Least, default and most of a socket's buffers.
 
 Senders have so little that most of a message has left its host when its sender says so; receivers never run full, where

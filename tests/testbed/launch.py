@@ -1,5 +1,6 @@
 """Processes on the hosts of a testbed: one rank on each, with the variables that torchrun gives its ranks."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,13 @@ from .hosts import Testbed
 
 ROOT = Path(__file__).parents[2]
 PORT = 29511  # hosts are ours alone: every port is free
+
+
+_START_S, _RUN_S = 60.0, 8.0
+"""Seconds until ranks have met, and of a run on average: what takes longer is ended."""
+
+Took = tuple[list[float], int, dict[str, float]]
+"""What `ranks` tells of a scenario."""
 
 
 class RankFailedError(RuntimeError):
@@ -38,6 +46,16 @@ def run_ranks(bed: Testbed, command: Sequence[str], folder: Path, limit_s: float
         for process in ranks:
             process.kill()
             process.wait()
+
+
+def execute(bed: Testbed, scenarios: Sequence[Path], folder: Path, runs: int) -> list[Took]:
+    """Run scenarios in turn on a testbed, each so often; what each took."""
+    listed, out = folder / "cases.json", folder / "took.json"
+    listed.write_text(json.dumps([str(path) for path in scenarios]))
+    command = ["-m", "tests.testbed.ranks", str(listed), str(runs), str(out)]
+    run_ranks(bed, command, folder, _START_S + _RUN_S * runs * len(scenarios))
+    found: list[Took] = json.loads(out.read_text())
+    return found
 
 
 def _start(bed: Testbed, rank: int, command: Sequence[str]) -> list[str]:

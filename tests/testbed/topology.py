@@ -83,12 +83,13 @@ def cluster_table(topology: Topology) -> Mapping[str, object]:
 
 def write_cluster(topology: Topology, path: Path) -> None:
     """Write the Cluster file of a testbed."""
-    path.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in cluster_table(topology).items()))
+    path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in cluster_table(topology).items()))
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
+    """A value as TOML."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml, value)) + "]"
     return f'"{value}"' if isinstance(value, str) else repr(value)
