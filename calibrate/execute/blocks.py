@@ -65,13 +65,23 @@ class Call(NamedTuple):
     result: list[torch.Tensor]
 
 
-def library(op: str, group: Group, data: torch.Tensor, rank: int, ranks: dist.ProcessGroup | None = None) -> Call:
-    """The library's own collective on the blocks of a rank, which stay as they are; `ranks` are the group's."""
-    root, at_root = group.root, rank == group.root
+def library(
+    op: str,
+    group: Group,
+    data: torch.Tensor,
+    rank: int,
+    ranks: dist.ProcessGroup | None = None,
+    first: int | None = None,
+) -> Call:
+    """The library's own collective on the blocks of a rank, which stay as they are; `ranks` are the group's.
+
+    `first` is the process that the root is, if it is not of the same number.
+    """
+    root, at_root = group.root if first is None else first, rank == group.root
     own = data[brings(op, group, len(data), rank)]
     whole = torch.empty_like(data) if op == "broadcast" and not at_root else own.clone()
     one, parts = torch.empty_like(data[:1]), [torch.empty_like(data[:1]) for _ in range(group.ranks)]
-    dealt = [own[block : block + 1] for block in gets("gather", group, len(data), root)]
+    dealt = [own[block : block + 1] for block in gets("gather", group, len(data), group.root)]
     start: Mapping[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(whole, group=ranks),
         "reduce": lambda: dist.reduce(whole, root, group=ranks),

@@ -51,10 +51,10 @@ class Turn(NamedTuple):
 
 
 class Messenger:
-    """The messages of one process, which is a rank or a switch."""
+    """The messages of one process, which is a rank or a switch; `members` are the processes of all, ranks first."""
 
-    def __init__(self, chunks: Chunks, process: int, ways: Ways):
-        self._process, self._ways = process, ways
+    def __init__(self, chunks: Chunks, process: int, ways: Ways, members: Sequence[int] | None = None):
+        self._process, self._ways, self._members = process, ways, members
         self._sends: list[Turn] = []
         self._receives: list[Turn] = []
         arrived = [0] * chunks.streams  # turns of the receiving port up to the last one of each stream
@@ -98,10 +98,14 @@ class Messenger:
                 received.note()
 
     def _to(self, peer: int) -> Way:
-        return peer, self._ways[self._process < peer]
+        return self._number(peer), self._ways[self._process < peer]
 
     def _from(self, peer: int) -> Way:
-        return peer, self._ways[peer < self._process]
+        return self._number(peer), self._ways[peer < self._process]
+
+    def _number(self, peer: int) -> int:
+        """The process that a peer is."""
+        return self._members[peer] if self._members is not None else peer
 
 
 class _Progress:

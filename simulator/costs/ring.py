@@ -41,7 +41,9 @@ def broadcasts(pricing: Pricing, ops: Ops) -> None:
             pass_round(pricing, own, ring, at[pricing.program.root[own]], pricing.bytes(own), latency, group, only)
 
 
-def _pass_down(pricing: Pricing, ops: Ops, ring: RingBroadcast, group: tuple[int, ...], latency: Sequence[Term]) -> None:
+def _pass_down(
+    pricing: Pricing, ops: Ops, ring: RingBroadcast, group: tuple[int, ...], latency: Sequence[Term]
+) -> None:
     """Charge broadcasts along trees over a group; each message on the way to the last rank is a hop of its own."""
     hop, wire_s = pricing.profile["broadcast.node_hop_s"], wires_s(pricing, ring)
     for root, own in pricing.group_by_root(ops):

@@ -6,7 +6,7 @@ from ..command import runcast
 from .cases import STAR, Numbers, update, write_cases
 from .hosts import Testbed, testbed
 from .launch import execute, run_ranks
-from .topology import write_cluster
+from .topology import FRAME_BYTES, PAYLOAD_BYTES, write_cluster
 
 _SIZES = [1 << power for power in (16, 18, 20, 21, 22)]
 _CASES = [f"collectives/{op} *bytes={size} *" for op in ("all_reduce", "all_gather") for size in _SIZES]
@@ -28,9 +28,19 @@ def fit_profile(bed: Testbed, folder: Path) -> Path:
     measure = ["-m", "runcast.calibrate", "run", "--rounds", "1", "--only", ",".join(_CASES), "--out", str(samples)]
     run_ranks(bed, measure, folder)
     write_cluster(bed.topology, cluster)
-    done = runcast("calibrate", "fit", samples, "--cluster", cluster, "--out", profile)
+    headers = folder / "headers.toml"
+    headers.write_text("[parameters]\n" + "".join(map(_headers, ("nic", "leaf", "spine"))))
+    fit = ("calibrate", "fit", samples, "--cluster", cluster, "--also", headers, "--out", profile)
+    done = runcast(*fit)
     assert done.returncode == 0, done.stderr
     return profile
+
+
+def _headers(link: str) -> str:
+    """The share of a cable's rate that packet headers leave, which tc counts, too."""
+    source = f"{PAYLOAD_BYTES} of {FRAME_BYTES} bytes: TCP with timestamps, MTU 1500"
+    share = f'value = {PAYLOAD_BYTES / FRAME_BYTES:.4f}, spread = 0.01, provenance = "exact", source = "{source}"'
+    return f'"link_fraction.{link}" = {{ {share} }}\n'
 
 
 def read_stack(bed: Testbed, profile: str, folder: Path) -> Path:
@@ -43,7 +53,10 @@ def read_stack(bed: Testbed, profile: str, folder: Path) -> Path:
     assert not wrong, wrong
     tensors, doublings = case.tables["model"]["tensors"], (bed.topology.hosts - 1).bit_length()
     found = {
-        **{f"{kind}.s": of_op[kind] for kind in ("init_group", "destroy_group", "drop_handle", "free_buffers", "barrier")},
+        **{
+            f"{kind}.s": of_op[kind]
+            for kind in ("init_group", "destroy_group", "drop_handle", "free_buffers", "barrier")
+        },
         "post_hook.bf16_s": of_op["post_hook"],
         "gather.tensor_s": 0.0,
         "gather.node_tensor_s": of_op["gather_metas"] / tensors,

@@ -14,6 +14,7 @@ from .launch import execute
 
 RUNS = 5
 
+
 @dataclass(frozen=True)
 class Outcome:
     """What a case was predicted to take, and what each run took, in seconds."""

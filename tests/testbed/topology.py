@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 
-MTU = 1500
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
 """Of a full packet: what TCP with timestamps carries, and what the cable carries."""
 
@@ -67,10 +67,10 @@ def cluster_table(topology: Topology) -> Mapping[str, object]:
     """
     if topology.losses or topology.delay_s:
         raise ValueError("a Cluster file has no packets that are late or lost")
-    fabric: dict[str, object] = {"fabric": "leaf", "leaf_radix": topology.under_leaf, "oversubscription": 1.0}
-    if topology.leaves > 1:
-        fastest = max(topology.rates) * topology.under_leaf
-        fabric["oversubscription"] = fastest / topology.uplink
+    fastest = max(topology.rates) * topology.under_leaf  # of the NICs under a leaf
+    over = fastest / topology.uplink if topology.leaves > 1 else 1.0
+    ports = topology.under_leaf + ceil(topology.under_leaf / over)
+    fabric = {"fabric": "leaf", "leaf_radix": ports, "oversubscription": over}
     node = {"base": "cpu-host", "gpus_per_node": 1}
     kinds = [
         {**node, "nic": f"{rate / 1e6:g} Mb/s", **fabric, "nodes": len(list(same))}
