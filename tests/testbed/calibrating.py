@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..command import runcast
 from .cases import STAR, Numbers, update, write_cases
-from .hosts import Testbed, testbed
+from .hosts import Bed, set_up
 from .launch import execute, run_ranks
 from .topology import FRAME_BYTES, PAYLOAD_BYTES, write_cluster
 
@@ -17,19 +17,19 @@ _RUNS = 3
 
 def calibrate(folder: Path) -> Numbers:
     """Measure four hosts on one switch: other topologies, sizes and algorithms are predicted from these numbers."""
-    with testbed(STAR) as bed:
+    with set_up(STAR) as bed:
         profile = fit_profile(bed, folder)
         return Numbers(str(profile), str(read_stack(bed, str(profile), folder)))
 
 
-def fit_profile(bed: Testbed, folder: Path) -> Path:
+def fit_profile(bed: Bed, folder: Path) -> Path:
     """Measure a testbed by the suite, and fit its profile."""
     samples, profile, cluster = folder / "samples.jsonl", folder / "profile.json", folder / "calibrated.toml"
     measure = ["-m", "runcast.calibrate", "run", "--rounds", "1", "--only", ",".join(_CASES), "--out", str(samples)]
     run_ranks(bed, measure, folder)
     write_cluster(bed.topology, cluster)
     headers = folder / "headers.toml"
-    headers.write_text("[parameters]\n" + "".join(map(_headers, ("nic", "leaf", "spine"))))
+    headers.write_text("schema = 2\n[parameters]\n" + "".join(map(_headers, ("nic", "leaf", "spine"))))
     fit = ("calibrate", "fit", samples, "--cluster", cluster, "--also", headers, "--out", profile)
     done = runcast(*fit)
     assert done.returncode == 0, done.stderr
@@ -43,7 +43,7 @@ def _headers(link: str) -> str:
     return f'"link_fraction.{link}" = {{ {share} }}\n'
 
 
-def read_stack(bed: Testbed, profile: str, folder: Path) -> Path:
+def read_stack(bed: Bed, profile: str, folder: Path) -> Path:
     """Run an update, stage by stage, and write what its steps on hosts take; its messages are not read.
 
     All hosts share the cores of one machine, so numbers of a quiet host are no use here.

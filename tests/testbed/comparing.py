@@ -9,7 +9,7 @@ from runcast.simulator import simulate
 from runcast.simulator.base.tables import align
 
 from .cases import Case, Numbers, write_cases
-from .hosts import testbed
+from .hosts import set_up
 from .launch import execute
 
 RUNS = 5
@@ -51,7 +51,7 @@ def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = R
 
 
 def _compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int) -> list[Outcome]:
-    with testbed(cases[0].where) as bed:
+    with set_up(cases[0].where) as bed:
         paths = write_cases(cases, numbers, folder)
         predicted = [simulate(path).timeline.makespan_s for path in paths]
         took = execute(bed, paths, folder, runs)

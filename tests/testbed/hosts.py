@@ -30,9 +30,6 @@ Senders have so little that most of a message has left its host when its sender 
 TCP would drop packets and wait.
 """
 
-_QUEUE_BYTES = 4_000_000
-"""Of a cable: more than all sockets send without an answer, so that nothing is lost."""
-
 _BURST_S = 2e-3
 """What a cable may catch up after it was idle; a timer of the kernel is 1 to 4 ms late."""
 
@@ -40,7 +37,7 @@ _LEAST_BURST = 10_000  # bytes; a few packets
 
 
 @dataclass(frozen=True)
-class Testbed:
+class Bed:
     """Namespaces that are there: one for each host, and one with all switches."""
 
     topology: Topology
@@ -102,16 +99,16 @@ def has_netem() -> bool:
 
 
 @contextmanager
-def testbed(topology: Topology) -> Iterator[Testbed]:
+def set_up(topology: Topology) -> Iterator[Bed]:
     """Set up hosts, and remove them in the end with all that runs on them; first what dead processes have left.
 
     Raises:
         OSError: a command of iproute2 failed; it says which and why.
     """
     remove_stale()
-    bed = Testbed(topology, _new_name())
+    bed = Bed(topology, _new_name())
     try:
-        _set_up(bed)
+        _build(bed)
         yield bed
     finally:
         for name in (*bed.hosts, bed.switches):
@@ -164,7 +161,7 @@ def _remove(name: str) -> None:
         run(f"ip netns del {name}")
 
 
-def _set_up(bed: Testbed) -> None:
+def _build(bed: Bed) -> None:
     topology, switches = bed.topology, bed.switches
     run(f"ip netns add {switches}")
     for leaf in range(topology.leaves):
@@ -175,7 +172,7 @@ def _set_up(bed: Testbed) -> None:
             run(f"ip -n {switches} link add up{leaf} type veth peer name down{leaf}")
             for end, switch in ((f"up{leaf}", f"leaf{leaf}"), (f"down{leaf}", "spine")):
                 run(f"ip -n {switches} link set {end} master {switch} up")
-                _limit(switches, end, topology.uplink)
+                _limit(switches, end, topology.uplink, topology.queue_bytes)
     for host, name in enumerate(bed.hosts):
         _add_host(bed, host, name)
 
@@ -185,7 +182,7 @@ def _add_switch(namespace: str, name: str) -> None:
     run(f"ip -n {namespace} link set {name} up")
 
 
-def _add_host(bed: Testbed, host: int, name: str) -> None:
+def _add_host(bed: Bed, host: int, name: str) -> None:
     topology, switches = bed.topology, bed.switches
     run(f"ip netns add {name}")
     run(f"ip -n {name} link set lo up")
@@ -197,8 +194,8 @@ def _add_host(bed: Testbed, host: int, name: str) -> None:
     run(f"ip -n {switches} link set h{host} master leaf{topology.leaf_of(host)} up")
     late = f"delay {1e3 * topology.delay_s}ms" if topology.delay_s else ""
     lost = dict(topology.losses).get(host, 0.0)
-    _limit(name, "eth0", topology.rates[host], f"{late} loss {100 * lost}%" if lost else late)
-    _limit(switches, f"h{host}", topology.rates[host])
+    _limit(name, "eth0", topology.rates[host], topology.queue_bytes, f"{late} loss {100 * lost}%" if lost else late)
+    _limit(switches, f"h{host}", topology.rates[host], topology.queue_bytes)
 
 
 _SETTINGS = (
@@ -210,7 +207,7 @@ _SETTINGS = (
 )
 
 
-def _limit(namespace: str, device: str, rate: float, faults: str = "") -> None:
+def _limit(namespace: str, device: str, rate: float, queue_bytes: int, faults: str = "") -> None:
     """Send at no more than a rate, small packets first; `faults`: what netem does before to every packet.
 
     What a receiver answers TCP would else wait behind what it sends itself: cables that are full both ways would stand
@@ -229,7 +226,7 @@ def _limit(namespace: str, device: str, rate: float, faults: str = "") -> None:
             f"ceil {rate:.0f}bit burst {burst:.0f} cburst {burst:.0f} quantum {_QUANTUM} prio {turn}"
         )
     for number in (2, 3):
-        run(f"{add} parent 1:{number} bfifo limit {_QUEUE_BYTES}")
+        run(f"{add} parent 1:{number} bfifo limit {queue_bytes}")
     run(f"tc -n {namespace} filter add dev {device} parent 1: protocol ip u32 {_SMALL} flowid 1:2")
 
 

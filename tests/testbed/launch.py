@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .hosts import Testbed
+from .hosts import Bed
 
 ROOT = Path(__file__).parents[2]
 PORT = 29511  # hosts are ours alone: every port is free
@@ -25,7 +25,7 @@ class RankFailedError(RuntimeError):
     """A rank ended with an error, or not in time; it says what the rank printed."""
 
 
-def run_ranks(bed: Testbed, command: Sequence[str], folder: Path, limit_s: float = 120.0) -> str:
+def run_ranks(bed: Bed, command: Sequence[str], folder: Path, limit_s: float = 120.0) -> str:
     """Run a command on every host, and wait for all; what rank 0 printed. Output goes to files in a folder.
 
     `setpriv` ends a rank when this process ends, however it does.
@@ -48,7 +48,7 @@ def run_ranks(bed: Testbed, command: Sequence[str], folder: Path, limit_s: float
             process.wait()
 
 
-def execute(bed: Testbed, scenarios: Sequence[Path], folder: Path, runs: int) -> list[Took]:
+def execute(bed: Bed, scenarios: Sequence[Path], folder: Path, runs: int) -> list[Took]:
     """Run scenarios in turn on a testbed, each so often; what each took."""
     listed, out = folder / "cases.json", folder / "took.json"
     listed.write_text(json.dumps([str(path) for path in scenarios]))
@@ -58,11 +58,11 @@ def execute(bed: Testbed, scenarios: Sequence[Path], folder: Path, runs: int) ->
     return found
 
 
-def _start(bed: Testbed, rank: int, command: Sequence[str]) -> list[str]:
+def _start(bed: Bed, rank: int, command: Sequence[str]) -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", bed.hosts[rank], sys.executable, *command]
 
 
-def _environment(bed: Testbed, rank: int) -> dict[str, str]:
+def _environment(bed: Bed, rank: int) -> dict[str, str]:
     own = {
         "RANK": str(rank), "WORLD_SIZE": str(bed.topology.hosts), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
         "GROUP_RANK": str(rank), "MASTER_ADDR": bed.address(0), "MASTER_PORT": str(PORT),

@@ -15,7 +15,8 @@ class Topology:
     """Hosts under leaf switches, in order; `rates` are bits/s of each host's cable, each way.
 
     With several leaves, each has one cable of `uplink` bits/s to the spine. Every packet that a host sends is late by
-    `delay_s`; `losses` are the shares of packets that hosts lose, by host.
+    `delay_s`; `losses` are the shares of packets that hosts lose, by host. Both need netem in the kernel. A cable holds
+    `queue_bytes`, by default more than all sockets send without an answer; with few of them it loses packets.
     """
 
     rates: tuple[float, ...]
@@ -23,6 +24,7 @@ class Topology:
     uplink: float = 0.0
     delay_s: float = 0.0
     losses: tuple[tuple[int, float], ...] = ()
+    queue_bytes: int = 4_000_000
 
     def __post_init__(self) -> None:
         if self.hosts % self.leaves:
@@ -65,7 +67,7 @@ def cluster_table(topology: Topology) -> Mapping[str, object]:
     Raises:
         ValueError: losses or delays, which no Cluster file can say.
     """
-    if topology.losses or topology.delay_s:
+    if topology.losses or topology.delay_s or topology.queue_bytes < Topology.queue_bytes:
         raise ValueError("a Cluster file has no packets that are late or lost")
     fastest = max(topology.rates) * topology.under_leaf  # of the NICs under a leaf
     over = fastest / topology.uplink if topology.leaves > 1 else 1.0
