@@ -40,7 +40,7 @@ def tree_broadcast(cluster: Cluster, ranks: Sequence[int], root: int, capacity: 
         routes = {child: peer_route(cluster, place[v], place[child]) for child in _children(v, many)}
         load = Counter[int]()
         for route in routes.values():
-            load.update(route)  # type: ignore[arg-type]
+            load.update(route)
         for child, route in routes.items():
             s_per_byte, link = max((load[link] / float(capacity[link]), link) for link in route)
             ends[child], hops[child] = ends[v] + s_per_byte, hops[v] + 1

@@ -4,7 +4,7 @@ Links are slow (100 Mb/s) and messages large, so that the processors do not deci
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Case:
     name: str
     topology: str
     kind: str
-    tables: dict[str, dict[str, Any]]
+    tables: dict[str, dict[str, Any]] = field(hash=False)
 
     @property
     def where(self) -> Topology:

@@ -1,7 +1,7 @@
 """Predicted beside executed seconds of cases: the testbed is measured, its profile is fitted, then each case is run."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from .hosts import set_up
 from .launch import execute
 
 RUNS = 5
+RETRY = 0.05
+"""The error of a case above which it is executed once more."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Outcome:
         """How much longer the slowest run took than the fastest, over the fastest."""
         return max(self.runs_s) / self.executed_s - 1
 
+    def joined(self, other: "Outcome") -> "Outcome":
+        """The runs of two tries."""
+        return replace(self, runs_s=(*self.runs_s, *other.runs_s), wrong=self.wrong + other.wrong)
+
 
 def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = RUNS) -> list[Outcome]:
     """Predict and execute cases; those of a topology in one set of processes."""
@@ -48,6 +54,16 @@ def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = R
         own.mkdir(parents=True)
         outcomes += _compare(list(some), numbers, own, runs)
     return outcomes
+
+
+def again(outcomes: Sequence[Outcome], numbers: Numbers, folder: Path) -> list[Outcome]:
+    """Execute cases that are off once more, since this machine may have been busy; all runs count."""
+    off = [one for one in outcomes if abs(one.error) > RETRY]
+    if not off:
+        return list(outcomes)
+    print("once more, as this machine may have been busy:", *lines(off), sep="\n", flush=True)
+    second = {one.case: one for one in compare([one.case for one in off], numbers, folder)}
+    return [one.joined(second[one.case]) if one.case in second else one for one in outcomes]
 
 
 def _compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int) -> list[Outcome]:

@@ -17,7 +17,6 @@ from runcast.calibrate.execute.world import World, process_group
 from runcast.simulator.answers.compare.spans import unfold
 from runcast.simulator.scenario import load_question, resolve
 
-
 Took = tuple[list[float], int, dict[str, float]]
 """Seconds of each run, what was wrong in all of them, and of an update seconds of an op by its kind."""
 

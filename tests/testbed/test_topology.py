@@ -22,7 +22,9 @@ def test_hosts_on_one_switch_share_no_link(tmp_path):
     assert not rates(found, "leaf")
 
 
-@pytest.mark.parametrize(("hosts", "leaves", "uplink"), [(4, 2, 1e8), (4, 2, 5e7), (8, 2, 2e8), (6, 3, 1e8), (8, 4, 2e8)])
+@pytest.mark.parametrize(
+    ("hosts", "leaves", "uplink"), [(4, 2, 1e8), (4, 2, 5e7), (8, 2, 2e8), (6, 3, 1e8), (8, 4, 2e8)]
+)
 def test_hosts_are_under_their_leaf_whose_uplink_has_its_rate(hosts, leaves, uplink, tmp_path):
     topology = two_level(hosts, 1e8, leaves, uplink)
     found = read(topology, tmp_path)
