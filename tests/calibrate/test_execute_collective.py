@@ -77,8 +77,14 @@ def test_every_size_is_run_checked_and_saved(scenario, tmp_path):
 @pytest.mark.slow
 def test_groups_run_at_the_same_time_each_with_numbers_of_its_own(scenario, tmp_path):
     """Ranks 0 and 2, and 1 and 3: a broadcast in each, from its second rank."""
-    changes = ("cluster.gpus_per_node=4", "collective.groups=2", "collective.placement=rails", "collective.op=broadcast",
-               "collective.root=1", "collective.algorithm=all")  # fmt: skip
+    changes = (
+        "cluster.gpus_per_node=4",
+        "collective.groups=2",
+        "collective.placement=rails",
+        "collective.op=broadcast",
+        "collective.root=1",
+        "collective.algorithm=all",
+    )
     done = run(
         RUNCAST, "execute", scenario, "--out", tmp_path / "out", *(word for one in changes for word in ("--set", one))
     )
