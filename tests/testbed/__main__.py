@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .calibrating import calibrate
 from .cases import CASES, MISSED
-from .comparing import again, compare, lines
+from .comparing import lines, run_all
 from .hosts import missing
 
 PAGE = Path(__file__).parents[2] / "docs/testbed.md"
@@ -18,8 +17,7 @@ def main() -> None:
     if reason := missing():
         sys.exit(f"error: {reason}")
     with TemporaryDirectory() as folder:
-        numbers = calibrate(Path(folder))
-        outcomes = again(compare([*CASES, *MISSED], numbers, Path(folder, "first")), numbers, Path(folder, "second"))
+        outcomes = run_all([*CASES, *MISSED], Path(folder))
     table = "\n".join(lines(outcomes)) + "\n"
     print(table)
     if "--write" in sys.argv[1:]:

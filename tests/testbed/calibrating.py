@@ -12,7 +12,7 @@ _SIZES = [1 << power for power in (16, 18, 20, 21, 22)]
 _CASES = [f"collectives/{op} *bytes={size} *" for op in ("all_reduce", "all_gather") for size in _SIZES]
 """What is measured: exchanges between hosts by Gloo, each of which is a ring."""
 
-_RUNS = 3
+_RUNS = 5
 
 
 def calibrate(folder: Path) -> Numbers:

@@ -8,6 +8,7 @@ from pathlib import Path
 from runcast.simulator import simulate
 from runcast.simulator.base.tables import align
 
+from .calibrating import calibrate
 from .cases import Case, Numbers, write_cases
 from .hosts import set_up
 from .launch import execute
@@ -41,10 +42,6 @@ class Outcome:
         """How much longer the slowest run took than the fastest, over the fastest."""
         return max(self.runs_s) / self.executed_s - 1
 
-    def joined(self, other: "Outcome") -> "Outcome":
-        """The runs of two tries."""
-        return replace(self, runs_s=(*self.runs_s, *other.runs_s), wrong=self.wrong + other.wrong)
-
 
 def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = RUNS) -> list[Outcome]:
     """Predict and execute cases; those of a topology in one set of processes."""
@@ -56,14 +53,23 @@ def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = R
     return outcomes
 
 
-def again(outcomes: Sequence[Outcome], numbers: Numbers, folder: Path) -> list[Outcome]:
-    """Execute cases that are off once more, since this machine may have been busy; all runs count."""
-    off = [one for one in outcomes if abs(one.error) > RETRY]
-    if not off:
-        return list(outcomes)
-    print("once more, as this machine may have been busy:", *lines(off), sep="\n", flush=True)
-    second = {one.case: one for one in compare([one.case for one in off], numbers, folder)}
-    return [one.joined(second[one.case]) if one.case in second else one for one in outcomes]
+def run_all(cases: Sequence[Case], folder: Path) -> list[Outcome]:
+    """Measure, predict and execute; cases that are off once more, with new measurements, in case the machine was busy.
+
+    What was executed before counts, too: the fastest run of both tries is compared with the second prediction.
+    """
+    found = {one.case: one for one in _run(cases, folder / "first")}
+    if off := [one for one in found.values() if abs(one.error) > RETRY]:
+        print("once more, since this machine may have been busy:", *lines(off), sep="\n", flush=True)
+        for one in _run([one.case for one in off], folder / "second"):
+            before = found[one.case]
+            found[one.case] = replace(one, runs_s=(*before.runs_s, *one.runs_s), wrong=before.wrong + one.wrong)
+    return list(found.values())
+
+
+def _run(cases: Sequence[Case], folder: Path) -> list[Outcome]:
+    folder.mkdir()
+    return compare(cases, calibrate(folder), folder)
 
 
 def _compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int) -> list[Outcome]:

@@ -6,9 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
-from .calibrating import calibrate
 from .cases import CASES
-from .comparing import again, compare, lines
+from .comparing import lines, run_all
 from .hosts import missing
 
 pytestmark = [
@@ -23,9 +22,7 @@ MEDIAN, MOST = 0.05, 0.10
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("testbed")
-    numbers = calibrate(folder)
-    found = again(compare(CASES, numbers, folder / "first"), numbers, folder / "second")
+    found = run_all(CASES, tmp_path_factory.mktemp("testbed"))
     print(*lines(found), sep="\n")
     return found
 
