@@ -103,17 +103,26 @@ class Call(NamedTuple):
 
 
 def library(
-    op: str, group: Group, chunks: Chunks, data: torch.Tensor, rank: int, ranks: dist.ProcessGroup | None = None
+    op: str,
+    group: Group,
+    chunks: Chunks,
+    data: torch.Tensor,
+    rank: int,
+    ranks: dist.ProcessGroup | None = None,
+    first: int | None = None,
 ) -> Call:
-    """The library's own collective on the blocks of a rank, which stay as they are; `ranks` are the group's."""
+    """The library's own collective on the blocks of a rank, which stay as they are; `ranks` are the group's.
+
+    `first` is the process that the root is, if it is not of the same number.
+    """
     if op == "all_to_all_v":
         return _unequal(group, chunks, data, rank, ranks)
-    root, at_root = group.root, rank == group.root
+    root, at_root = group.root if first is None else first, rank == group.root
     own = data[brings(op, group, len(data), rank)]
     whole = torch.empty_like(data) if op == "broadcast" and not at_root else own.clone()
     each = max(len(data) // group.ranks, 1) if op in ("all_gather", "reduce_scatter") else 1
     one, parts = torch.empty_like(data[:each]), [torch.empty_like(data[:each]) for _ in range(group.ranks)]
-    dealt = [own[block : block + 1] for block in gets("gather", group, len(data), root)]
+    dealt = [own[block : block + 1] for block in gets("gather", group, len(data), group.root)]
     start: Mapping[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(whole, group=ranks),
         "reduce": lambda: dist.reduce(whole, root, group=ranks),

@@ -76,8 +76,8 @@ class Start:
 
 
 def processes(resolved: ResolvedCollective) -> int:
-    """The processes that a scenario takes: its ranks, and one for each switch."""
-    return len(resolved.ranks) + _switches(resolved)
+    """The processes that a scenario takes: the ranks of all groups, and one for each switch."""
+    return resolved.gpus + _switches(resolved)
 
 
 def _switches(resolved: ResolvedCollective) -> int:
@@ -88,10 +88,14 @@ def check(resolved: ResolvedCollective, here: int) -> None:
     """Return if a scenario can be executed, with so many of its processes on this machine.
 
     Raises:
-        UserError: several groups, or too little memory.
+        UserError: several groups with switches, ranks in an order that the library does not know, or too little memory.
     """
-    if (groups := resolved.keys.groups) > 1:
-        raise UserError(fault(resolved.where, "collective.groups", groups, "one group is executed"))
+    if (groups := resolved.keys.groups) > 1 and _switches(resolved):
+        raise UserError(fault(resolved.where, "collective.groups", groups, "with switches one group is executed"))
+    if (op := resolved.keys.op) != "all_reduce" and resolved.keys.placement == "interleaved":
+        raise UserError(
+            fault(resolved.where, "collective.op", op, "ranks that interleave leaves execute all_reduce only")
+        )
     needed = here * max(row.bytes * _copies(_chunks(resolved, row)[1]) for row in resolved.rows)
     available = available_bytes()
     if available is not None and needed > available:
@@ -111,37 +115,54 @@ def _chunks(resolved: ResolvedCollective, row: Row) -> tuple[Group, Chunks]:
     return group, known.get(row.algorithm, next(iter(known.values()))).chunks(group)
 
 
-def execute_rows(resolved: ResolvedCollective, world: World, runs: int = RUNS) -> list[Executed]:
-    """Run every size by every algorithm among peers; all processes return what it took.
+@dataclass(frozen=True)
+class _Here:
+    """What this process is: its place in its group, the processes of that group, and their own process group."""
 
-    The fitted curve of a profile, `measured`, is run as the library's own collective.
+    place: int
+    members: Sequence[int]
+    group: dist.ProcessGroup
+    ways: Ways
+    start: Start
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether it is no switch."""
+        return self.place < self.group.size()
+
+
+def _join(resolved: ResolvedCollective, world: World) -> _Here:
+    """Make the process groups of all groups, as all processes must; switches belong to the only group."""
+    start = Start(common_clock(world.rank, world.size))
+    groups = [dist.new_group(list(members)) for members in resolved.members]
+    number = next((i for i, members in enumerate(resolved.members) if world.rank in members), 0)
+    members = (*resolved.members[number], *range(resolved.gpus, world.size))
+    return _Here(members.index(world.rank), members, groups[number], make_ways(), start)
+
+
+def execute_rows(resolved: ResolvedCollective, world: World, runs: int = RUNS) -> list[Executed]:
+    """Run every size by every algorithm among peers, all groups at once; all processes return what it took.
+
+    Process r is on GPU r. The fitted curve of a profile, `measured`, is run as the library's own collective.
     """
     with process_group():
-        start = Start(common_clock(world.rank, world.size))
-        ranks, ways = dist.new_group(list(range(len(resolved.ranks)))), make_ways()
-        return [_execute(resolved, row, world.rank, ranks, ways, start, runs) for row in resolved.rows]
+        here = _join(resolved, world)
+        return [_execute(resolved, row, here, runs) for row in resolved.rows]
 
 
-def _execute(
-    resolved: ResolvedCollective,
-    row: Row,
-    process: int,
-    ranks: dist.ProcessGroup,
-    ways: Ways,
-    start: Start,
-    runs: int,
-) -> Executed:
-    op, (group, chunks), own = resolved.keys.op, _chunks(resolved, row), process < len(resolved.ranks)
-    data = first_blocks(op, group, chunks, process, row.bytes)
-    call = library(op, group, chunks, data, process, ranks) if own else Call(lambda: None, [])
+def _execute(resolved: ResolvedCollective, row: Row, here: _Here, runs: int) -> Executed:
+    op, (group, chunks), place, time_s = resolved.keys.op, _chunks(resolved, row), here.place, here.start.time
+    data = first_blocks(op, group, chunks, place, row.bytes)
+    none = Call(lambda: None, [])
+    call = library(op, group, chunks, data, place, here.group, here.members[group.root]) if here.is_rank else none
     if row.algorithm == MEASURED:
-        return Executed(row, tuple(start.time(call.start) for _ in range(runs)), 0)
-    messenger = Messenger(chunks, process, ways)
+        return Executed(row, tuple(time_s(call.start) for _ in range(runs)), 0)
+    messenger = Messenger(chunks, place, here.ways, here.members)
     messenger.run(data)
     call.start()
-    wrong = torch.tensor([wrong_rows(op, group, data, process, call.result) if own else 0])
+    wrong = torch.tensor([wrong_rows(op, group, data, place, call.result) if here.is_rank else 0])
     dist.all_reduce(wrong)
-    return Executed(row, tuple(start.time(lambda: messenger.run(data)) for _ in range(runs)), int(wrong))
+    return Executed(row, tuple(time_s(lambda: messenger.run(data)) for _ in range(runs)), int(wrong))
 
 
 COLUMNS = ("size (B)", "algorithm", "predicted (us)", "executed (us)", "fastest", "slowest", "ratio", "wrong blocks")
@@ -210,7 +231,7 @@ class CollectiveExecution:
             UserError: another number of processes was started.
         """
         if world.size != self.processes:
-            parts = f"{len(self.resolved.ranks)} ranks and {_switches(self.resolved)} switches"
+            parts = f"{self.resolved.gpus} ranks and {_switches(self.resolved)} switches"
             raise UserError(f"{self.resolved.where}: takes {parts}, but {world.size} processes were started")
         rows = execute_rows(self.resolved, world)
         return None if world.rank else ExecutedRows(self.resolved, rows)

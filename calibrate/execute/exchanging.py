@@ -53,10 +53,10 @@ class Turn(NamedTuple):
 
 
 class Messenger:
-    """The messages of one process, which is a rank or a switch."""
+    """The messages of one process, which is a rank or a switch; `members` are the processes of all, ranks first."""
 
-    def __init__(self, chunks: Chunks, process: int, ways: Ways):
-        self._parts = [_Part(chunks, process, ways, way) for way in range(chunks.ways)]
+    def __init__(self, chunks: Chunks, process: int, ways: Ways, members: Sequence[int] | None = None):
+        self._parts = [_Part(chunks, process, ways, way, members) for way in range(chunks.ways)]
 
     def run(self, data: torch.Tensor) -> None:
         """Send and receive all messages, with those of all peers; `data` has a row for each block.
@@ -75,8 +75,8 @@ class Messenger:
 class _Part:
     """The messages of a process that go one way; those of other ways have other blocks."""
 
-    def __init__(self, chunks: Chunks, process: int, ways: Ways, way: int):
-        self._process, self._ways, self._chunks, self._way = process, ways, chunks, way
+    def __init__(self, chunks: Chunks, process: int, ways: Ways, way: int, members: Sequence[int] | None):
+        self._process, self._ways, self._chunks, self._way, self._members = process, ways, chunks, way, members
         self._sends: list[Turn] = []
         self._receives: list[Turn] = []
         arrived = [0] * chunks.streams  # turns of the receiving port up to the last one of each stream
@@ -123,10 +123,14 @@ class _Part:
         return dist.irecv(content, peer, group, tag=self._way)
 
     def _to(self, peer: int) -> Way:
-        return peer, self._ways[self._process < peer]
+        return self._number(peer), self._ways[self._process < peer]
 
     def _from(self, peer: int) -> Way:
-        return peer, self._ways[peer < self._process]
+        return self._number(peer), self._ways[peer < self._process]
+
+    def _number(self, peer: int) -> int:
+        """The process that a peer is."""
+        return self._members[peer] if self._members is not None else peer
 
 
 class _Progress:

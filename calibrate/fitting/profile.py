@@ -104,6 +104,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         ],
         "environment": dict(samples.environment),
         "limits": write_limits(limits, machine),
+        **({"network": hardware.fabric.network} if any(kind.endswith(".network") for kind in models) else {}),
         "parameters": {**read_off(models, table, limits, hardware), **entries_of(others, limits), **stated},
         "models": write_models(models),
     }

@@ -1,4 +1,7 @@
-"""Broadcasts and gathers as streams round NCCL's ring, link by link: latencies, filling of the ring, bytes by rate."""
+"""Broadcasts and gathers as streams round NCCL's ring, link by link: latencies, filling of the ring, bytes by rate.
+
+A stack may say that its library broadcasts along trees between nodes, as Gloo does (`broadcast.tree`).
+"""
 
 from collections.abc import Sequence
 
@@ -7,9 +10,10 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Floats
 from ..collectives.rings import RingBroadcast, ring_broadcast, side_by_side
+from ..collectives.trees import tree_broadcast
 from ..profile import Parameter
 from ..program import may_overlap
-from .pricing import Pricing
+from .pricing import Pricing, ends
 from .sheet import Ops, Term
 
 # Latency and bandwidth overlap in a long pipelined ring: adding them overstates a published 1,024-GPU all-reduce at
@@ -31,7 +35,26 @@ def broadcasts(pricing: Pricing, ops: Ops) -> None:
             at[list(group)] = ring.island_of
             further = pricing.latency_of("broadcast.message_s", _messages(pricing, own))
             latency = [pricing.latency_of("broadcast.latency_s"), further]
+            if ring.islands > 1 and pricing.profile.value_or("broadcast.tree", 0.0):
+                _pass_down(pricing, own, ring, group, latency)
+                continue
             pass_round(pricing, own, ring, at[pricing.program.root[own]], pricing.bytes(own), latency, group, only)
+
+
+def _pass_down(
+    pricing: Pricing, ops: Ops, ring: RingBroadcast, group: tuple[int, ...], latency: Sequence[Term]
+) -> None:
+    """Charge broadcasts along trees over a group; each message on the way to the last rank is a hop of its own."""
+    hop, wire_s = pricing.profile["broadcast.node_hop_s"], wires_s(pricing, ring)
+    for root, own in pricing.group_by_root(ops):
+        tree, size = tree_broadcast(pricing.cluster, group, root, pricing.capacity), pricing.bytes(own)
+        kind = pricing.cluster.links[tree.slowest].kind
+        share = pricing.sustain(tree.slowest, bytes=ends(size), **_features(ring, kind))
+        filling = Term(tree.hops * (hop.value + wire_s), hop)
+        before = [term.take(np.flatnonzero(np.isin(ops, own))) for term in latency]
+        pricing.sheet.charge(own, [*before, filling, Term(size * tree.s_per_byte, share, work=True)])
+        shares = np.array(list(tree.shares.values()))
+        pricing.sheet.demand(own, list(tree.shares), shares / tree.s_per_byte)
 
 
 def _messages(pricing: Pricing, ops: Ops) -> np.ndarray:

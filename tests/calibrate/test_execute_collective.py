@@ -33,7 +33,10 @@ def scenario(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        (["collective.groups=2", "cluster.gpus_per_node=4"], "collective.groups = 2: one group is executed"),
+        (
+            ["collective.op=all_gather", "collective.placement=interleaved"],
+            "collective.op = 'all_gather': ranks that interleave leaves execute all_reduce only",
+        ),
         (["collective.root=1"], "collective.root = 1: is for broadcast, reduce, gather, scatter (op = 'all_reduce')"),
     ],
 )
@@ -69,3 +72,23 @@ def test_every_size_is_run_checked_and_saved(scenario, tmp_path):
         (1024, "ring", 0, 5), (65536, "ring", 0, 5),
     ]  # fmt: skip
     assert len(done.stdout.splitlines()) == 1 + 2 + 1
+
+
+@pytest.mark.slow
+def test_groups_run_at_the_same_time_each_with_numbers_of_its_own(scenario, tmp_path):
+    """Ranks 0 and 2, and 1 and 3: a broadcast in each, from its second rank."""
+    changes = (
+        "cluster.gpus_per_node=4",
+        "collective.groups=2",
+        "collective.placement=rails",
+        "collective.op=broadcast",
+        "collective.root=1",
+        "collective.algorithm=all",
+    )
+    done = run(
+        RUNCAST, "execute", scenario, "--out", tmp_path / "out", *(word for one in changes for word in ("--set", one))
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out/summary.json").read_text())["rows"]
+    assert {row["wrong"] for row in rows} == {0}
+    assert {row["algorithm"] for row in rows} >= {"chain", "binomial"}

@@ -24,7 +24,7 @@ from runcast.simulator.profile import load_profile
 from runcast.simulator.systems.collective.lower import Exchange, lower
 
 from ..examples import examples
-from .make import collective, predicted, seconds
+from .make import changed, collective, predicted, seconds
 
 ALL = [one for op in OPS for one in algorithms(op).values()]
 COLLECTIVES = Path(__file__).parents[1] / "oracles/simgrid_collectives.py"
@@ -232,3 +232,22 @@ def test_partners_in_two_pods_share_the_uplinks_of_one():
 def test_a_note_says_where_a_formula_knows_links_on_average():
     (note,) = (note for note in collective(cluster=pods(4), nodes=8).notes if "level chunks" in note)
     assert note.startswith("links between switches carry less than all NICs")
+
+
+def test_a_ring_whose_ranks_interleave_leaves_puts_every_message_on_an_uplink():
+    """In the order of leaves one flow of two hosts crosses the uplink, which has its rate; interleaved both do."""
+    hosts = {"base": "cpu-host", "gpus_per_node": 1, "nic": "100 Mb/s", "fabric": "leaf", "leaf_radix": 3,
+             "oversubscription": 2}  # fmt: skip
+    keys = {
+        "cluster": hosts,
+        "nodes": 4,
+        "op": "all_reduce",
+        "algorithm": "ring",
+        "level": "chunks",
+    }
+    packed, interleaved = (
+        changed({"profile": "generic"}, sizes="64 MiB", **keys, **more) for more in ({}, {"placement": "interleaved"})
+    )
+    assert interleaved.ranks == (0, 2, 1, 3)
+    assert interleaved.rows[0].seconds == pytest.approx(2 * 1.5 * (64 << 20) / 12.5e6, rel=0.01)
+    assert packed.rows[0].seconds < interleaved.rows[0].seconds

@@ -1,5 +1,7 @@
 """Costs of an update Program on cluster graphs: which links carry how many bytes, and what limits an op alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from runcast.simulator.collectives import STREAMS, ring_broadcast
@@ -260,3 +262,17 @@ def test_where_one_node_has_fewer_nics_those_on_their_rails_are_used():
     ring = ring_broadcast(machine, range(4, 16))
     used = {machine.links[link].name for link in ring.link if machine.links[link].kind == "nic"}
     assert {name for name in used if name.startswith("n1.nic")} == {f"n1.nic{k}>port{k}" for k in range(4, 8)}
+
+
+def test_where_the_library_says_so_broadcasts_between_nodes_go_along_trees():
+    """Of four nodes the root sends to two at once, one of which sends on: three times the bytes over its link."""
+    trees = replace(IDEAL, parameters={**IDEAL.parameters, "broadcast.tree": Parameter(1.0, 0.0, "exact", "-")})
+    machine = cluster({"base": "cpu-host", "gpus_per_node": 1}, 4)
+    program = two_stage(make_plan(BUCKETS, 4, BucketSize(9 * GB, 3)))
+    ring, tree = (cost(program, machine, profile, STREAMS) for profile in (IDEAL, trees))
+    casts = program.is_kind("broadcast")
+    assert tree.uncontended_s[casts] == pytest.approx(
+        3 * program.bytes[casts] / machine.capacity[machine.nic_tx(machine.nic_of(0))], rel=1e-3
+    )  # and start-ups
+    assert (tree.uncontended_s[casts] > ring.uncontended_s[casts]).all()
+    assert tree.uncontended_s[~casts] == pytest.approx(ring.uncontended_s[~casts])

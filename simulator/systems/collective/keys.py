@@ -32,7 +32,9 @@ NEEDS: tuple[Need, ...] = (
     ),
     goes_with("collective.every_rank", "collective.level", "chunks"),
     Need(
-        "collective.placement", lambda values: values["collective.groups"] != 1, lambda _: "is for groups of 2 or more"
+        "collective.placement",
+        lambda values: values["collective.groups"] != 1 or values["collective.placement"] == "interleaved",
+        lambda _: "is for groups of 2 or more",
     ),
 )
 RIVALS: Rivals = ()

@@ -86,10 +86,13 @@ class ResolvedCollective(ResolvedScenario):
     def members(self) -> tuple[tuple[int, ...], ...]:
         """The GPUs of each group."""
         groups, each = self.keys.groups, self.gpus // self.keys.groups
-        gpus = np.arange(self.gpus)
+        gpus, place = np.arange(self.gpus), np.arange(self.gpus)
         node = np.repeat(np.arange(self.cluster.n_nodes), self.cluster.gpus_per_node)[: self.gpus]
-        order = {"packed": gpus // each, "scattered": node % groups, "rails": gpus % groups}[self.keys.placement]
-        found = tuple(tuple(gpus[order == number].tolist()) for number in range(groups))
+        if self.keys.placement == "interleaved":
+            under = self.cluster.fabric.down_ports
+            gpus = np.lexsort((gpus, node // under, node % under))
+        of = {"packed": place // each, "interleaved": place // each, "scattered": node % groups, "rails": gpus % groups}
+        found = tuple(tuple(gpus[of[self.keys.placement] == number].tolist()) for number in range(groups))
         if {len(one) for one in found} != {each}:
             allowed = f"groups of {' and '.join(str(len(one)) for one in found)} GPUs are not equal"
             raise self._fault("collective.placement", self.keys.placement, allowed)

@@ -72,10 +72,10 @@ class CollectiveKeys(Table):
     groups: PositiveInt = Field(
         1, description="groups of equal size that do the same at the same time; level chunks shares links among them"
     )
-    placement: Literal["packed", "scattered", "rails"] = Field(
+    placement: Literal["packed", "scattered", "rails", "interleaved"] = Field(
         "packed",
         description="packed: GPUs of a group follow each other; scattered: nodes are dealt out to groups in turn; "
-        "rails: the GPUs of each node are",
+        "rails: the GPUs of each node are; interleaved: as packed, but the next node is under the next leaf",
     )
     root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
     loads: Annotated[tuple[float, ...], BeforeValidator(_loads)] = Field(

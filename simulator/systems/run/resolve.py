@@ -17,6 +17,7 @@ from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
 from .history import History
+from .speed import Speed
 from .steps import ResolvedSteps
 from .sync.compression import origin_notes
 from .target import BatchSteps, batch_schedule, steps_factor
@@ -241,12 +242,17 @@ class ResolvedRun(ResolvedSteps):
         if (priced := self.exchange_note) is not None:
             notes.append(priced)
         if self.step is not None:
-            of_step = self.step.resolved
-            simulated = set(size_notes(of_step.profile, of_step.dims.world_size))  # stragglers and failures: here
-            notes += [f"the step: {note}" for note in self.step.report.notes if note not in simulated]
+            notes += [f"the step: {note}" for note in self.step.report.notes if note not in self._simulated_here]
         if self.step is not None and not self.step.report.fits:
             notes.insert(0, "THE STEP DOES NOT FIT into the memory of its devices: see runcast simulate of the step")
         return tuple(notes)
+
+    @property
+    def _simulated_here(self) -> set[str]:
+        """What notes of the step say of stragglers and failures, if the run has either."""
+        if self.step is None or (self.scenario.failures is None and self.scenario.speed == Speed()):
+            return set()
+        return set(size_notes(self.step.resolved.profile, self.step.resolved.dims.world_size))
 
     @cached_property
     def hash(self) -> str:

@@ -81,3 +81,14 @@ def test_parameters_of_hosts_lie_in_their_bounds(fit):
     told = fit(records(1.2e12, 1e8)).parameters
     assert told["link_fraction.c2c"].value == pytest.approx(6e9 / 20e9, rel=0.05)
     assert told["link_fraction.nvlink"].provenance == "extrapolated"  # the base's: below what it may be
+
+
+def test_a_profile_of_several_hosts_names_the_network_that_it_was_measured_on(fit):
+    """Otherwise a prediction on that very network would correct what was measured there as if on InfiniBand."""
+    between = [
+        record("all_reduce.network", gloo(size, nodes, 12e6), bytes=size, gpus=nodes, nodes=nodes)
+        for nodes in (2, 4)
+        for size in SIZES.tolist()
+    ]
+    assert fit([*records(1.2e12, 1e9), *between]).about["network"] == "ethernet"
+    assert "network" not in fit(records(1.2e12, 1e9)).about
