@@ -58,13 +58,29 @@ class ContextWriter:
         return float(self.shard.tokens * kv_heads * shared * (qk_dim + v_dim) * self.shard.wide)
 
     def _ring(self, scores: Kernels, after: Sequence[int], times: float) -> After:
-        """Write ring attention: blocks of keys and values travel beside the attention to the blocks already there."""
+        """Write ring attention: blocks of keys and values travel beside the attention to the blocks already there.
+
+        In the backward the gradient of a block follows it, one step behind, so that what attention gave at one step is
+        sent at the next: first a block alone, then both, and last a gradient alone, which comes home (Transformer
+        Engine, `AttnFuncWithCPAndKVP2P.backward`).
+        """
+        if times > 1 and len(scores) > 1:
+            return self._ring_back(scores, after)
         done, arrived = list(after), list(after)
         for kernel in scores:
             done = self.w.compute([kernel], [*done, *arrived])
             if kernel is not scores[-1] or len(scores) == 1:
                 arrived = self._cp("send_recv", times * self._keys(kernel), arrived)
         return done
+
+    def _ring_back(self, scores: Kernels, after: Sequence[int]) -> After:
+        done, arrived, size = list(after), list(after), self._keys(scores[0])
+        for step, kernel in enumerate(scores):
+            before = done if step else []
+            done = self.w.compute([kernel], [*done, *arrived])
+            tensors = 1 if step in (0, len(scores) - 1) else 2
+            arrived = self._cp("send_recv", tensors * size, [*arrived, *before])
+        return [*done, *arrived]
 
     def _gathered(self, scores: Kernels, after: Sequence[int], times: float) -> After:
         """Write attention after an all-gather of keys and values; the backward ends with a reduce-scatter."""
