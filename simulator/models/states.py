@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from .attention import head_norms
 from .blocks import Layer, embedding_parameters, head_parameters, layer, layer_parameters, mtp_parameters
 from .kernels import Kernel, Kernels, element_bytes
 from .model import ModelSpec
@@ -67,6 +68,12 @@ def layer_copies(spec: ModelSpec, number: int, *, tp: int) -> int:
     """
     table = [each for each in _layer(spec, number) if each.learned and not each.experts]
     return rank_count([each for each in table if each.is_replicated(tp)], tp=tp).dense
+
+
+def head_norm_copies(spec: ModelSpec, number: int) -> int:
+    """Parameters of a layer's norms of heads that all heads share, each rank of tp having learnt from its own heads."""
+    shared = {each.name for each in head_norms(spec) if each.cut is None} if spec.qk_norm else set()
+    return n_elements(each for each in _layer(spec, number) if each.learned and each.name in shared)
 
 
 def embedding_count(spec: ModelSpec, *, tp: int, owners: int = 1) -> Count:

@@ -10,7 +10,16 @@ from functools import cached_property
 from math import gcd
 from typing import NamedTuple
 
-from ....models.states import Count, adapter_count, embedding_count, head_copies, head_count, layer_copies, sum_counts
+from ....models.states import (
+    Count,
+    adapter_count,
+    embedding_count,
+    head_copies,
+    head_count,
+    head_norm_copies,
+    layer_copies,
+    sum_counts,
+)
 from .plan import Stage, TrainPlan
 
 LANES = ("dp", "edp")
@@ -118,12 +127,15 @@ class Holdings:
     def replicated(self) -> int:
         """Parameters whose gradients each tensor-parallel rank computes from its own tokens and then sums over tp.
 
-        As Megatron-LM's `_allreduce_non_tensor_model_parallel_grads`. 2-D tensor parallelism has other exchanges.
+        Without sequence parallelism these are norms of heads, which see a rank's own heads. As Megatron-LM's
+        `_allreduce_non_tensor_model_parallel_grads`. 2-D tensor parallelism has other exchanges.
         """
         shard, spec, tp = self.plan.shard, self.plan.spec, self.plan.dims.tp
-        if tp == 1 or not shard.sequence_parallel or shard.side > 1 or self.plan.lora:
+        if tp == 1 or shard.side > 1 or self.plan.lora:
             return 0
         numbers = [number for stage in self.stages for number in (*stage.layers, *stage.mtp)]
+        if not shard.sequence_parallel:
+            return sum(head_norm_copies(spec, number) for number in numbers)
         norms = sum(stage.head for stage in self.stages) * head_copies(spec)
         return norms + sum(layer_copies(spec, number, tp=tp) for number in numbers)
 
