@@ -40,6 +40,8 @@ LLAMA = {
     "zero_3_hybrid": ["parallel.pp=1", "parallel.zero=3", "parallel.shard=2"],
     "tp_4": ["parallel.pp=1", "parallel.tp=4"],
     "tp_2_whole_sequences": ["parallel.pp=2", "parallel.tp=2", "parallel.sequence_parallel=false"],
+    "tp_2_norms_of_heads": [
+        "parallel.pp=2", "parallel.tp=2", "parallel.sequence_parallel=false", "model.preset=qwen3-8b"],
     "tp_2_pp_2_zb": ["parallel.pp=2", "parallel.tp=2", "schedule.name=zb-h1"],
     "recompute_full": ["parallel.pp=2", "parallel.tp=2", "recompute={mode='full'}"],
     "recompute_one_layer": ["parallel.pp=2", "recompute={mode='full',layers=1}"],
@@ -47,10 +49,15 @@ LLAMA = {
     "recompute_norms": ["parallel.pp=2", "recompute={mode='selective',modules=['layernorm','activation']}"],
     "offload": ["parallel.pp=2", "offload.activations=0.5"],
     "offload_optimizer": ["parallel.pp=2", "offload.optimizer=true"],
+    "cp_4_ring": ["parallel.pp=1", "parallel.cp=4"],
+    "cp_2_tp_2_ring": ["parallel.pp=1", "parallel.cp=2", "parallel.tp=2", "batch.micro=2"],
+    "cp_2_pp_2_ring_again": ["parallel.pp=2", "parallel.cp=2", "recompute={mode='selective',modules=['core_attn']}"],
+    "cp_4_gather": ["parallel.pp=1", "parallel.cp=4", "parallel.cp_type=all_gather"],
+    "cp_2_ulysses_zero_3": ["parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "parallel.zero=3"],
     "two_sequences": ["parallel.pp=2", "batch.micro=2"],
     "tied": ["parallel.pp=1", "parallel.tp=2", "model.overrides.tie_word_embeddings=true"],
     "corrupt": ["parallel.pp=2"],
-}
+}  # fmt: skip
 MOE = {
     "ep_2": ["parallel.ep=2"],
     "ep_4_zero_3": ["parallel.ep=4", "parallel.zero=3"],
@@ -58,6 +65,7 @@ MOE = {
     "tp_2_ep_2_etp_1": ["parallel.tp=2", "parallel.ep=2", "parallel.etp=1"],
     "ep_2_pp_2_dualpipe": ["parallel.ep=2", "parallel.pp=2", "schedule.name=dualpipe"],
     "ep_2_pp_2_overlap": ["parallel.ep=2", "parallel.pp=2", "schedule.name=interleaved-overlap", V],
+    "cp_2_ep_2": ["parallel.cp=2", "parallel.ep=2"],
     "ep_2_recompute": ["parallel.ep=2", "recompute={mode='full'}"],
     "tp_2_ep_2_recompute_moe": [
         "parallel.tp=2", "parallel.ep=2", "recompute={mode='selective',modules=['moe','layernorm']}"],

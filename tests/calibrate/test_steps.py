@@ -98,7 +98,8 @@ REFUSED = {
     "precision.compute=bf16": "precision.compute = 'bf16': steps are executed in 'fp32'",
     "level=coarse": "level = 'coarse': a step is executed kernel by kernel",
     "model.preset=deepseek-v3": "executed are layers of Llama and of mixtures of experts",
-    "parallel.cp=2": "parallel.cp: is simulated only",
+    "batch.seq_len=129": "batch.seq_len = 129: tp x cp must divide it",
+    "overlap.tp=true": "overlap.tp: is simulated only",
     "parallel.tp=4": "parallel.tp = 4: must divide the 2 heads of k and v",
 }
 

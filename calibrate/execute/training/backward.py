@@ -14,6 +14,7 @@ from . import kernels
 from .exchanges import Exchanges
 from .flow import Flow, Step
 from .forward import EMBEDDING, NETWORKS, NORMS, OUTPUT, Forward
+from .sharing import SharedBackward
 from .slots import Act, Slot, act
 from .view import RankView
 
@@ -26,11 +27,14 @@ class Backward:
 
     def __init__(self, view: RankView, exchanges: Exchanges, forward: Forward, learn: Learn):
         self.view, self.exchanges, self.forward, self.learn = view, exchanges, forward, learn
+        self._sharing = SharedBackward(forward.sharing.context)
 
     def input_gradient(self, flow: Flow, layer: int, label: str) -> Act:
         """Bind the gradient of what an op reads."""
         if label == "residual":
             return self._residual(flow)
+        if label == "attention" and self.view.plan.dims.cp > 1 and self.view.plan.shard.cp_type != "ulysses":
+            return self._sharing.attention(flow, layer)
         step = flow.steps[flow.next_key("backward", layer, label)]
         if label in NORMS:
             return self._norm(flow, layer, label, step)
@@ -70,6 +74,8 @@ class Backward:
             return self._give(flow, flow.now, self._over_tp(kind), flow.at[flow.now])
         if name == "etp":
             return self._over_etp(flow, layer, kind)
+        if name == "cp":
+            return self._sharing.exchange(flow, layer, label)
         key, route = self.view.key("ep"), flow.newest(flow.steps[layer, "dispatch", 0].gives[2])
         back = label == "dispatch_back"
 

@@ -170,6 +170,15 @@ class Exchanges:
         dist.all_to_all_single(out, rows.contiguous(), list(received), list(sent), group=self._groups[key])
         return out
 
+    def swap(self, key: GroupKey, to: int, of: int, rows: Tensor) -> Tensor:
+        """Send to one rank, and receive as much from another, at once."""
+        found, group = torch.empty_like(rows), self._groups[key]
+        sent, came = dist.isend(rows.contiguous(), to, group=group), dist.irecv(found, of, group=group)
+        for each in (sent, came):
+            assert each is not None
+            each.wait()
+        return found
+
     def send(self, key: GroupKey, to: int, rows: Tensor) -> None:
         """Send rows whose shape the receiver knows."""
         dist.send(rows.contiguous(), to, group=self._groups[key])

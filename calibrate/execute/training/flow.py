@@ -3,11 +3,25 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from .slots import Act, Slot
 
 Made = tuple[Act, list[Slot], Slot | None]  # an op, what it gives, and its record for the backward
 Key = tuple[int, str, int]  # layer, label, which of several in the layer
+
+
+class Op(NamedTuple):
+    """What an op reads of a flow (and which parameters, as further arguments), what it gives, and what it does.
+
+    With `learns` its gradients come from a record of its run.
+    """
+
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+    work: Callable[..., Any]
+    weights: tuple[str, ...] = ()
+    learns: bool = False
 
 
 @dataclass(eq=False)

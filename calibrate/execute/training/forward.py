@@ -1,14 +1,16 @@
 """Forward ops: which values each kernel and each exchange takes and gives, by the op's label."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import kernels
+from .context import Context
 from .exchanges import Exchanges
-from .flow import Flow, Made, Step
+from .flow import Flow, Made, Op, Step
+from .sharing import SharedForward
 from .slots import Act, Slot, act
 from .view import RankView
 
@@ -23,36 +25,26 @@ NORMS = {
 NETWORKS = tuple(f"mlp.experts.{{}}.{name}_proj.weight" for name in ("gate", "up", "down"))
 
 
-class Op(NamedTuple):
-    """What an op reads of a flow (and which parameters, as further arguments), what it gives, and what it does.
-
-    With `learns` its gradients come from a record of its run.
-    """
-
-    takes: tuple[str, ...]
-    gives: tuple[str, ...]
-    work: Callable[..., Any]
-    weights: tuple[str, ...] = ()
-    learns: bool = False
-
-
 class Forward:
     """Binds the forward ops of a rank."""
 
     def __init__(self, view: RankView, exchanges: Exchanges, weights: Weights):
         self.view, self.exchanges, self.held = view, exchanges, weights
+        self.sharing = SharedForward(Context(view, exchanges))
         self.tied = not any(unit.layouts["dense"].has(OUTPUT) for units in view.units.values() for unit in units)
 
     def bind(self, flow: Flow, layer: int, label: str) -> Act:
         """Bind the next op of this label."""
-        op = self._op(flow, label)
+        op = self._op(flow, layer, label)
         takes = [flow.at[name] for name in op.takes]
 
         def make(takes: list[Slot]) -> Made:
             return self._make(flow, layer, op, takes)
 
         work, gives, record = make(takes)
-        flow.steps[flow.next_key("forward", layer, label)] = Step(takes, gives, record, make, label in _EXCHANGES)
+        flow.steps[flow.next_key("forward", layer, label)] = Step(
+            takes, gives, record, make, label in ("dispatch", "combine") or label.startswith(("tp ", "etp ", "cp "))
+        )
         flow.at.update(zip(op.gives, gives, strict=True))
         flow.now = op.gives[0]
         return work
@@ -72,8 +64,10 @@ class Forward:
         slots = [*takes, *(slot for slot, _ in held)]
         return act(work, slots, gives if record is None else [*gives, record]), gives, record
 
-    def _op(self, flow: Flow, label: str) -> Op:
+    def _op(self, flow: Flow, layer: int, label: str) -> Op:
         name, _, kind = label.partition(" ")
+        if self.view.plan.dims.cp > 1 and (name == "cp" or label == "attention"):
+            return self.sharing.op(flow.peek_key("forward", layer, label)[2], label)
         if name in ("tp", "etp"):
             return self._over_tp(flow, kind) if name == "tp" else self._over_etp(kind)
         if name in NORMS:
@@ -192,9 +186,6 @@ def _networks(rows: Tensor, placed: tuple[Tensor, list[int]], *matrices: Tensor)
     gate, up, down = matrices
     return kernels.experts(rows, gate, up, down, placed[1])
 
-
-_EXCHANGES = ("tp all_gather", "tp reduce_scatter", "tp all_reduce", "etp all_gather", "etp reduce_scatter", "dispatch",
-              "combine")  # fmt: skip
 
 _PLAIN: Mapping[str, Op] = {
     "residual": Op(("x", "h"), ("x",), torch.add),

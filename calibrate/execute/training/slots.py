@@ -43,6 +43,23 @@ class Slot:
             return value
 
 
+class Joined(Slot):
+    """A value that its reader puts together of others'."""
+
+    def __init__(self, work: Callable[..., Any], *parts: Slot):
+        super().__init__()
+        self._work, self._parts = work, parts
+
+    def promise(self) -> None:
+        """One more op will take it."""
+        for part in self._parts:
+            part.promise()
+
+    def take(self) -> Any:
+        """The value, for one reader; raises what its parts raise."""
+        return self._work(*[part.take() for part in self._parts])
+
+
 def act(work: Callable[..., Any], takes: Sequence[Slot], gives: Sequence[Slot] = ()) -> Act:
     """An op: takes values, works, gives values (a tuple, if they are several)."""
     for slot in takes:

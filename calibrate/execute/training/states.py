@@ -1,7 +1,7 @@
 """What a rank keeps over the micro-batches: weights, which may be gathered first, and gradients, which are reduced."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -13,6 +13,7 @@ from torch import Tensor
 from ....simulator.systems.train_step.lower.held import Holdings, Share
 from .exchanges import EXPERT_LANE, Exchanges, GroupKey
 from .flow import Flow
+from .forward import NORMS
 from .slots import Act, Slot, act
 from .view import SEED, RankView
 from .weights import DENSE, EXPERT, Layout, Unit
@@ -214,8 +215,14 @@ class Gradients:
         for piece, mask, values in zip(self.pieces(), masks, total.split(sizes), strict=True):
             piece.values[mask] = values
 
+    @property
+    def _names(self) -> Collection[str] | None:
+        """The parameters of which each tensor-parallel rank learns a part; None: all of which it has a copy."""
+        of_heads = {name for label, names in NORMS.items() if label == "qk_norm" for name in names}
+        return None if self.view.plan.shard.sequence_parallel else of_heads
+
     def _copies(self, piece: Piece) -> Tensor:
-        whole = torch.cat([self._layouts[where].copies() for where in piece.members])
+        whole = torch.cat([self._layouts[where].copies(self._names) for where in piece.members])
         mask = torch.zeros(len(piece.values), dtype=torch.bool)
         found = whole[piece.start :][: len(mask)]
         mask[: len(found)] = found

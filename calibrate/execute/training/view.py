@@ -109,12 +109,13 @@ class RankView:
     @cached_property
     def positions(self) -> torch.Tensor:
         """The places in a sequence of the tokens of this rank: with context parallelism from both ends."""
+        return self.positions_at(self.plan.dims.group("cp", self.rank).index(self.rank))
+
+    def positions_at(self, place: int) -> torch.Tensor:
+        """The same of the rank at a place among those that share its sequences."""
         length, cp = self.plan.shard.seq, self.plan.dims.cp
-        if cp == 1:
-            return torch.arange(length)
-        own = self.plan.dims.group("cp", self.rank).index(self.rank)
         chunks = torch.arange(length).chunk(2 * cp)
-        return torch.cat((chunks[own], chunks[2 * cp - 1 - own]))
+        return torch.cat((chunks[place], chunks[2 * cp - 1 - place])) if cp > 1 else torch.arange(length)
 
     def inputs(self, microbatch: int) -> torch.Tensor:
         """The tokens of a micro-batch on this rank, one sequence after another."""
@@ -157,7 +158,7 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield f"model: {', '.join(unknown[:5])}: executed are layers of Llama and of mixtures of experts"
     refused = {
         "overlap.tp": plan.overlap_tp, "parallel.tp_2d": parallel.tp_2d, "overlap.fusion": plan.sharding.fused,
-        "parallel.cp": dims.cp > 1, "parallel.shard_embedding": plan.shard_embedding, "lora": plan.lora,
+        "parallel.shard_embedding": plan.shard_embedding, "lora": plan.lora,
         "attention": plan.shard.unfused, "bucket": plan.sharding.by_tensor and not plan.sharding.overlap_grads,
     }  # fmt: skip
     yield from (f"{key}: is simulated only" for key, asked in refused.items() if asked)
@@ -167,6 +168,10 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield f"parallel.tp = {dims.tp}: must divide the {spec.num_key_value_heads} heads of k and v"
     if spec.moe and dims.tp > 1 and not plan.shard.sequence_parallel:
         yield "parallel.sequence_parallel = false: experts are executed on tokens that are split over tp"
+    if dims.cp > 1 and plan.shard.seq % (2 * dims.cp):
+        yield f"batch.seq_len = {plan.shard.seq}: twice the {dims.cp} ranks of cp must divide it"
+    if plan.shard.cp_type == "ulysses" and spec.num_key_value_heads % (dims.tp * dims.cp):
+        yield f"parallel.cp = {dims.cp}: tp x cp must divide the {spec.num_key_value_heads} heads of k and v"
     if plan.shard.sequence_parallel and plan.shard.tokens % dims.tp:
         yield f"batch.seq_len = {scenario.batch.seq_len}: tp x cp must divide it"
     if spec.tie_word_embeddings and dims.pp > 1:

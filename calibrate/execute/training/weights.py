@@ -4,7 +4,7 @@ What is reduced and gathered together is a *unit*, as in the Program (`Holdings.
 the head beside it. A unit has one flat vector of dense parameters and one of experts'.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -129,10 +129,10 @@ class Layout:
         parts = [cut(each, values[each.name], at).reshape(-1) for each in self.parameters]
         return torch.cat(parts) if parts else torch.zeros(0)
 
-    def copies(self) -> torch.Tensor:
-        """A mask of the elements of which every tensor-parallel rank has a copy."""
+    def copies(self, names: Collection[str] | None = None) -> torch.Tensor:
+        """A mask of the elements of which every tensor-parallel rank has a copy; with names, of these parameters."""
         parts = [
-            torch.full((prod(shape),), each.cut is None)
+            torch.full((prod(shape),), each.cut is None and (names is None or each.name in names))
             for each, shape in zip(self.parameters, self.shapes, strict=True)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool)
