@@ -7,9 +7,12 @@ serving       what the ops of an update by parameter servers do: copies, collect
 transferring  what those of an update from trainers do, one class per way of the bytes
 content       the bytes that travel, who holds which, what must be where in the end, and whether there is memory for it
 backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
+updates       a weight update: which of these do its ops
 world         which rank this is, all ranks as processes of this machine, how they join and what they tell each other
 measured      all ranks' spans as one table, a Timeline and files
-run           all of it, in one rank, on one time for all ranks
+run           a Program in one rank, on one time for all ranks
+kinds         which kinds of scenario are executed, and by what
+training/     a training step: what its ops do, and its gradients against one process's
 
 Collectives of kind `collective` have no Program here: their algorithms' messages are run as they are.
 
