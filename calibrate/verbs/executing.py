@@ -26,6 +26,9 @@ def execute(
     scenario: Scenario,
     changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="Folder for spans.csv and summary.json.")] = None,
+    scale: Annotated[
+        int, typer.Option(min=1, help="Of a step: widths, vocabulary and sequences are this many times smaller.")
+    ] = 1,
     device: Annotated[
         Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested so far.")
     ] = Device.CPU,
@@ -41,7 +44,7 @@ def execute(
     """
     from ..execute.world import World, spawn
 
-    changes, world = changes or [], World.find()
+    changes, world = _scaled(scenario, changes or [], scale), World.find()
     if world is None:
         if find_spec("torch") is None:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
@@ -51,6 +54,17 @@ def execute(
         raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
     with world.report_once():
         _run(_checked(scenario, changes, out, device, world), world, device, out)
+
+
+def _scaled(scenario: Path, changes: list[str], scale: int) -> list[str]:
+    """The changes, and those that make shapes smaller, which are said: `runcast compare` takes the same."""
+    if scale == 1:
+        return changes
+    from ..execute.kinds import execution_of
+
+    smaller = execution_of(scenario, changes).scale_changes(scale)
+    typer.echo(f"scaled by {scale}: " + " ".join(f"--set {change}" for change in smaller), err=True)
+    return [*changes, *smaller]
 
 
 def _checked(

@@ -1,6 +1,7 @@
 """Training steps by real processes: whatever the plan, their gradients are those of one process."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 from runcast.calibrate.execute.training.reference import gradients, loss, make_weights
+from runcast.calibrate.execute.training.scale import needed_bytes, scale_changes
 from runcast.calibrate.execute.training.slots import NotThereError, Slot, act
-from runcast.calibrate.execute.training.view import SEED, batch_of
+from runcast.calibrate.execute.training.view import SEED, batch_of, check
 from runcast.simulator.answers.compare.spans import unfold
 
 from ..command import runcast
@@ -94,11 +96,37 @@ def test_a_value_that_is_not_there_yet_is_an_error():
         work()
 
 
+LLAMA_8B = SCENARIOS / "train-llama3-8b-8xh100.toml"
+
+
+def test_a_step_that_is_too_large_names_a_scale_that_fits():
+    done = runcast("execute", LLAMA_8B, "--set", "precision.compute=fp32")
+
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "8 ranks on this machine need about 3.36 TiB of memory, but" in done.stderr
+    assert re.search(r"take --scale (4|8|16|32|64), or fewer GPUs", done.stderr)
+
+
+@pytest.mark.parametrize("scale", [2, 16, 1000])
+def test_a_scaled_step_needs_about_its_square_less(scale):
+    resolved = unfold(LLAMA_8B, ["precision.compute=fp32"])
+    smaller = unfold(LLAMA_8B, ["precision.compute=fp32", *scale_changes(resolved, scale)])
+    check(smaller)
+
+    assert needed_bytes(smaller.plan, 1) <= max(needed_bytes(resolved.plan, 1) / scale**1.5, 4e8)
+
+
+def test_sizes_of_an_update_are_keys_of_its_scenario():
+    done = runcast("execute", SCENARIOS / "tiny-2ranks.toml", "--scale", "2")
+
+    assert (done.returncode, "--scale 2: goes with training steps" in done.stderr) == (2, True)
+
+
 REFUSED = {
     "precision.compute=bf16": "precision.compute = 'bf16': steps are executed in 'fp32'",
     "level=coarse": "level = 'coarse': a step is executed kernel by kernel",
     "model.preset=deepseek-v3": "executed are layers of Llama and of mixtures of experts",
-    "batch.seq_len=129": "batch.seq_len = 129: tp x cp must divide it",
+    "batch.seq_len=129": "batch.seq_len = 129: must be a multiple of 2",
     "overlap.tp=true": "overlap.tp: is simulated only",
     "parallel.tp=4": "parallel.tp = 4: must divide the 2 heads of k and v",
 }

@@ -210,7 +210,10 @@ def test_an_update_that_drains_by_itself_is_refused():
         check_question({"kind": "rl_cycle", **table, "update": update, "cycle": cycle, "rollout": rollout})
 
 
-def test_execute_says_that_it_runs_updates_only(given, capsys):
+def test_execute_says_what_it_runs(given, capsys):
     code = run("execute", given, "--out", given.parent / "out")
 
-    assert (code, "kind = 'rl_cycle': expected 'weight_update'" in capsys.readouterr().err) == (2, True)
+    assert (
+        code,
+        "kind = 'rl_cycle': executed are weight_update, collective, train_step" in capsys.readouterr().err,
+    ) == (2, True)

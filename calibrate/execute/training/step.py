@@ -19,6 +19,7 @@ from . import kernels
 from .binding import Binder
 from .exchanges import Exchanges
 from .reference import gradients, make_weights
+from .scale import check_memory, scale_changes
 from .slots import Act, NotThereError
 from .states import Where, each_unit
 from .view import SEED, RankView, batch_of, check
@@ -139,11 +140,16 @@ class StepExecution:
         """How many processes run it."""
         return int(self.resolved.plan.dims.world_size)
 
+    def scale_changes(self, scale: int) -> list[str]:
+        """Changes that make its shapes smaller by this factor, as `key=value`."""
+        return scale_changes(self.resolved, scale)
+
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError, one line per fault, if the step cannot be executed, or not by these ranks here."""
         if device != "cpu":
             raise UserError(f"--device {device}: training steps are executed on the CPU so far")
         check(self.resolved)
+        check_memory(self.resolved, here)
         StepParts(self.resolved.program).check_waits(self.resolved.where)
 
     def run(self, world: World, backend: Backend) -> Measured | None:
