@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -111,7 +112,11 @@ class Store:
 
 
 def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
-    """Run `python -m module arguments` as `size` ranks on this machine; returns the exit code of the first to fail."""
+    """Run `python -m module arguments` as `size` ranks on this machine; returns the exit code of the first to fail.
+
+    Raises:
+        UserError: a rank was killed; the others were ended.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shared = os.environ | {
@@ -128,6 +133,10 @@ def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
             ranks.append(subprocess.Popen(command, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}))
         while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
             time.sleep(0.02)
+        if killed := [rank for rank, code in enumerate(codes) if code is not None and code < 0]:
+            by = signal.Signals(-int(codes[killed[0]] or 0)).name
+            why = ", perhaps for lack of memory" if by == "SIGKILL" else ""
+            raise UserError(f"rank {killed[0]} was killed by {by}{why}; the other ranks were ended")
         return next((code for code in codes if code), 0)
     finally:
         _end(ranks)

@@ -2,8 +2,12 @@
 
 import json
 import re
+import signal
+import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
@@ -94,6 +98,29 @@ def test_a_value_that_is_not_there_yet_is_an_error():
 
     with pytest.raises(NotThereError, match="the Program lacks a dependency"):
         work()
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_one_line_and_the_others_end(tmp_path):
+    command = [RUNCAST, "execute", SCENARIOS / "tiny-train-pp4.toml", "--set", "batch.global=4000"]
+    started = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+    ranks = until(lambda: psutil.Process(started.pid).children(), 4)
+    ranks[1].send_signal(signal.SIGKILL)
+    _, said = started.communicate(timeout=60)
+
+    assert (started.returncode, said.count("\n")) == (2, 1)
+    assert "rank 1 was killed by SIGKILL, perhaps for lack of memory; the other ranks were ended" in said
+    assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
+
+
+def until(find, many):
+    """What there is once there are so many, and a little later."""
+    for _ in range(600):
+        if len(found := find()) >= many:
+            time.sleep(1)
+            return found
+        time.sleep(0.1)
+    raise TimeoutError
 
 
 LLAMA_8B = SCENARIOS / "train-llama3-8b-8xh100.toml"
