@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..base.op_kinds import op_kind
 from ..base.units import format_seconds
 from ..costs import PHASES, phase_of_op
-from ..costs.phases import COMPUTE
+from ..costs.phases import COMPUTE, phase_of_lane
 from ..timeline import Timeline, chart, few_ranks, spans_of_ranks
 from ..timeline.chart import STEPS, labels, row_names
 from ..timeline.ranks import all_alike
 from .spans import Seconds, hover, thin_bars
-from .theme import DARK_GREY, PHASE, ROWS, band, bars, colours, style
+from .theme import DARK_GREY, PHASE, ROWS, UPDATE, band, bars, colours, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,6 +69,35 @@ def compare_steps(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
     return figure.update_xaxes(range=window_s or [0, whole_s])
 
 
+def overlay(sides: "Mapping[str, pd.DataFrame]", title: str = "Op by op") -> "go.Figure":
+    """Spans of one Program from several runs, on one time axis: per rank and lane a row of each side.
+
+    `sides` are spans by name, with the columns rank, lane, name, kind, start_s and end_s; all begin at 0.
+    """
+    import pandas as pd
+
+    lanes = list(dict.fromkeys(lane for spans in sides.values() for lane in spans.lane))
+    thin = {name: thin_bars(_of_side(name, spans)) for name, spans in sides.items()}
+    drawn = pd.concat([few for few, _ in thin.values()], ignore_index=True)
+    busy_s = (drawn.end_s - drawn.start_s).groupby(drawn.label).sum().sort_values(ascending=False)
+    text = ", ".join(f"{name} {format_seconds(spans.end_s.max())}" for name, spans in sides.items())
+    rows = _rows(drawn, [f"{lane}, {name}" for lane in lanes for name in sides])
+    colour = {label: (PHASE | UPDATE).get(label, DARK_GREY) for label in busy_s.index}
+    subtitle = text + _together(max(shared_s for _, shared_s in thin.values()))
+    figure = _draw(drawn, rows, colour, title, subtitle, name_px=2 * NAME_PX)
+    return figure.update_xaxes(range=[0, max(spans.end_s.max() for spans in sides.values())])
+
+
+def _of_side(name: str, spans: "pd.DataFrame") -> "pd.DataFrame":
+    """Spans as bars of one side; host lanes only issue and are left out."""
+    spans = spans[spans.lane != "host"]
+    queued_s = spans.start_s - spans.ready_s if "ready_s" in spans else 0.0
+    size = spans.get("bytes", 0)
+    kinds = map(op_kind, spans.kind)
+    label = [kind.phase or kind.step or phase_of_lane(lane) for kind, lane in zip(kinds, spans.lane, strict=True)]
+    return spans.assign(of="rank", row=spans.lane + f", {name}", label=label, queued_s=queued_s, bytes=size)
+
+
 def _spans(timeline: Timeline, ranks: Sequence[int] | None) -> "pd.DataFrame":
     """The spans of kernels and exchanges on the ranks; host lanes only issue and are left out."""
     spans = spans_of_ranks(timeline, ranks)
@@ -96,14 +126,23 @@ def _rows(drawn: "pd.DataFrame", names: Sequence[str]) -> Rows:
     return rows
 
 
-def _draw(drawn: "pd.DataFrame", rows: Rows, colour: Mapping[str, str], title: str, subtitle: str) -> "go.Figure":
+def _draw(
+    drawn: "pd.DataFrame", rows: Rows, colour: Mapping[str, str], title: str, subtitle: str, name_px: int = NAME_PX
+) -> "go.Figure":
     """One trace per label, in the order of their colours: thousands of bars in each, not thousands of traces."""
     import plotly.graph_objects as go
 
     present = set(drawn.label)
     traces = [_bars(drawn[drawn.label == label], rows, label, of) for label, of in colour.items() if label in present]
     bottom = max((centre + height / 2 for centre, height in rows.values()), default=1.0)
-    figure = style(go.Figure(traces), title, subtitle, ROW_PX * (bottom + GAP), barmode="overlay", margin_l=LEFT_PX)
+    figure = style(
+        go.Figure(traces),
+        title,
+        subtitle,
+        ROW_PX * (bottom + GAP),
+        barmode="overlay",
+        margin_l=LEFT_PX - NAME_PX + name_px,
+    )
     figure.update_yaxes(
         **ROWS, range=[bottom + GAP / 2, -GAP / 2], tickvals=[centre for centre, _ in rows.values()],
         ticktext=[name for _, _, name in rows], tickfont={"size": 10}, automargin="left",
@@ -112,7 +151,7 @@ def _draw(drawn: "pd.DataFrame", rows: Rows, colour: Mapping[str, str], title: s
         own = [place for (one, other, _), place in rows.items() if (one, other) == (of, rank)]
         top, end = own[0][0] - own[0][1] / 2, own[-1][0] + own[-1][1] / 2
         band(figure, top - 0.1, end + 0.1)
-        figure.add_annotation(text=f"<b>{of} {rank}</b>", xref="paper", x=0, xanchor="right", xshift=-NAME_PX,
+        figure.add_annotation(text=f"<b>{of} {rank}</b>", xref="paper", x=0, xanchor="right", xshift=-name_px,
                               y=(top + end) / 2, showarrow=False)  # fmt: skip
     return figure
 

@@ -94,8 +94,10 @@ def _compare_spans(a: "Operand", b: "Operand", html: Path | None) -> "tuple[Join
     """Op by op, as both are of the same Program; a scenario is the second."""
     from ..answers.compare.spans import join, lines
 
-    if html is not None:
-        raise UserError(f"--html {html}: shows results term by term, and the spans of a run have no terms")
     measured, other = (b, a) if a.source == "scenario" else (a, b)
     found = join(measured.path, other.path, other.changes)
+    if html is not None:
+        from ..answers.compare.overlay import write_page
+
+        write_page(found, html)
     return found, lines(found)

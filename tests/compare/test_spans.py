@@ -6,8 +6,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from runcast.simulator import cli
-from runcast.simulator.answers.compare.spans import compare, ops_of_one_side, read_spans, sum_by_kind, unfold
+from runcast.simulator.answers.compare.spans import (
+    compare,
+    ops_of_one_side,
+    read_spans,
+    simulate_spans,
+    sum_by_kind,
+    unfold,
+)
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.figures.gantt import overlay
 
 TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
 COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
@@ -121,9 +129,17 @@ def test_a_run_is_joined_with_its_scenario_in_either_order(tmp_path, capsys):
     assert [row["kind"] for row in printed[0]["by_kind"]] == []  # other ops than these three
 
 
-def test_spans_have_no_page(tmp_path, capsys):
-    MEASURED.to_csv(tmp_path / "spans.csv", index=False)
-    with pytest.raises(SystemExit) as leave:
+def test_a_run_is_laid_over_its_prediction(tmp_path, capsys):
+    """The simulated spans themselves, half as fast, are the run."""
+    resolved = unfold(TINY)
+    spans = simulate_spans(resolved).drop(columns="place")
+    spans[["ready_s", "start_s", "end_s"]] *= 2
+    spans.to_csv(tmp_path / "spans.csv", index=False)
+    with pytest.raises(SystemExit):
         cli.main(["compare", str(tmp_path), str(TINY), "--html", str(tmp_path / "a.html")])
-    assert (leave.value.code, (tmp_path / "a.html").exists()) == (2, False)
-    assert capsys.readouterr().err.startswith(f"error: --html {tmp_path / 'a.html'}: shows results term by term")
+    page = (tmp_path / "a.html").read_text()
+    figure = overlay({"measured": spans, "simulated": simulate_spans(resolved)})
+    rows = [*dict.fromkeys(name for name in figure.layout.yaxis.ticktext)]
+
+    assert all(text in page for text in ("measured over simulated", "Farthest apart", "comm, measured"))
+    assert all(name.endswith(side) for name, side in zip(rows, ["measured", "simulated"] * len(rows), strict=False))

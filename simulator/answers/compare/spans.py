@@ -3,7 +3,7 @@
 Both sides are spans with the columns rank, op, name, kind, start_s and end_s; further columns and lanes do not matter.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,14 @@ NEEDED = [*KEYS, "start_s", "end_s"]
 
 @dataclass(frozen=True)
 class Joined:
-    """Two sides joined op by op (see `compare`); `warning` says that they are of different scenarios."""
+    """Two sides joined op by op (see `compare`); `warning` says that they are of different scenarios.
+
+    `sides` are the spans of both, by what they are: measured, and simulated or other.
+    """
 
     table: pd.DataFrame
     warning: str | None
+    sides: Mapping[str, pd.DataFrame]
 
     def to_csv(self) -> str:
         """A row per op and rank."""
@@ -59,7 +63,8 @@ def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
     if own_hash and other_hash and own_hash != other_hash:
         why = "other values, data files or version of runcast"
         warning = f"{measured} ran scenario {own_hash}, but {other} is {other_hash} ({why}): the two need not agree"
-    return Joined(compare(spans, others, column), warning)
+    sides = {"measured": spans, column.removesuffix("_s"): others}
+    return Joined(compare(spans, others, column), warning, sides)
 
 
 def lines(found: Joined) -> Iterator[str]:
