@@ -4,7 +4,7 @@ Every lane has process groups of its own, so that the order of one lane's exchan
 direction between two pipeline ranks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -19,6 +19,8 @@ from ....simulator.systems.train_step.lower import TrainPlan
 GroupKey = tuple[str, tuple[int, ...]]  # lane, ranks
 _AXES = {"tp": "tp", "cp": "cp", "ep": "ep", "etp": "etp", "rows": "dp_cp", "compute": "world"}
 EXPERT_LANE = "edp"
+_GROUPS = {name: (name,) for name in (*_AXES, "dp", EXPERT_LANE)} | {"fsdp": ("fsdp", EXPERT_LANE)}
+"""The groups that exchange on a lane; other lanes have none."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +77,22 @@ class Peers:
 
     def keys(self) -> list[GroupKey]:
         """The process groups of all ranks, in one order for all of them."""
-        found: set[GroupKey] = set()
-        for op in range(len(self.program)):
-            if (channel := self.channel(op)) is not None:
-                way, sender, receiver = channel
-                for rank in self.program.places[sender].ranks:
-                    found.add(self.channel_key(way, sender, receiver, rank, self.partner(rank, sender, receiver)))
-        named = {(lane.place, lane.name) for lane in self.program.lanes}
-        for place, name in named:
-            if " to " in name or " from " in name or name in ("host", "h2d", "d2h", "fusion"):
-                continue
-            lanes = [name, EXPERT_LANE] if name == "fsdp" else [name]
-            for rank in self.program.places[place].ranks:
-                for lane in lanes:
-                    found |= {
-                        (name, self.group(lane, rank, replicas=each))
-                        for each in (False, True)
-                        if each <= (lane in ("dp", EXPERT_LANE))
-                    }
+        found = {*self._channel_keys(), *self._lane_keys()}
         return sorted(key for key in found if len(key[1]) > 1)
+
+    def _channel_keys(self) -> Iterator[GroupKey]:
+        for channel in filter(None, {self.channel(op) for op in range(len(self.program))}):
+            way, sender, receiver = channel
+            for rank in self.program.places[sender].ranks:
+                yield self.channel_key(way, sender, receiver, rank, self.partner(rank, sender, receiver))
+
+    def _lane_keys(self) -> Iterator[GroupKey]:
+        for lane in self.program.lanes:
+            for axis in _GROUPS.get(lane.name, ()):
+                for rank in self.program.places[lane.place].ranks:
+                    yield lane.name, self.group(axis, rank)
+                    if lane.name in ("dp", EXPERT_LANE):
+                        yield lane.name, self.group(axis, rank, replicas=True)
 
     @staticmethod
     def channel_key(way: str, sender: int, receiver: int, a: int, b: int) -> GroupKey:

@@ -78,6 +78,11 @@ class Gradient:
             own = self.layout.view(self.flat(), name)
             own.add_(values.reshape(own.shape))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return not len(self._flat)
+
     def flat(self) -> Tensor:
         """All of it; zeros where nothing was added."""
         if len(self._flat) != self.layout.size:
@@ -193,6 +198,10 @@ class Gradients:
                 break
         if self._sent[stage, part] == len(units):
             self._sent[stage, part] = 0  # the next micro-batch begins again
+
+    def left(self) -> list[Where]:
+        """The vectors whose gradients had left when more was added, which nobody has reduced: there must be none."""
+        return [where for where, one in self._now.items() if where not in self._unsent and not one.is_empty]
 
     def pieces(self) -> list[Piece]:
         """All reduced gradients of this rank, those of several micro-batches added up; computed once, at the end."""

@@ -112,7 +112,9 @@ class StepActor:
         return found
 
     def _wrong(self, expected: Mapping[Where, Tensor]) -> Iterator[str]:
-        """The parameters of which this rank holds another gradient, by name."""
+        """The parameters of which this rank holds another gradient, by name; and units that were never reduced."""
+        for stage, number, _ in self._gradients.left():
+            yield f"unit {self.view.units[stage][number].number} of stage {stage}, reduced too early"
         for piece in self._gradients.pieces():
             begin, stop = 0, piece.start + len(piece.values)
             for stage, number, part in piece.members:
