@@ -13,11 +13,13 @@ from .hosts import missing
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.alone,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(missing()), reason=missing() or "none"),
 ]
 
 MEDIAN, MOST = 0.05, 0.10
+STEADY = 0.15
+"""How much longer the slowest run of a case may take than the fastest on a machine that holds still."""
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +34,12 @@ def test_there_are_enough_cases():
 
 
 def test_predictions_are_near_what_is_executed(outcomes):
-    errors = [abs(one.error) for one in outcomes]
-    assert median(errors) <= MEDIAN, outcomes
-    assert [one for one in outcomes if abs(one.error) > MOST] == []
+    """A case whose own runs differ by more says nothing; where a third of them do, nothing is said at all."""
+    steady = [one for one in outcomes if one.spread <= STEADY]
+    if 3 * len(steady) < 2 * len(outcomes):
+        pytest.skip("this machine does not hold still:\n" + "\n".join(lines(outcomes)))
+    assert median(abs(one.error) for one in steady) <= MEDIAN, outcomes
+    assert [one for one in steady if abs(one.error) > MOST] == []
 
 
 def test_every_byte_is_right(outcomes):
