@@ -154,6 +154,9 @@ REFUSED = {
     "level=coarse": "level = 'coarse': a step is executed kernel by kernel",
     "model.preset=deepseek-v3": "executed are layers of Llama and of mixtures of experts",
     "batch.seq_len=129": "batch.seq_len = 129: must be a multiple of 2",
+    "model={preset='mixtral-8x7b',overrides={num_hidden_layers=2}}": "executed are parameters of Llama and of Qwen3",
+    "model={preset='qwen2.5-0.5b',overrides={num_hidden_layers=2}}": "self_attn.k_proj.bias, self_attn.q_proj.bias",
+    "batch.documents={mean=64}": "batch.documents: is simulated only",
     "overlap.tp=true": "overlap.tp: is simulated only",
     "parallel.tp=4": "parallel.tp = 4: must divide the 2 heads of k and v",
 }

@@ -1,13 +1,13 @@
 """Smaller shapes of a step for machines that cannot hold it, and what a step needs where it is executed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ....simulator.base.errors import UserError
 from ....simulator.base.units import format_bytes
 from ....simulator.systems.train_step.lower import TrainPlan
 from ....simulator.systems.train_step.resolve import ResolvedTrain
 from ..content import available_bytes
-from .weights import of_embedding, of_head, of_layer
+from .weights import tables_of
 
 _EACH = 4  # bytes of a number in single precision
 _OWN = 6  # vectors of a rank as long as its parameters: weights, gradients, buckets, what Adam keeps
@@ -45,19 +45,10 @@ def _shrink(value: int, by: int, multiple: int) -> int:
 
 def needed_bytes(plan: TrainPlan, ranks: int) -> int:
     """Memory for so many ranks on one machine: what they hold, and all weights on each, to compare gradients."""
-    whole = sum(_sizes(plan))
+    whole = sum(each.size for table in tables_of(plan) for each in table)
     split = plan.dims.tp * plan.dims.pp
     activations = _EACH * plan.shard.tokens * plan.spec.hidden_size * 40 * plan.spec.n_layers // split
     return ranks * (_EACH * (_OWN * whole // split + 3 * whole) + activations + _PROCESS_BYTES)
-
-
-def _sizes(plan: TrainPlan) -> Iterator[int]:
-    tables = [
-        of_embedding(plan),
-        of_head(plan, tied_here=True),
-        *(of_layer(plan, n) for n in range(plan.spec.n_layers)),
-    ]
-    return (each.size for table in tables for each in table)
 
 
 def check_memory(resolved: ResolvedTrain, here: Sequence[int]) -> None:

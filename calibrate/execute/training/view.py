@@ -15,7 +15,7 @@ from ....simulator.systems.train_step.resolve import ResolvedTrain
 from .exchanges import GroupKey, Peers
 from .kernels import Heads
 from .reference import THETA
-from .weights import Place, Unit, units_of
+from .weights import Place, Unit, tables_of, units_of
 
 _KERNELS = ("input_norm", "qkv", "qk_norm", "rope", "attention", "proj", "residual", "mlp_norm", "up", "activation",
             "down", "router", "topk", "permute", "sort", "experts", "unsort", "unpermute", "embed", "final_norm",
@@ -156,7 +156,18 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
     known = {f"{name}{way}" for name in _KERNELS for way in ("", "_dgrad", "_wgrad")}
     if unknown := sorted(labels - known - {*_OTHERS}):
         yield f"model: {', '.join(unknown[:5])}: executed are layers of Llama and of mixtures of experts"
+    names = {each.name for table in tables_of(plan) for each in table}
+    if unlike := sorted(names - {*_PARAMETERS}):
+        yield f"model: {', '.join(unlike[:5])}: executed are parameters of Llama and of Qwen3, dense or with experts"
+    if spec.hidden_act not in ("silu", "swish"):
+        yield f"model: hidden_act = {spec.hidden_act!r}: is simulated only; silu is executed"
+    if any(spec.window(number) for number in range(spec.n_layers)):
+        yield "model: attention to a window is simulated only"
     refused = {
+        "batch.documents": scenario.batch.documents is not None,
+        "experts.dispatcher": scenario.experts.dispatcher != "alltoall",
+        "experts.routing": scenario.experts.routing != "balanced",
+        "experts.capacity": scenario.experts.capacity is not None,
         "overlap.tp": plan.overlap_tp, "parallel.tp_2d": parallel.tp_2d, "overlap.fusion": plan.sharding.fused,
         "parallel.shard_embedding": plan.shard_embedding, "lora": plan.lora,
         "attention": plan.shard.unfused, "bucket": plan.sharding.by_tensor and not plan.sharding.overlap_grads,
@@ -178,6 +189,12 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield "model: an embedding that is also the output matrix is executed without a pipeline"
 
 
+_PARAMETERS = (
+    "input_layernorm.weight", "post_attention_layernorm.weight", "model.embed_tokens.weight", "model.norm.weight",
+    "lm_head.weight", "mlp.gate.weight", *(f"self_attn.{each}_norm.weight" for each in "qk"),
+    *(f"self_attn.{each}_proj.weight" for each in "qkvo"),
+    *(f"mlp.{of}{each}_proj.weight" for of in ("", "experts.{}.") for each in ("gate", "up", "down")),
+)  # fmt: skip
 _OTHERS = ("tp", "cp", "etp", "dispatch", "combine", "combine_back", "dispatch_back", "issue", "forward", "backward",
            "gather", "reduce", "gradient", "agree", "optimizer", "replicated", "offload", "onload", "tied", "gradients",
            "weights")  # fmt: skip

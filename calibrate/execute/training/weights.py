@@ -51,6 +51,12 @@ def of_head(plan: TrainPlan, tied_here: bool) -> list[Parameter]:
     return head_parameters(plan.spec, tied_here and plan.spec.tie_word_embeddings)
 
 
+def tables_of(plan: TrainPlan) -> list[list[Parameter]]:
+    """All parameters of the model: of the embedding, the head, and each layer."""
+    ends = [of_embedding(plan), of_head(plan, tied_here=True)]
+    return [*ends, *(of_layer(plan, number) for number in range(plan.spec.n_layers))]
+
+
 def whole(parameter: Parameter, unit: int, seed: int) -> torch.Tensor:
     """The values of a whole parameter, all experts included: norms around 1, matrices around 0."""
     shape = (parameter.experts, *parameter.shape) if parameter.experts else parameter.shape
