@@ -154,10 +154,10 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield f"precision.compute = {scenario.precision.compute!r}: steps are executed in 'fp32'"
     labels = {name.split(" ")[0] for name in resolved.program.names}
     known = {f"{name}{way}" for name in _KERNELS for way in ("", "_dgrad", "_wgrad")}
+    names = {each.name for table in tables_of(plan) for each in table}
     if unknown := sorted(labels - known - {*_OTHERS}):
         yield f"model: {', '.join(unknown[:5])}: executed are layers of Llama and of mixtures of experts"
-    names = {each.name for table in tables_of(plan) for each in table}
-    if unlike := sorted(names - {*_PARAMETERS}):
+    elif unlike := sorted(names - {*_PARAMETERS}):
         yield f"model: {', '.join(unlike[:5])}: executed are parameters of Llama and of Qwen3, dense or with experts"
     if spec.hidden_act not in ("silu", "swish"):
         yield f"model: hidden_act = {spec.hidden_act!r}: is simulated only; silu is executed"
