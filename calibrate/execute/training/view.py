@@ -127,7 +127,7 @@ class RankView:
 
 
 def batch_of(resolved: ResolvedTrain) -> torch.Tensor:
-    """The tokens of a step, drawn from the scenario's hash: [sequences, length + 1]."""
+    """The tokens of a step, drawn from one seed for all: [sequences, length + 1]."""
     scenario, spec = resolved.scenario, resolved.plan.spec
     rng = np.random.default_rng(SEED)
     shape = scenario.batch.global_, scenario.batch.seq_len + 1
