@@ -199,8 +199,8 @@ def test_experts_are_reduced_over_ranks_that_hold_the_same_ones():
 def test_a_ring_passes_keys_and_values_on():
     made = program(4, 3, parallel={"cp": 4})
     block = SEQ // 4 * KV_HEADS * 2 * DIM * 2
-    forward, back = ("send_recv", block), ("send_recv", 2 * block)
-    assert table(made, "cp") == {forward: 3 * LAYERS * 3, back: 3 * LAYERS * 3}
+    one, both = ("send_recv", block), ("send_recv", 2 * block)
+    assert table(made, "cp") == {one: (3 + 2) * LAYERS * 3, both: 2 * LAYERS * 3}  # back: block, both, both, gradient
 
 
 def test_gathered_context_gathers_twice_and_scatters_once():

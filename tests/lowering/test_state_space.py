@@ -115,7 +115,7 @@ def test_a_mixer_beside_attention_shares_its_exchanges():
 def test_both_mixers_exchange_between_ranks_that_share_a_sequence(parallel):
     made = program(2 * parallel.get("tp", 1), 1, FALCON, parallel=parallel)
     found = Counter(of_layer(made, 1))
-    assert (found["cp all_to_all"], found["cp send_recv"]) == (4, 2)
+    assert (found["cp all_to_all"], found["cp send_recv"]) == (4, 3)
 
 
 def test_projections_to_the_latents_of_experts_learn():
