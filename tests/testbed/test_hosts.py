@@ -118,8 +118,13 @@ def seconds(topology, folder):
 
 
 def test_a_slow_cable_is_slow(tmp_path):
-    """At 8 Mb/s half a mebibyte takes half a second and headers; a busy machine makes it no shorter."""
-    assert 0.5 < seconds(star(2, 8e6), tmp_path) < 2
+    """Half a mebibyte at 8 Mb/s.
+
+    The kernel hands TCP's data on in pieces of up to 64 KiB and lets the last one go before its time, and a cable that
+    was idle catches up 10 kB (`_LEAST_BURST`): both may make it shorter, a busy machine only longer.
+    """
+    size, last_piece, burst = 1 << 19, 1 << 16, 10_000
+    assert (size - last_piece - burst) / 1e6 < seconds(star(2, 8e6), tmp_path) < 2
 
 
 @pytest.mark.skipif(bool(missing()) or not has_netem(), reason="this kernel has no netem: no delays, no losses")
