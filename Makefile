@@ -12,7 +12,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test slow slow-together slow-alone bench lint ruff types floors hooks lock profiles ledger wheel clean
+.PHONY: help run test slow slow-together slow-alone bench docs pictures lint ruff types floors hooks lock profiles ledger wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,13 @@ slow-alone: $(VENV)/.test
 
 bench: $(VENV)/.test  ## how fast the engine is
 	$(PY) -m pytest tests/bench --benchmark-only
+
+docs: $(VENV)/.run  ## the docs as a site in out/site/: open out/site/index.html
+	@$(PIP) install -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build -q -f docs/site/mkdocs.yml
+
+pictures: $(VENV)/.test  ## the pictures of docs/pictures/ again, by the commands beside them (needs Chromium)
+	$(PY) -m tests.docs.pictures
 
 lint: ruff types floors  ## ruff, mypy and the floors between packages (-k: all three, whatever fails)
 
