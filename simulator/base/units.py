@@ -192,16 +192,23 @@ def format_energy(joules: float) -> str:
     return f"{joules:.3g} J"
 
 
+def _four_digits(value: float) -> str:
+    """Four digits that count, or all before the point: `0.3673`, `1,234,567`."""
+    return f"{value:,.0f}" if abs(value) >= 9999.5 else f"{value:,.4g}"
+
+
 _NAMED: Mapping[str, Callable[[float], str]] = {
     **dict.fromkeys(
         ("mfu", "mfu_full_attention", "bubble_fraction", "_share", "_idle", "slots_busy", "goodput"), "{:.1%}".format
     ),
-    **dict.fromkeys(("_usd", "_usd_per_million_tokens", "_usd_of_pause", "_usd_total"), "${:,.4g}".format),
+    **dict.fromkeys(
+        ("_usd", "_usd_per_million_tokens", "_usd_of_pause", "_usd_total"), lambda value: f"${_four_digits(value)}"
+    ),
     **dict.fromkeys(("tokens_per_s", "requests_per_s", "tokens_per_s_per_gpu"), "{:,.1f}".format),
     "_probability": format_probability,
     "bytes_per_s": format_rate,
     "bytes": format_bytes,
-    "_s": format_seconds,
-    "_kwh": "{:,.4g}".format,
+    "_s": format_long,
+    "_kwh": _four_digits,
 }
 """How numbers are written, by how their names end."""
