@@ -10,7 +10,9 @@ def collective(
     op: Annotated[str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, ….")],
     cluster: Annotated[str, typer.Option(help="Cluster by name, or its file.")],
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster.")] = 1,
-    sizes: Annotated[str, typer.Option(help="'1 KiB:16 GiB', each twice the one before, or one size.")] = "1KiB:16GiB",
+    sizes: Annotated[
+        str, typer.Option(help="'1K:16G', each twice the one before, or one size such as '1 GiB'.")
+    ] = "1KiB:16GiB",
     algorithm: Annotated[
         str, typer.Option(help="ring, tree, …; measured: the profile's fitted curve; or all.")
     ] = "all",

@@ -63,6 +63,10 @@ MISTAKES = [
 ]  # fmt: skip
 
 
+def test_sizes_are_read_as_nccl_tests_writes_them():
+    assert collective(sizes="1K:4K").keys.sizes == collective(sizes=["1 KiB", 2048, "4 KiB"]).keys.sizes
+
+
 @pytest.mark.parametrize(("keys", "line"), MISTAKES, ids=[str(keys) for keys, _ in MISTAKES])
 def test_a_mistake_is_one_line(keys, line):
     with pytest.raises(UserError) as error:

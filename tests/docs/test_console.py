@@ -13,7 +13,8 @@ from runcast.simulator.cli import build_app
 from .console import ROOT, commands, played
 
 QUESTIONS = (ROOT / "docs/questions.md").read_text().split("\n## ")[1:]
-LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("explain", "own-runs", "search")]
+TUTORIALS = sorted(f"tutorials/{page.stem}" for page in (ROOT / "docs/tutorials").glob("*.md"))
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("explain", "own-runs", "search", *TUTORIALS)]
 PAGES = ("choosing-a-stack", "collectives", "compare", "devices", "fabrics", "run", "sweeps", "traces", *LONG)
 QUICK = ("2", "3")
 """Questions that are answered within seconds."""
@@ -45,7 +46,7 @@ def test_there_are_ten_questions_whose_answers_are_tables():
     assert [bool(of_one) and all(len(block.splitlines()) > 5 for block in of_one) for of_one in answers] == [True] * 10
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda page: page.stem)
 def test_every_command_of_a_page_has_options_that_exist(page):
     """Parsed and not run: what they print is compared above, and for other pages beside what these are about."""
     given = [shlex.split(line.partition(" | ")[0])[1:] for line in commands(page.read_text()) if "runcast" in line]

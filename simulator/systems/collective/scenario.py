@@ -1,5 +1,6 @@
 """The scenario file of kind collective: which exchange, of which sizes, by which algorithms, priced how."""
 
+import re
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,9 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _size(value: Any) -> int:
+    """Bytes of a quantity, or of nccl-tests' `8M`, which has powers of 1024."""
+    if isinstance(value, str) and re.fullmatch(r" *\d+ *[KMG] *", value):
+        value = f"{value.strip()}iB"
     size = round(parse(value, "bytes"))
     if not 0 < size <= _LARGEST:
         raise ValueError("expected sizes above zero and at most 1024 TiB, such as '1 GiB' or '1 KiB:16 GiB'")
@@ -49,7 +53,8 @@ class CollectiveKeys(Table):
     sizes: Annotated[tuple[int, ...], BeforeValidator(_sizes)] = Field(
         ("1 KiB:16 GiB"),
         validate_default=True,
-        description="sizes as nccl-tests has them: '1 KiB:16 GiB' (each twice the one before), one size, or a list",
+        description="sizes as nccl-tests has them: '1 KiB:16 GiB' or '1K:16G' (each twice the one before), one size, "
+        "or a list",
     )
     algorithm: str = Field(
         "all", description="an algorithm; all of the op's, and measured; or measured, the profile's fitted curve"
