@@ -23,7 +23,7 @@ from .changes import Changes, change, parse_changes
 from .check import check_question, check_scenario
 
 Given = Mapping[str, Any] | str | Path
-"""A scenario as its table of plain values, as a file (TOML, or the JSON of a report), or by the name of a shipped one."""
+"""A scenario as a table of plain values, as a file (TOML, or the JSON of a report), or as the name of a shipped one."""
 
 
 def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[dict[str, Any], str]:

@@ -18,8 +18,8 @@ def compare(
     a: Annotated[
         Path,
         typer.Argument(
-            help="A scenario (a file or a shipped name), a report (JSON of `simulate`), what `runcast execute` wrote (folder, CSV), or the "
-            "trace or log of a real run.",
+            help="A scenario (a file, or a shipped name), a report (JSON of `simulate`), what `runcast execute` wrote "
+            "(folder, CSV), or the trace or log of a real run.",
             autocompletion=complete("scenarios"),
         ),
     ],
