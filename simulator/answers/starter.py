@@ -58,8 +58,8 @@ def _fields(schema: type[BaseModel], tables: bool | None = None) -> Iterator[tup
 
 
 def _table_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The schema of the table, or of each in a list of tables, that a key holds."""
-    return next(_schemas(field.annotation), None)
+    """The schema of the table, or of each in a list of tables, that a key holds; None of tables by name."""
+    return None if get_origin(field.annotation) is dict else next(_schemas(field.annotation), None)
 
 
 def _schemas(annotation: Any) -> Iterator[type[BaseModel]]:
