@@ -8,8 +8,8 @@ from .errors import UserError
 from .files import digest, path_beside, read_json, read_toml
 
 _READERS = {".toml": read_toml, ".json": read_json}
-_FOLDERS = "config"
-"""The key whose value may be a file of any name, or the folder that holds a model's config.json."""
+_OF_ANY_NAME = ("config", "file")
+"""Keys whose value may be a file of any name; `config` may be the folder that holds a model's config.json, too."""
 
 _KEYS = (
     ("cluster",), ("cluster", "base"), ("cluster", "node"), ("cluster", "device"), ("profile",), ("stack",),
@@ -42,7 +42,7 @@ def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
 
 def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> None:
     for key, text in _texts(tables, ""):
-        if Path(text).suffix not in _READERS and key.rpartition(".")[2] != _FOLDERS:
+        if Path(text).suffix not in _READERS and key.rpartition(".")[2] not in _OF_ANY_NAME:
             continue
         place = path_beside(text, where)
         place = place / "config.json" if place.is_dir() else place

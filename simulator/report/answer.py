@@ -31,6 +31,9 @@ class Answer:
     `print` shows what the command prints, and a notebook shows it as HTML.
     """
 
+    def __init_subclass__(cls) -> None:
+        cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]  # that of a dataclass prints whole timelines
+
     def to_json(self) -> dict[str, Any]:
         """The answer as plain values in SI units; `schema` names their form, `version` the runcast that made them."""
         raise NotImplementedError
@@ -46,6 +49,9 @@ class Answer:
     def tables(self) -> Sequence[Table]:
         """The tables that a notebook shows instead of the lines, if there are any."""
         return ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {next(iter(self.lines()), '')}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -54,6 +54,10 @@ def test_print_shows_what_the_command_prints():
     assert f"{runcast.simulate(TINY)}\n" == command("simulate", TINY).stdout
 
 
+def test_an_answer_is_called_by_its_first_line():
+    assert repr(runcast.simulate(TINY)) == "<TrainPrediction: tiny Llama, PP4, 1F1B>"
+
+
 def test_a_notebook_shows_tables_and_escapes_words():
     html = runcast.simulate(TINY, {"name": "<script>"})._repr_html_()
 
