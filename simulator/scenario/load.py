@@ -13,9 +13,9 @@ from pydantic import Field
 
 from ..base.errors import UserError, fault, shorten, unknown
 from ..base.files import read_json, read_toml
-from ..base.named_files import find_files
 from ..base.schema import validate
 from ..base.shipped import find_shipped
+from ..systems.machines import inputs_of
 from ..systems.registry import AnyScenario
 from ..systems.tables import Table
 from ..systems.weight_update.scenario import Scenario
@@ -82,12 +82,10 @@ def _read(path: Path) -> tuple[dict[str, Any], str]:
         raise UserError(
             f"{where}: inputs.scenario: is missing; expected a scenario (TOML), or a report with its inputs"
         )
-    rested = {(one.get("name"), one.get("sha256")) for one in inputs.get("files", ()) if isinstance(one, dict)}
-    for name, held in find_files(table, where):
-        if (name, held) not in rested:
-            raise UserError(
-                fault(where, "inputs.files", name, "expected the same file beside this one as for the report")
-            )
+    rested = inputs.get("files")
+    for one in inputs_of(table, where)["files"]:
+        if not isinstance(rested, list) or one not in rested:
+            raise UserError(fault(where, "inputs.files", one["name"], "expected the file that the report rests on"))
     return table, where
 
 

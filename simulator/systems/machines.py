@@ -23,7 +23,7 @@ from ..models.awkward import Awkward
 from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers
 from ..program import Program
 from ..timeline import Timeline
-from .tables import Model
+from .tables import FOR_PEOPLE, Model
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def content_hash(content: Any) -> str:
 
 def inputs_of(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The table of a `scenario`, and the `files` that it names, each with the SHA-256 of what it holds."""
-    named = find_files(table, where)
+    named = find_files({key: value for key, value in table.items() if key not in FOR_PEOPLE}, where)
     return {"scenario": dict(table), "files": [{"name": name, "sha256": held} for name, held in named]}
 
 

@@ -178,6 +178,12 @@ def test_a_report_whose_files_changed_is_refused(tmp_path):
         runcast.load(tmp_path / "report.json")
 
 
+def test_a_name_is_no_file(tmp_path):
+    (tmp_path / "mine.toml").write_text(FILE.read_text())
+
+    assert runcast.simulate(tmp_path / "mine.toml", {"name": "mine.toml"}).to_json()["inputs"]["files"] == []
+
+
 def test_a_report_without_inputs_is_no_scenario(tmp_path):
     (tmp_path / "report.json").write_text('{"kind": "train_step"}')
 
