@@ -10,9 +10,12 @@ if TYPE_CHECKING:
 
 _NOTEBOOK = """\
 {% for table in tables %}
+{% if loop.first %}
+<p><b>{{ text.partition("\\n")[0] }}</b></p>
+{% endif %}
 <table>
-<caption>{{ table.caption }}</caption>
-<thead><tr>{% for name in table.headers %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<caption style="text-align: left; font-weight: bold; white-space: nowrap">{{ table.caption }}</caption>
+<thead><tr>{% for name in table.headers %}<th style="text-align: left">{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in table.rows %}
 <tr>{% for cell in row %}<td style="text-align: left">{{ cell }}</td>{% endfor %}</tr>

@@ -59,11 +59,12 @@ def test_an_answer_is_called_by_its_first_line():
 
 
 def test_a_notebook_shows_tables_and_escapes_words():
-    html = runcast.simulate(TINY, {"name": "<script>"})._repr_html_()
+    tables = runcast.simulate(TINY, {"name": "<script>"})._repr_html_()
+    lines = runcast.compare(TINY, changes={"name": "<script>"})._repr_html_()
 
-    assert "<table>" in html
-    assert "<caption>Result</caption>" in html
-    assert "<script>" not in str(runcast.compare(TINY, changes={"name": "<script>"})._repr_html_())
+    assert (tables.count("<table>"), lines.count("<pre>")) == (len(runcast.simulate(TINY).tables()), 1)
+    assert [html.count("<script>") for html in (tables, lines)] == [0, 0]
+    assert "<p><b>&lt;script&gt;</b></p>" in tables
 
 
 def test_a_frame_has_a_row_with_the_columns_of_sweeps():
