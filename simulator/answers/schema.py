@@ -54,10 +54,15 @@ _HEAD = {"name": _TEXT, "question": _TEXT, "scenario_hash": {"type": "string", "
 _INTERVAL = {"interval_low_s": _NUMBER, "interval_high_s": _NUMBER}
 
 
-def _form(form: str, kind: str, properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+def _begun(form: str, properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
     """The schema of a form, with what all of them begin with."""
-    head: dict[str, Schema] = {"schema": {"const": form_id(form)}, "version": _TEXT, "kind": {"const": kind}}
+    head: dict[str, Schema] = {"schema": {"const": form_id(form)}, "version": _TEXT}
     return {"$schema": _DRAFT, "$id": form_id(form), **_object({**head, **properties}, optional)}
+
+
+def _form(form: str, kind: str, properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+    """The schema of an answer of this kind."""
+    return _begun(form, {"kind": {"const": kind}, **properties}, optional)
 
 
 # Predictions.
@@ -158,9 +163,15 @@ def _sweep() -> Schema:
     })  # fmt: skip
 
 
+def _validation() -> Schema:
+    """Of `validate`: errors of predictions on measured rows, as fractions, in groups that depend on what is scored."""
+    return _begun("validation", {"file": {"type": "string", "description": "the table of measurements"}})
+
+
 FORMS: Mapping[str, Callable[[], Schema]] = {
     **{kind: partial(_prediction, kind) for kind in SYSTEMS},
     "explanation": _explanation, "comparison": _comparison, "search": _search, "sweep": _sweep,
+    "validation": _validation,
 }  # fmt: skip
 """By name; those of predictions are called as the kind of scenario."""
 

@@ -51,7 +51,8 @@ def schema(
     form: Annotated[
         str | None,
         typer.Argument(
-            help="A kind of scenario (train_step), or explanation, comparison, search, sweep; left out: all of them.",
+            help="A kind of scenario (train_step), or explanation, comparison, search, sweep, validation; left "
+            "out: all of them.",
             autocompletion=complete("forms"),
         ),
     ] = None,

@@ -7,6 +7,8 @@ import runcast
 from jsonschema import Draft202012Validator
 from runcast.simulator.answers.schema import FORMS, schema_of_all
 
+from ..command import runcast as command
+
 TINY = "tiny-train-pp4"
 PREDICTED = {
     "train_step": [(TINY, {}), (TINY, {"run.tokens": 1e9})],
@@ -32,7 +34,7 @@ def test_every_schema_is_one():
 
 
 def test_every_kind_of_scenario_is_held_against_its_schema():
-    assert set(FORMS) == {*PREDICTED, "explanation", "comparison", "search", "sweep"}
+    assert set(FORMS) == {*PREDICTED, "explanation", "comparison", "search", "sweep", "validation"}
 
 
 @pytest.mark.parametrize(("name", "changes"), [one for some in PREDICTED.values() for one in some])
@@ -53,6 +55,15 @@ def test_other_answers():
     ]
 
     assert [faults(one)[0] for one in answers] == [[]] * len(answers)
+
+
+def test_a_validation(tmp_path):
+    rows = "cost_class,device,bytes,seconds\ncopy.h2d,H100 SXM,39600000,1e-3\n"
+    (tmp_path / "rows.csv").write_text(rows)
+
+    said = json.loads(command("validate", "--kind", "copy", "--rows", tmp_path / "rows.csv", "--json", "-").stdout)
+
+    assert list(Draft202012Validator(runcast.schema("validation")).iter_errors(said)) == []
 
 
 def test_one_schema_of_all_tells_forms_apart():
