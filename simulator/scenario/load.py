@@ -27,14 +27,14 @@ Given = Mapping[str, Any] | str | Path
 
 
 def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[dict[str, Any], str]:
-    """(the table of a scenario with changes, the file that errors name and beside which others are looked up).
+    """(the table of a scenario with changes, the file or name that errors tell and beside which files are looked up).
 
     Changes are `key=value` lines or values by key. A name that they do not set tells them: it may say what they change.
 
     Raises:
         UserError: the file cannot be read, or the changes cannot be made.
     """
-    table, where = (scenario, "scenario") if isinstance(scenario, Mapping) else _read(find_shipped(scenario))
+    table, where = (scenario, "scenario") if isinstance(scenario, Mapping) else _read(scenario)
     given = [changes] if isinstance(changes, str) else changes
     said = given if isinstance(given, Mapping) else parse_changes(given)
     return retitle(change(table, said, where), given), where
@@ -71,9 +71,10 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
     return check_scenario(*open_table(path, changes))
 
 
-def _read(path: Path) -> tuple[dict[str, Any], str]:
-    """The table in a file, which is a scenario or the report of one, and the file."""
-    where = str(path)
+def _read(said: str | Path) -> tuple[dict[str, Any], str]:
+    """The table in a file, which is a scenario or the report of one, and the file, or the name of a shipped one."""
+    path = find_shipped(said)
+    where = str(path) if path == Path(said) else path.stem
     if path.suffix != ".json":
         return read_toml(path), where
     report = read_json(path)

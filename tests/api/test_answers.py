@@ -36,6 +36,19 @@ def test_an_unknown_name_is_told_with_the_nearest():
         runcast.simulate("tiny-train-pp5")
 
 
+def test_faults_of_a_shipped_scenario_begin_with_its_name():
+    with pytest.raises(runcast.UserError, match=r"^tiny-train-pp4: batch\.micro = 0"):
+        runcast.simulate(TINY, {"batch.micro": 0})
+
+
+def test_a_shipped_scenario_finds_the_files_that_it_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    loaded = runcast.load("what-if-pipeline-hgx", {"stack": "stacks/fast-loader.toml"})
+
+    assert loaded["stack"] == str(shipped()["what-if-pipeline-hgx"].resolve().parent / "stacks/fast-loader.toml")
+
+
 def test_a_file_of_the_user_comes_before_a_shipped_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path(TINY).write_text(FILE.read_text().replace('name = "tiny Llama, PP4, 1F1B"', 'name = "mine"'))
