@@ -65,8 +65,8 @@ def read_text(path: Traversable, expected: str = "a text file", most_bytes: int 
 def path_beside(name: str, where: str) -> Path:
     """The place of a file that a user names in `where`: beside it if that is a file, else in the working folder.
 
-    `where` may be the name of a shipped scenario. What is not beside it may still be in the working folder, so that both
-    ways of writing a path work.
+    `where` may be the name of a shipped scenario. What is not beside it may still be in the working folder, so that
+    both ways of writing a path work.
     """
     home = Path(where) if os.path.isfile(where) else shipped().get(where)
     path = Path(name) if home is None else home.parent / name
