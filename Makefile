@@ -49,12 +49,17 @@ ruff: $(VENV)/.lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check --quiet .
 
+# mypy and import-linter read folders, not installed packages: here those beside this file have the names that they are
+# imported by, in a `runcast` without a file of its own (simulator/runcast is read as a room of simulator).
+NAMED = mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/runcast
+
 types: $(VENV)/.lint
-	@mkdir -p $(VENV)/types && ln -sfn ../.. $(VENV)/types/runcast
+	@$(NAMED)
 	$(PY) -m mypy
 
 floors: $(VENV)/.lint
-	$(VENV)/bin/lint-imports
+	@$(NAMED)
+	PYTHONPATH=$(VENV)/types $(VENV)/bin/lint-imports
 
 hooks: $(VENV)/.lint  ## run ruff and mypy before every commit (.pre-commit-config.yaml)
 	$(VENV)/bin/pre-commit install

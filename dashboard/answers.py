@@ -18,8 +18,8 @@ from ..simulator.answers.explain import (
     open_case,
 )
 from ..simulator.answers.explain import turn as turn_knobs
-from ..simulator.answers.sweep.plan import find_files
 from ..simulator.base.memo import Kept, Memo
+from ..simulator.base.named_files import find_files
 from ..simulator.predict import AnyPrediction, CyclePrediction, predict
 from ..simulator.scenario import AnyScenario, change, check_question, resolve
 from ..simulator.systems.system import System

@@ -73,7 +73,7 @@ def _scenario(here: Here, question: Question) -> bytes:
 
 def _report(here: Here, question: Question) -> bytes:
     """The report, as `runcast simulate --json` writes it."""
-    return (json.dumps(here.answers.predict(question).report.to_json(), indent=1) + "\n").encode()
+    return (json.dumps(here.answers.predict(question).to_json(), indent=1) + "\n").encode()
 
 
 def _timeline(here: Here, question: Question) -> bytes:

@@ -4,7 +4,8 @@ Each package offers its verbs through the entry-point group `runcast.verbs`, so 
 is a function annotated for typer, or a `typer.Typer` for a verb with verbs of its own. Only the called verb is loaded;
 `--help` loads all, so modules that hold verbs import what is heavy (pandas, torch, plotly) inside their functions.
 
-Exit codes: 0 done, 1 our own fault (with a traceback), 2 the user's mistake, 130 interrupted.
+Exit codes: 0 done; 1 the answer is no (--require-fit, `search` that finds no plan, `validate --against` that moved), or
+our own fault, with a traceback; 2 the user's mistake; 130 interrupted.
 """
 
 import errno
@@ -62,19 +63,24 @@ class _Verbs(typer.core.TyperGroup):
 def build_app(arguments: list[str]) -> typer.Typer:
     """The typer app with the verb that `arguments` begin with, or with all verbs when they begin with none."""
     verbs = {entry.name: entry for entry in entry_points(group="runcast.verbs")}
-    called = [name for name in arguments[:1] if name in verbs]
+    words = arguments or _words_to_complete()
+    called = [name for name in words[:1] if name in verbs]
     # Without rich markup help is plain text: half the start-up time, and the same in every terminal.
     app = typer.Typer(
         cls=_Verbs,
         callback=_options,
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
     for name in called or sorted(verbs):
         _add_verb(app, verbs[name])
     return app
+
+
+def _words_to_complete() -> list[str]:
+    """The words behind `runcast` in a shell that asks what may follow; none where no shell does."""
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()[1:]
 
 
 def _add_verb(app: typer.Typer, entry: EntryPoint) -> None:

@@ -1,12 +1,12 @@
 """The Python API of `runcast simulate`: a scenario in, a prediction out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from .base.memo import Memo
-from .scenario import load_question, resolve
+from .scenario import Changes, Given, check_question, open_table, resolve
 from .systems.registry import SYSTEMS, AnyPrediction, AnyResolved, AnyScenario
 
 if TYPE_CHECKING:  # a system is imported when it is asked for
@@ -49,17 +49,17 @@ def simulate(
 ) -> "RunPrediction": ...
 @overload
 def simulate(
-    scenario: AnyScenario | str | Path, changes: Sequence[str] = (), memo: Memo | None = None, where: str = ...
+    scenario: AnyScenario | Given, changes: Sequence[str] | Changes = (), memo: Memo | None = None, where: str = ...
 ) -> AnyPrediction: ...
 
 
 def simulate(
-    scenario: AnyScenario | str | Path,
-    changes: Sequence[str] = (),
+    scenario: AnyScenario | Given,
+    changes: Sequence[str] | Changes = (),
     memo: Memo | None = None,
     where: str = "scenario",
 ) -> AnyPrediction:
-    """Predict a scenario: a checked scenario, or the path of a scenario file with `key=value` changes.
+    """Predict a scenario: a checked one; or a file, the name of a shipped one or a table, with changes.
 
     For a checked scenario, `where` is the path that errors name and to which paths in the scenario are relative.
     Predictions with the same `memo` share profiles, clusters and coarse Programs of training steps.
@@ -67,8 +67,9 @@ def simulate(
     Raises:
         UserError: the scenario contains something that is not allowed; one line per error.
     """
-    if isinstance(scenario, str | Path):
-        scenario, where = load_question(scenario, changes), str(scenario)
+    if isinstance(scenario, str | Path | Mapping):
+        table, where = open_table(scenario, changes)
+        scenario = check_question(table, where)
     return predict(resolve(scenario, where, memo or Memo()))
 
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...simulator.verbs.names import complete
+
 if TYPE_CHECKING:
     from ..execute.kinds import Execution
     from ..execute.world import World
 
-Scenario = Annotated[Path, typer.Argument(help="Scenario file (TOML).")]
+Scenario = Annotated[
+    Path, typer.Argument(help="Scenario: a file, or a shipped name.", autocompletion=complete("scenarios"))
+]
 Changes = Annotated[list[str] | None, typer.Option("--set", help="Change a key: update.bucket='2 GiB'.")]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .errors import UserError
+from .shipped import shipped
 
 MOST_BYTES = 2**30
 """Larger files are refused, packed or not."""
@@ -64,9 +65,11 @@ def read_text(path: Traversable, expected: str = "a text file", most_bytes: int 
 def path_beside(name: str, where: str) -> Path:
     """The place of a file that a user names in `where`: beside it if that is a file, else in the working folder.
 
-    What is not beside it may still be in the working folder, so that both ways of writing a path work.
+    `where` may be the name of a shipped scenario. What is not beside it may still be in the working folder, so that
+    both ways of writing a path work.
     """
-    path = Path(where).parent / name if os.path.isfile(where) else Path(name)
+    home = Path(where) if os.path.isfile(where) else shipped().get(where)
+    path = Path(name) if home is None else home.parent / name
     return Path(name) if os.path.exists(name) and not os.path.exists(path) else path
 
 

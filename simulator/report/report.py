@@ -123,6 +123,8 @@ class Report:
 
     kind: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
+    optional: ClassVar[tuple[Metric, ...]] = ()
+    """Those of the metrics that only some reports of the kind show."""
 
     @property
     def bound_by(self) -> str:

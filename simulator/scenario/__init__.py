@@ -5,10 +5,10 @@ from ..systems.keys import value_at
 from ..systems.registry import SYSTEMS, AnyScenario, resolve
 from .changes import Changes, change, multiplies, parse_changes
 from .check import check_question, check_scenario, check_train, check_values
-from .load import WhatIf, load_question, load_scenario, what_if, what_ifs
+from .load import Given, WhatIf, load_question, load_scenario, open_table, retitle, what_if, what_ifs
 
 __all__ = [
-    "SYSTEMS", "AnyScenario", "Changes", "WhatIf", "change", "check_question", "check_scenario", "check_train",
-    "check_values", "load_question", "load_scenario", "multiplies", "parse_changes", "resolve", "to_toml",
-    "toml_value", "value_at", "what_if", "what_ifs",
+    "SYSTEMS", "AnyScenario", "Changes", "Given", "WhatIf", "change", "check_question", "check_scenario", "check_train",
+    "check_values", "load_question", "load_scenario", "multiplies", "open_table", "parse_changes", "resolve",
+    "retitle", "to_toml", "toml_value", "value_at", "what_if", "what_ifs",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
-"""From a TOML file and `--set` changes to a checked Scenario."""
+"""From a file, a shipped name or a table, with `--set` changes, to a checked Scenario."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,19 +11,55 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ..base.errors import unknown
-from ..base.files import read_toml
+from ..base.errors import UserError, fault, shorten, unknown
+from ..base.files import read_json, read_toml
 from ..base.schema import validate
+from ..base.shipped import find_shipped
+from ..systems.machines import inputs_of
 from ..systems.registry import AnyScenario
 from ..systems.tables import Table
 from ..systems.weight_update.scenario import Scenario
 from .changes import Changes, change, parse_changes
 from .check import check_question, check_scenario
 
+Given = Mapping[str, Any] | str | Path
+"""A scenario as a table of plain values, as a file (TOML, or the JSON of a report), or as the name of a shipped one."""
 
-def load_question(path: str | Path, changes: Sequence[str] = ()) -> AnyScenario:
-    """Read a scenario file of any kind, like `load_scenario`."""
-    return check_question(_read(path, changes), str(path))
+
+def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[dict[str, Any], str]:
+    """(the table of a scenario with changes, the file or name that errors tell and beside which files are looked up).
+
+    Changes are `key=value` lines or values by key. A name that they do not set tells them: it may say what they change.
+
+    Raises:
+        UserError: the file cannot be read, or the changes cannot be made.
+    """
+    table, where = (scenario, "scenario") if isinstance(scenario, Mapping) else _read(scenario)
+    given = [changes] if isinstance(changes, str) else changes
+    said = given if isinstance(given, Mapping) else parse_changes(given)
+    return retitle(change(table, said, where), given), where
+
+
+_MOST_LETTERS = 100
+
+
+def retitle(table: Mapping[str, Any], changes: Sequence[str] | Changes) -> dict[str, Any]:
+    """The table after these changes, with a name that tells them: "64 x H100 with nodes=4"."""
+    lines = [f"{key}={_text(value)}" for key, value in changes.items()] if isinstance(changes, Mapping) else changes
+    told = {key.strip(): line for line in lines if (key := line.partition("=")[0]).strip() not in ("notes", "kind")}
+    if not told or "name" in told or not isinstance(table.get("name"), str):
+        return dict(table)
+    text = "".join(letter if letter.isprintable() else " " for letter in ", ".join(told.values()))
+    return {**table, "name": f"{table['name']} with {shorten(text, _MOST_LETTERS)}"}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def load_question(scenario: Given, changes: Sequence[str] | Changes = ()) -> AnyScenario:
+    """The checked scenario of any kind, like `load_scenario`."""
+    return check_question(*open_table(scenario, changes))
 
 
 def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
@@ -31,11 +68,26 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
     Raises:
         UserError: the file cannot be read, is not TOML, or says something that is not allowed.
     """
-    return check_scenario(_read(path, changes), str(path))
+    return check_scenario(*open_table(path, changes))
 
 
-def _read(path: str | Path, changes: Sequence[str]) -> dict[str, Any]:
-    return change(read_toml(Path(path)), parse_changes(changes), str(path))
+def _read(said: str | Path) -> tuple[dict[str, Any], str]:
+    """The table in a file, which is a scenario or the report of one, and the file, or the name of a shipped one."""
+    path = find_shipped(said)
+    where = str(path) if path == Path(said) else path.stem
+    if path.suffix != ".json":
+        return read_toml(path), where
+    report = read_json(path)
+    inputs = report.get("inputs") if isinstance(report, dict) else None
+    if not isinstance(inputs, dict) or not isinstance(table := inputs.get("scenario"), dict):
+        raise UserError(
+            f"{where}: inputs.scenario: is missing; expected a scenario (TOML), or a report with its inputs"
+        )
+    rested = inputs.get("files")
+    for one in inputs_of(table, where)["files"]:
+        if not isinstance(rested, list) or one not in rested:
+            raise UserError(fault(where, "inputs.files", one["name"], "expected the file that the report rests on"))
+    return table, where
 
 
 # Named what-ifs: changes that people ask for by name, shipped in data/what-ifs.toml or written in a sweep.

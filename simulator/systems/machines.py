@@ -14,6 +14,7 @@ import numpy as np
 from ..base.errors import UserError, fault
 from ..base.files import path_beside
 from ..base.memo import Memo
+from ..base.named_files import find_files
 from ..costs import RING_KINDS, Costs
 from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
@@ -22,7 +23,7 @@ from ..models.awkward import Awkward
 from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers
 from ..program import Program
 from ..timeline import Timeline
-from .tables import Model
+from .tables import FOR_PEOPLE, Model
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class ResolvedScenario:
     def hash(self) -> str:
         """The hash of everything that the prediction depends on, runcast's release included."""
         raise NotImplementedError
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What reproduces it: the keys that were set, by the stack too, in SI units; and the files that they name."""
+        return inputs_of(self.scenario.model_dump(mode="json", by_alias=True, exclude_unset=True), self.where)
 
     @property
     def spec(self) -> ModelSpec | None:
@@ -160,6 +166,25 @@ def content_hash(content: Any) -> str:
     """The SHA-256 of plain values, in hex; equal values have equal hashes."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def inputs_of(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The table of a `scenario`, and the `files` that it names, each with the SHA-256 of what it holds."""
+    named = find_files({key: value for key, value in table.items() if key not in FOR_PEOPLE}, where)
+    return {"scenario": dict(table), "files": [{"name": name, "sha256": held} for name, held in named]}
+
+
+def stamp(form: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values of an answer, headed by the form that they have (`runcast schema` prints it) and who made them.
+
+    Within a version of a form, keys are only added.
+    """
+    return {"schema": form_id(form), "version": release(), **content}
+
+
+def form_id(form: str) -> str:
+    """The name of a form with its version: `runcast/train_step/1`."""
+    return f"runcast/{form}/1"
 
 
 def release() -> str:

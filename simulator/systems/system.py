@@ -1,25 +1,35 @@
 """A system: one kind of scenario, and how it is resolved and predicted. `registry` lists all systems."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.memo import Memo
 from ..costs import Costs
 from ..insight import CriticalPath
 from ..program import Program
-from ..report.report import Parts, Report, Total, Words
+from ..report.answer import Answer
+from ..report.columns import flat_columns
+from ..report.report import Parts, Report, Total, Words, lines, page_tables
+from ..report.report import Table as TextTable
 from ..schedules import Grid
 from ..timeline import Timeline
 from ..uncertainty import Errors
 from .keys import Need, Pin, Rivals
+from .machines import stamp
 from .tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
-class SystemPrediction:
-    """A resolved scenario, its timeline and its report."""
+class SystemPrediction(Answer):
+    """A resolved scenario, its timeline and its report.
+
+    `report` has the headline numbers, `timeline` what happened when, `resolved` what the scenario's names stand for.
+    """
 
     resolved: Any
     timeline: Timeline
@@ -39,6 +49,42 @@ class SystemPrediction:
     def errors(self) -> Errors | None:
         """The error model of op times (`uncertainty`); None if the system has none."""
         return None
+
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """(bytes that the fullest device needs, bytes that it has); None if the system predicts no memory."""
+        return None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every device has the memory that it needs; None if the system predicts no memory."""
+        return None if self.memory is None else self.memory[0] <= self.memory[1]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values in SI units (docs/reports.md), and `inputs`, which reproduce it."""
+        return stamp(self.report.kind, {**self.report.to_json(), "inputs": self.resolved.inputs})
+
+    def frame(self) -> "pd.DataFrame":
+        """One row with the columns that a sweep's report.csv has: `step_time_s`, `exposed_gemm_s`, `cost_usd`, …"""
+        import pandas as pd
+
+        report = self.report
+        who = {"name": report.name, "kind": report.kind, "scenario_hash": report.scenario_hash}
+        return pd.DataFrame([who | flat_columns(report.to_json())])
+
+    def lines(self) -> Iterator[str]:
+        """What `runcast simulate` prints."""
+        return lines(self.report, self._words)
+
+    def tables(self) -> list[TextTable]:
+        """The tables of the report's page."""
+        return page_tables(self.report, self._words)
+
+    @property
+    def _words(self) -> Words:
+        from .registry import SYSTEMS
+
+        return SYSTEMS[self.report.kind].words(self.report)
 
     @property
     def costs(self) -> Costs:

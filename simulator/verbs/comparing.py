@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..base.errors import UserError
+from .names import complete
 
 if TYPE_CHECKING:
     from ..answers.compare import Comparison, Operand
@@ -17,12 +18,17 @@ def compare(
     a: Annotated[
         Path,
         typer.Argument(
-            help="A scenario (TOML), a report (JSON of `simulate`), what `runcast execute` wrote (folder, CSV), or the "
-            "trace or log of a real run."
+            help="A scenario (a file, or a shipped name), a report (JSON of `simulate`), what `runcast execute` wrote "
+            "(folder, CSV), or the trace or log of a real run.",
+            autocompletion=complete("scenarios"),
         ),
     ],
     b: Annotated[
-        Path | None, typer.Argument(help="Another one; left out: A with the changes of --set and --what-if.")
+        Path | None,
+        typer.Argument(
+            help="Another one; left out: A with the changes of --set and --what-if.",
+            autocompletion=complete("scenarios"),
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="Change a key of each scenario, or of B where B is left out.")

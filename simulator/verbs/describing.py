@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from .names import complete
+
 cluster = typer.Typer(help="Describe a machine of your own.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -44,7 +46,10 @@ def import_cluster_file(
 
 @cluster.command("show")
 def show_cluster(
-    cluster: Annotated[str, typer.Argument(help="The machines: dgx-h100, or a Cluster file.")],
+    cluster: Annotated[
+        str,
+        typer.Argument(help="The machines: dgx-h100, or a Cluster file.", autocompletion=complete("clusters")),
+    ],
     nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 1,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML page to write with a drawing of them.")] = None,
     settings: Annotated[
@@ -151,7 +156,9 @@ def import_recipe_file(
             "DeepSpeed JSON, or a script of verl or slime."
         ),
     ],
-    cluster: Annotated[str, typer.Option(help="The machines: dgx-h100, or a Cluster file.")],
+    cluster: Annotated[
+        str, typer.Option(help="The machines: dgx-h100, or a Cluster file.", autocompletion=complete("clusters"))
+    ],
     nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 1,
     out: Annotated[Path, typer.Option("--out", "-o", help="Scenario file to write.")] = Path("scenario.toml"),
     form: Annotated[
@@ -194,7 +201,12 @@ def import_recipe_file(
 
 @plan.command("export")
 def export_recipe_file(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file of kind train_step (TOML).")],
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            help="Scenario of kind train_step: a file, or a shipped name.", autocompletion=complete("scenarios")
+        ),
+    ],
     to: Annotated[str, typer.Option(help="Whose arguments: megatron.")] = "megatron",
     nearest: Annotated[
         bool, typer.Option("--nearest", help="Those of the nearest plan, headed by what it leaves out.")

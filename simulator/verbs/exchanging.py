@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from .names import complete
+
 
 def collective(
     op: Annotated[str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, ….")],
-    cluster: Annotated[str, typer.Option(help="Cluster by name, or its file.")],
+    cluster: Annotated[str, typer.Option(help="Cluster by name, or its file.", autocompletion=complete("clusters"))],
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster.")] = 1,
     sizes: Annotated[
         str, typer.Option(help="'1K:16G', each twice the one before, or one size such as '1 GiB'.")
@@ -29,10 +31,9 @@ def collective(
     """Predict one collective by size and algorithm."""
     from ..answers.outputs import Outputs, json_text, write_outputs
     from ..predict import predict
-    from ..report.report import lines
     from ..scenario import check_question, resolve
     from ..scenario.changes import change, parse_changes
-    from ..systems.collective.text import csv_text, words
+    from ..systems.collective.text import csv_text
 
     outputs = Outputs(json=json, csv=csv, html=html)
     outputs.check()
@@ -41,8 +42,7 @@ def collective(
     where = "runcast collective"
     said = {"name": f"{op} on {cluster}", "kind": "collective", "cluster": cluster, "nodes": nodes, "collective": table}
     prediction = predict(resolve(check_question(change(said, parse_changes(changes or ()), where), where), where))
-    report = prediction.report
-    text = json_text(report.to_json())
-    outputs.write(text, csv_text(report))
+    text = json_text(prediction.to_json())
+    outputs.write(text, csv_text(prediction.report))
     write_outputs(prediction, Outputs(html=html), text)
-    outputs.tell(text, lines(report, words(report)))
+    outputs.tell(text, prediction.lines())

@@ -5,12 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .names import complete
+
 if TYPE_CHECKING:
     from ..answers.search.records import Progress
 
 
 def search(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step or weight_update.")],
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            help="Scenario of kind train_step or weight_update: a file, or a shipped name.",
+            autocompletion=complete("scenarios"),
+        ),
+    ],
     gpus: Annotated[int | None, typer.Option(help="On how many GPUs; default: those of the scenario.")] = None,
     objective: Annotated[
         str | None,

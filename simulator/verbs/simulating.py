@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .names import complete
+
 if TYPE_CHECKING:
     from ..predict import AnyPrediction
 
 
 def simulate(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML).")],
+    scenario: Annotated[
+        Path, typer.Argument(help="Scenario: a file, or a shipped name.", autocompletion=complete("scenarios"))
+    ],
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: update.bucket='2 GiB'.")] = None,
     json: Annotated[str | None, typer.Option(help="Write the report as JSON; - is stdout and nothing else.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the timeline as CSV.")] = None,
@@ -20,28 +24,32 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="Folder for report, CSV, trace and HTML.")] = None,
     draws: Annotated[int | None, typer.Option(help="Simulate so often with errors drawn: a second interval.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the draws (default: 0).")] = None,
+    require_fit: Annotated[
+        bool, typer.Option("--require-fit", help="Exit with 1 where a device needs more memory than it has.")
+    ] = False,
 ) -> None:
     """Predict a scenario and print a summary."""
     from ..answers.outputs import Outputs, json_text, write_outputs
     from ..base.errors import UserError
     from ..predict import simulate as predict
-    from ..report.report import lines
-    from ..systems.registry import SYSTEMS
 
     if seed is not None and draws is None:
         raise UserError("--seed: is of draws; expected --draws too")
     own = Outputs(json=json, csv=csv, trace=trace, html=html, png=png)
     own.check()
     prediction = predict(scenario, changes or ())
+    if require_fit and prediction.fits is None:
+        raise UserError(f"--require-fit: no memory is predicted of {prediction.report.question}")
     drawn, content = _draw(prediction, draws, seed or 0) if draws is not None else ([], {})
     folder = Outputs() if out is None else Outputs.in_folder(out)
     for outputs in (own, folder):
         outputs.check()
-    report = prediction.report
-    text = json_text(report.to_json() | content)
+    text = json_text(prediction.to_json() | content)
     for outputs in (own, folder):
         write_outputs(prediction, outputs, text)
-    own.tell(text, lines(report, SYSTEMS[report.kind].words(report)), drawn, folder.files)
+    own.tell(text, prediction.lines(), drawn, folder.files)
+    if require_fit and not prediction.fits:
+        raise typer.Exit(1)
 
 
 def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str], dict[str, Any]]:
@@ -66,7 +74,13 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
 
 
 def explain(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step, weight_update or run.")],
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            help="Scenario of kind train_step, weight_update or run: a file, or a shipped name.",
+            autocompletion=complete("scenarios"),
+        ),
+    ],
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: parallel.tp=8.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Simulate nothing again: no what-ifs.")] = False,
     json: Annotated[str | None, typer.Option(help="Write it as JSON; - is stdout and nothing else.")] = None,

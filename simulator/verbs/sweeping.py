@@ -5,13 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .names import complete
+
 if TYPE_CHECKING:
     from ..answers.sweep import Progress, Sweep
     from ..runner import Runner
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep file (TOML).")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SWEEP", help="Sweep: a file (TOML), or a shipped name.", autocompletion=complete("sweeps")
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the sweep; goes on with what is there.")],
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes (default: all cores); with slurm: jobs.")

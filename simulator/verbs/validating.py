@@ -45,6 +45,7 @@ def validate(
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
     from ..answers.outputs import Outputs, json_text
+    from ..systems.machines import stamp
 
     outputs = Outputs(json=json, csv=csv)
     outputs.check()
@@ -63,7 +64,7 @@ def validate(
         found = _read_ledger(kind, rows, against, tolerance, stack)
     else:
         found = _validate(kind, rows, profile, csv is not None)
-    text = json_text(found.to_json())
+    text = json_text(stamp("validation", found.to_json()))
     outputs.write(text, found.to_csv() if csv is not None else b"")
     outputs.tell(text, found.lines())
     ledger = found if against is None else found.ledger

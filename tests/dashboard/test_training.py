@@ -135,7 +135,7 @@ def test_a_downloaded_scenario_is_the_one_that_was_asked(client, here):
 
 
 def test_a_downloaded_report_is_that_of_the_api(client, here):
-    report = here.answers.predict(parse_query(QUERY, "")).report.to_json()
+    report = here.answers.predict(parse_query(QUERY, "")).to_json()
 
     assert json.loads(client.get(f"/download/report.json?{QUERY}").data) == json.loads(json.dumps(report))
 

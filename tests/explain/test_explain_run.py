@@ -316,9 +316,9 @@ def test_the_keys_of_its_json():
     said = json.loads(json.dumps(explained("rich").to_json()))
 
     assert list(said) == [
-        "kind", "of", "name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s", "mode", "total_s",
-        "interval_low_s", "interval_high_s", "breakdown_s", "largest_loss", "aim", "chance", "seeds", "best",
-        "what_ifs", "refused", "quick",
+        "schema", "version", "kind", "of", "name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s",
+        "mode", "total_s", "interval_low_s", "interval_high_s", "breakdown_s", "largest_loss", "aim", "chance", "seeds",
+        "best", "what_ifs", "refused", "quick", "inputs",
     ]  # fmt: skip
     assert list(said["what_ifs"][0]) == [
         "name", "about", "changes", "gain", "gains", "wall_s", "samples_per_s", "queue_s", "beyond_chance"

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.smoke
 RUNCAST = Path(sys.executable).with_name("runcast")
 HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
 VERBS = [
-    "calibrate", "cluster", "collective", "compare", "dashboard", "device", "execute", "explain", "plan", "search",
-    "simulate", "sweep", "validate",
+    "calibrate", "cluster", "collective", "compare", "dashboard", "device", "execute", "explain", "init", "list",
+    "plan", "schema", "search", "simulate", "sweep", "validate",
 ]  # fmt: skip
 
 
@@ -38,10 +38,44 @@ def test_public_names_load():
         assert getattr(runcast.simulator, name) is not None
 
 
-def test_runcast_is_a_namespace():
+def test_the_names_of_runcast_load():
     import runcast
 
-    assert runcast.__file__ is None
+    assert set(runcast.__all__) <= set(dir(runcast))
+    for name in runcast.__all__:
+        assert getattr(runcast, name).__doc__
+
+
+def test_import_runcast_imports_nothing_heavy():
+    done = python(f"import sys, runcast; print(*sorted(set({[*HEAVY, 'runcast.simulator']}) & set(sys.modules)))")
+    assert done.stdout == "\n"
+
+
+def test_runcast_is_typed():
+    import runcast
+
+    assert Path(runcast.__file__).with_name("py.typed").is_file()
+
+
+def test_a_shipped_scenario_is_predicted_by_name():
+    import runcast
+
+    prediction = runcast.simulate("tiny-train-pp4", {"batch.micro": 2})
+
+    assert (prediction.fits, prediction.report.name) == (True, "tiny Llama, PP4, 1F1B with batch.micro=2")
+
+
+def test_a_file_to_start_from_is_simulated(tmp_path):
+    assert runcast("init", "tiny-train-pp4", "-o", tmp_path / "mine.toml").returncode == 0
+
+    by_file, by_name = (runcast("simulate", one) for one in (tmp_path / "mine.toml", "tiny-train-pp4"))
+
+    assert by_file.returncode == 0
+    assert by_file.stdout == by_name.stdout
+
+
+def test_clusters_are_listed():
+    assert "dgx-h100" in [line.split()[0] for line in runcast("list", "clusters").stdout.splitlines()]
 
 
 def test_data_is_found():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.sweep import flat_columns
-from runcast.simulator.answers.sweep.columns import _columns, columns_of
+from runcast.simulator.answers.sweep.columns import columns_of
 from runcast.simulator.answers.sweep.constraints import (
     column_dimension,
     key_dimension,
@@ -13,6 +13,7 @@ from runcast.simulator.answers.sweep.constraints import (
     read_constraint,
     values_in_row,
 )  # fmt: skip
+from runcast.simulator.report.columns import named_values
 
 from .conftest import ROOT
 
@@ -83,7 +84,7 @@ def test_columns_of_a_training_step_are_known():
 
 def test_no_column_comes_twice():
     found = simulate(ROOT / "data/scenarios/train-qwen3-30b-a3b-16xh100.toml", ["level=coarse"]).report.to_json()
-    names = [name for name, _ in _columns(found)]
+    names = [name for name, _ in named_values(found)]
 
     assert sorted(names) == sorted(set(names))
 

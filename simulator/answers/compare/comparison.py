@@ -3,17 +3,23 @@
 Words are in `text`, a page in `page`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...base.errors import UserError
 from ...base.tables import csv_text
+from ...report.answer import Answer
 from ...report.report import ROUNDING
 from ...schedules import Grid
+from ...systems.machines import stamp
 from ...systems.registry import SYSTEMS
 from ...timeline import Timeline
 from ...uncertainty import Budget, Difference, difference
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Source = Literal["scenario", "report", "trace", "spans", "run"]
 """Simulated now, or earlier (its report, its trace); executed by `runcast execute`; a real run's trace or log."""
@@ -36,7 +42,7 @@ class Side:
 
     `budget` is the error budget of the time, None where it is not known. `inputs` go by keys of a scenario, with dots,
     and by names of a report; `all_inputs` says that none is missing. `metrics` go by the names of a report, units in
-    the names; `fits` is False where devices lack memory.
+    the names; `fits` is False where devices lack memory. `rests_on` are the inputs that reproduce a prediction.
     """
 
     where: str
@@ -55,6 +61,7 @@ class Side:
     question: str = ""
     notes: tuple[str, ...] = ()
     drawn: Drawn | None = None
+    rests_on: Mapping[str, Any] | None = None
 
     @property
     def measured(self) -> bool:
@@ -66,7 +73,8 @@ class Side:
         low, high = self.interval or (None, None)
         return {"where": self.where, "source": self.source, "label": self.label, "kind": self.kind,
                 "question": self.question, "scenario_hash": self.hash, "total_s": self.total_s, "interval_low_s": low,
-                "interval_high_s": high, "fits": self.fits, "notes": list(self.notes)}  # fmt: skip
+                "interval_high_s": high, "fits": self.fits, "notes": list(self.notes),
+                "inputs": self.rests_on}  # fmt: skip
 
 
 def complete(terms: Mapping[str, float], total_s: float) -> dict[str, float]:
@@ -111,7 +119,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Answer):
     """B held against A; the differences of `terms`, largest first, sum to that of the totals."""
 
     a: Side
@@ -196,7 +204,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; durations in seconds, `share` and `error` as fractions."""
-        return {
+        content = {
+            "kind": "comparison",
+            "of": self.a.kind,
             "a": self.a.to_json(),
             "b": self.b.to_json(),
             "difference_s": self.difference_s,
@@ -214,6 +224,19 @@ class Comparison:
             ],
             "metrics": [row._asdict() for row in self.metrics],
         }  # fmt: skip
+        return stamp("comparison", content)
+
+    def frame(self) -> "pd.DataFrame":
+        """A row per term and one of the totals."""
+        import pandas as pd
+
+        return pd.read_csv(StringIO(self.to_csv()))
+
+    def lines(self) -> Iterator[str]:
+        """What `runcast compare` prints."""
+        from .text import lines
+
+        return lines(self)
 
     def to_csv(self) -> str:
         """A row per term and one of the totals."""

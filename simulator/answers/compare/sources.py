@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ...base.errors import UserError, fault
-from ...base.files import read_json, read_toml
+from ...base.files import read_json
 from ...base.memo import Memo
+from ...base.shipped import shipped
 from ...hardware import cluster_inputs, cluster_keys
 from ...predict import AnyPrediction, simulate
-from ...scenario import change, check_question, parse_changes, what_if
+from ...scenario import change, check_question, open_table, parse_changes, retitle, what_if
 from ...systems.registry import SYSTEMS
 from ...systems.tables import FOR_PEOPLE
 from ...uncertainty import Budget
@@ -42,7 +43,7 @@ class Operand:
     def source(self) -> Source:
         """The kind of a file; a UserError for a folder without any of these."""
         path = self.path
-        if path.suffix == ".toml":
+        if path.suffix == ".toml" or (not path.exists() and path.name == str(path) and path.name in shipped()):
             return "scenario"
         if path.is_dir():
             return _of_folder(path)
@@ -95,9 +96,10 @@ def open_side(given: Operand, memo: Memo | None = None) -> Side:
     match given.source:
         case "scenario":
             named = [what_if(name, "--what-if", "").changes for name in given.what_ifs]
-            table = change(read_toml(path), [parse_changes(given.changes), *named], where)
-            prediction = simulate(check_question(table, where), memo=memo, where=where)
-            return side_of(prediction, where, [*given.changes, *given.what_ifs])
+            said, (table, beside) = parse_changes(given.changes), open_table(path)
+            table = retitle(change(table, [said, *named], beside), given.changes)
+            prediction = simulate(check_question(table, beside), memo=memo, where=beside)
+            return side_of(prediction, where, given.what_ifs)
         case "report":
             return _read_report(path / REPORT if path.is_dir() else path)
         case "spans":
@@ -111,7 +113,7 @@ def open_side(given: Operand, memo: Memo | None = None) -> Side:
 
 
 def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -> Side:
-    """A prediction as a Side; `called` are the changes that its label names."""
+    """A prediction as a Side; `called` are the what-ifs that its label names."""
     side = _side_of_report(prediction.report.to_json(), where)
     return replace(
         side,
@@ -120,6 +122,7 @@ def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -
         inputs={**_inputs_of(prediction), **side.inputs},
         all_inputs=True,
         drawn=Drawn(prediction.timeline, prediction.grid, prediction.shown_ranks),
+        rests_on=prediction.resolved.inputs,
     )
 
 
@@ -191,6 +194,7 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
         hash=report.get("scenario_hash"),
         question=str(report.get("question", "")),
         notes=tuple(report.get("notes", ())),
+        rests_on=report.get("inputs"),
     )
 
 

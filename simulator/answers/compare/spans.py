@@ -15,7 +15,7 @@ from ... import engine
 from ...base.errors import UserError
 from ...base.files import read_json
 from ...base.tables import align
-from ...scenario import load_question, resolve
+from ...scenario import check_question, open_table, resolve
 from ...timeline import spans_of_ranks
 
 SPANS, SUMMARY = "spans.csv", "summary.json"
@@ -159,10 +159,11 @@ def simulate_spans(resolved: Any) -> pd.DataFrame:
 
 def unfold(path: Path, changes: Sequence[str] = ()) -> Any:
     """A resolved scenario whose ranks each stand for themselves where its kind can: what is executed and compared."""
-    scenario = load_question(path, changes)
+    table, where = open_table(path, changes)
+    scenario = check_question(table, where)
     if "fold" in type(scenario).model_fields:
         scenario = scenario.model_copy(update={"fold": False})
-    return resolve(scenario, str(path))
+    return resolve(scenario, where)
 
 
 def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:

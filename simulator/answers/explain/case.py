@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,13 +10,12 @@ import numpy as np
 from ... import engine
 from ...base.arrays import Floats
 from ...base.errors import UserError, fault
-from ...base.files import read_toml
 from ...base.memo import Memo
 from ...costs import Costs
 from ...insight import CriticalPath, critical_path, sum_by_group
 from ...predict import Prediction, TrainPrediction, predict
 from ...report.report import Parts
-from ...scenario import Changes, change, check_question, resolve
+from ...scenario import Changes, Given, change, check_question, open_table, resolve
 from ...systems.machines import OnMachines, shape_loss_s
 from ...systems.registry import SYSTEMS
 from ...systems.system import System
@@ -118,21 +116,12 @@ class Refused:
     reason: str
 
 
-def read_case(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> Case:
+def read_case(scenario: Given, changes: Changes) -> Case:
     """A case from a table or a file, with changes.
 
     A UserError if the file cannot be read, says something that is not allowed, or is of a kind that is not explained.
     """
-    return make_case(*read_table(scenario, changes), Memo())
-
-
-def read_table(scenario: Mapping[str, Any] | Path | str, changes: Changes) -> tuple[dict[str, Any], str]:
-    """(a table or that of a file, with changes; where it is from); a UserError as `read_case`."""
-    if isinstance(scenario, Mapping):
-        where, table = "scenario", scenario
-    else:
-        where, table = str(scenario), read_toml(Path(scenario))
-    return change(table, changes, where), where
+    return make_case(*open_table(scenario, changes), Memo())
 
 
 def make_case(table: Mapping[str, Any], where: str, memo: Memo) -> Case:

@@ -6,21 +6,24 @@ Each is simulated. Training steps are compared by seconds per token, so that a s
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...base.errors import UserError
 from ...base.memo import Memo
 from ...models.awkward import PADDED
+from ...report.answer import Answer
 from ...report.report import Parts
-from ...scenario import Changes, WhatIf, parse_changes, what_ifs
-from ...systems.machines import OnMachines
+from ...scenario import Changes, Given, WhatIf, open_table, what_ifs
+from ...systems.machines import OnMachines, stamp
 from ...systems.registry import SYSTEMS, system_of
 from ...systems.system import System
 from ...uncertainty import difference
-from .case import Case, Refused, make_case, read_table
+from .case import Case, Refused, make_case
 from .run import RunCase, RunExplanation, explain_run, make_run_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Explain = Callable[[Any, bool, Progress], "Explanation | RunExplanation"]
 
@@ -58,13 +61,13 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Answer):
     """Why a step or an update takes `total_s`: its parts, what every number is worth, and what would help.
 
     The interval holds 90 %. `sensitivities` are ordered by size; `without_effect` names the numbers on which nothing
     rests here. `tried` is ordered by gain; `refused` are the what-ifs that the scenario does not allow. `awkward` says
     which sizes of the model no kernel is made for, and `awkward_s` how much shorter the total were if there were some.
-    `quick` left out simulating numbers again and the what-ifs.
+    `inputs` reproduce it. `quick` left out simulating numbers again and the what-ifs.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Explanation:
     awkward: tuple[str, ...]
     awkward_s: float
     quick: bool
+    inputs: Mapping[str, Any]
 
     @property
     def system(self) -> System:
@@ -124,7 +128,7 @@ class Explanation:
         """The explanation as plain values: durations and changes of the total in seconds, shares as `gain`."""
         own = ("name", "question", "scenario_hash", "total_s", "interval_low_s", "interval_high_s", "memory_bytes",
                "device_memory_bytes", "fits", "bound_by", "awkward_s", "quick")  # fmt: skip
-        return {
+        content = {
             "kind": "explanation",
             "of": self.kind,
             **{name: getattr(self, name) for name in own},
@@ -137,22 +141,36 @@ class Explanation:
             "what_ifs": [one.to_json() for one in self.tried],
             "refused": [vars(one) for one in self.refused],
             "awkward": list(self.awkward),
+            "inputs": self.inputs,
         }
+        return stamp("explanation", content)
+
+    def frame(self) -> "pd.DataFrame":
+        """A row per what-if that was simulated, largest gain first."""
+        import pandas as pd
+
+        return pd.DataFrame([one.to_json() for one in self.tried])
+
+    def lines(self) -> Iterator[str]:
+        """What `runcast explain` prints."""
+        from .text import lines
+
+        return lines(self)
 
 
 def explain(
-    scenario: Mapping[str, Any] | Path | str,
-    changes: Sequence[str] = (),
+    scenario: Given,
+    changes: Sequence[str] | Changes = (),
     *,
     quick: bool = False,
     progress: Progress = lambda phase, done, total, name: None,
 ) -> Explanation | RunExplanation:
-    """Explain a training step, a weight update or a run, given as a table or a file with `key=value` changes.
+    """Explain a training step, a weight update or a run, given as a table, a file or a shipped name, with changes.
 
     `quick` simulates nothing again: numbers are known to first order, what-ifs not at all. `progress` is called with
     what is being tried. A UserError if the scenario says something that is not allowed, or is an RL cycle.
     """
-    return explain_case(open_case(*read_table(scenario, parse_changes(changes))), quick, progress)
+    return explain_case(open_case(*open_table(scenario, changes)), quick, progress)
 
 
 def open_case(table: Mapping[str, Any], where: str) -> Case | RunCase:
@@ -206,6 +224,7 @@ def _explanation(
         awkward=tuple(one.text for one in case.resolved.awkward),
         awkward_s=case.awkward_s(simulate=not quick),
         quick=quick,
+        inputs=case.resolved.inputs,
     )
 
 

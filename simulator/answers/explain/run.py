@@ -5,16 +5,18 @@ and not of chance. What runs differ by chance is said beside it. Rates of failur
 interval has those that are drawn, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ...base.errors import UserError
 from ...base.memo import Memo
 from ...profile import Z90
+from ...report.answer import Answer
 from ...scenario import Changes, WhatIf, change, check_question, resolve
+from ...systems.machines import stamp
 from ...systems.registry import SYSTEMS
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
@@ -23,6 +25,9 @@ from ...systems.system import System
 from .case import Refused
 from .levers import is_of_use, levers, share_step, state
 from .sensitivity import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SEEDS_OF_LEVERS = 2  # failures come at the same times, so one would do; the second shows whether both agree
 _LEAST_SEEDS = 4  # of the run as it is: to know what chance does
@@ -69,7 +74,7 @@ class Lever:
 
 
 @dataclass(frozen=True)
-class RunExplanation:
+class RunExplanation(Answer):
     """Where the time of a run goes, and what to change first.
 
     `aim` says what levers are compared by. `chance` is by what share of it runs with other random numbers differ from
@@ -84,6 +89,7 @@ class RunExplanation:
     tried: tuple[Lever, ...]
     refused: tuple[Refused, ...]
     quick: bool
+    inputs: Mapping[str, Any]
 
     @property
     def system(self) -> System:
@@ -121,7 +127,7 @@ class RunExplanation:
         report = self.report
         low_s, high_s = report.wall_interval_s
         own = ("name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s", "mode")
-        return {
+        content = {
             "kind": "explanation",
             "of": report.kind,
             **{name: getattr(report, name) for name in own},
@@ -137,7 +143,21 @@ class RunExplanation:
             "what_ifs": [one.to_json() | {"beyond_chance": self.is_beyond_chance(one)} for one in self.tried],
             "refused": [vars(one) for one in self.refused],
             "quick": self.quick,
+            "inputs": self.inputs,
         }
+        return stamp("explanation", content)
+
+    def frame(self) -> "pd.DataFrame":
+        """A row per lever that was simulated, largest gain first."""
+        import pandas as pd
+
+        return pd.DataFrame([one.to_json() for one in self.tried])
+
+    def lines(self) -> Iterator[str]:
+        """What `runcast explain` prints."""
+        from .run_text import run_lines
+
+        return run_lines(self)
 
 
 @dataclass(frozen=True)
@@ -193,6 +213,7 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
         tried=tuple(sorted(tried, key=lambda one: -one.gain)),
         refused=tuple(refused),
         quick=quick,
+        inputs=resolved.inputs,
     )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
-from ...base.files import path_beside, write_atomic
+from ...base.files import write_atomic
+from ...base.named_files import rename_files
 from ...base.tables import align, csv_text
 from ...base.units import digits_apart, format_bytes, format_probability, format_seconds, format_usd
 from ...scenario import Changes, change, check_question, to_toml
@@ -14,8 +15,6 @@ from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured,
 
 FILES = ("plans.csv", "pareto.csv", "winner.toml", "winner.megatron.txt")
 """All that a search writes."""
-_NAMES_FILE = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("model", "config"))
-"""Keys that may name a file beside the scenario."""
 _COLUMNS = (
     "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
     "kernel_level_time_s", "kernel_level_memory_bytes", "fits_probability",
@@ -45,7 +44,7 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
     A UserError as `check_folder`.
     """
     check_folder(folder)
-    files = {"plans.csv": _csv(found, range(len(found.rows))), "pareto.csv": _csv(found, found.pareto)}
+    files = {"plans.csv": plans_csv(found, range(len(found.rows))), "pareto.csv": plans_csv(found, found.pareto)}
     if found.winner is not None:
         changes, levels = found.rows[found.winner].changes, found.question.subject.levels
         # at the level that the reported number is of
@@ -54,7 +53,8 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
         if (arguments := _megatron_text(found, table)) is not None:
             files["winner.megatron.txt"] = arguments
         about = f"# Found by `runcast search`, best by {found.question.objective}: {plan_text(changes)}"
-        files["winner.toml"] = f"{about}\n{to_toml(_move(table, found.question.where, folder))}"
+        moved = rename_files(table, found.question.where, lambda place: os.path.relpath(place, folder.resolve()))
+        files["winner.toml"] = f"{about}\n{to_toml(moved)}"
     names = [name for name in FILES if name in files]
     for name in names:
         write_atomic(folder / name, files[name].encode())
@@ -78,19 +78,7 @@ def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:
         return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *error.reasons(where)])
 
 
-def _move(table: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
-    """Files that the scenario names beside itself, as they are named from another folder."""
-    for *path, last in _NAMES_FILE:
-        inner: Any = table
-        for part in path:
-            inner = inner.get(part) if isinstance(inner, dict) else None
-        name = inner.get(last) if isinstance(inner, dict) else None
-        if isinstance(name, str) and (place := path_beside(name, where)).exists():
-            inner[last] = os.path.relpath(place.resolve(), folder.resolve())
-    return table
-
-
-def _csv(found: SearchResult, numbers: Sequence[int]) -> str:
+def plans_csv(found: SearchResult, numbers: Sequence[int]) -> str:
     """A row per plan: its place on every axis, what became of it, bounds and amounts."""
     keys = [axis.key for axis in found.space.axes]
     plans = (map(_plain, map(found.rows[number].changes.get, keys)) for number in numbers)

@@ -1,17 +1,23 @@
 """What a search asks of plans and what it finds, as plain values; and what it must know of a kind of scenario."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
 from ...base.memo import Memo
 from ...base.units import format_seconds
 from ...hardware import cluster
+from ...report.answer import Answer
 from ...scenario import Changes, change, check_question
+from ...systems.machines import inputs_of, stamp
 from ...uncertainty import Budget, Difference, difference
 from .space import Space, Wanted
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REFUSED, MEMORY, BEATEN, SIMULATED, LEFT = "refused", "memory", "beaten", "simulated", "left"
 UNSEEN = "unseen"
@@ -144,7 +150,7 @@ Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchResult(Answer):
     """The result of a search.
 
     `cuts` counts points of the space by the rule that cut them, before they were rows; with `counts`, which counts rows
@@ -161,6 +167,48 @@ class SearchResult:
     checked: Mapping[int, Measured] = field(default_factory=dict)
     notes: Sequence[str] = ()
     stopped: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The winner, the Pareto set and how many plans became what, as plain values; times in seconds."""
+        question = self.question
+        content = {
+            "kind": "search",
+            "of": question.table.get("kind", "weight_update"),
+            "objective": question.objective,
+            "gpus": question.gpus,
+            "proved": self.proved,
+            "stopped": self.stopped,
+            "counts": dict(self.counts),
+            "cuts": dict(self.cuts),
+            "winner": None if self.winner is None else self._plan(self.winner),
+            "pareto": [self._plan(number) for number in self.pareto],
+            "notes": list(self.notes),
+            "inputs": inputs_of(question.table, question.where),
+        }
+        return stamp("search", content)
+
+    def _plan(self, number: int) -> dict[str, Any]:
+        """A plan that was simulated, as the finest prediction of it says."""
+        row = self.rows[number]
+        one = self.checked.get(number) or row.measured
+        assert one is not None
+        own = ("time_s", "tokens", "fits", "fits_probability", "memory_bytes", "cost_usd")
+        speed = {"tokens_per_s": one.tokens_per_s if one.tokens else None}
+        return {"changes": dict(row.changes)} | {name: getattr(one, name) for name in own} | speed
+
+    def frame(self) -> "pd.DataFrame":
+        """A row per plan, as in plans.csv."""
+        import pandas as pd
+
+        from .outputs import plans_csv
+
+        return pd.read_csv(StringIO(plans_csv(self, range(len(self.rows)))))
+
+    def lines(self) -> Iterator[str]:
+        """What `runcast search` prints."""
+        from .outputs import lines
+
+        return lines(self)
 
     @property
     def counts(self) -> Counter[str]:

@@ -8,16 +8,14 @@ space ─rules─> points ─screen─> plans with bounds ─best first─> simu
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from ...base.errors import UserError, fault
-from ...base.files import read_toml
 from ...base.memo import Memo
 from ...hardware import cluster
 from ...runner import InProcess, Processes, cores
-from ...scenario import change, parse_changes
+from ...scenario import Changes, Given, change, open_table, retitle
 from .explore import Exploration, has_optuna, predict
 from .records import LEFT, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
 from .space import Space, Wanted
@@ -34,10 +32,10 @@ MOST = 20_000
 _FEW = 64  # plans below which other processes cost more than they save
 
 
-def search_file(path: Path | str, changes: Sequence[str] = (), **options: Any) -> SearchResult:
-    """`search` of a scenario file with `key=value` changes; a UserError also if the file cannot be read."""
-    table = change(read_toml(Path(path)), parse_changes(changes), str(path))
-    return search(table, where=str(path), **options)
+def search_file(scenario: Given, changes: Sequence[str] | Changes = (), **options: Any) -> SearchResult:
+    """`search` of a scenario that is a file, a shipped name or a table, with changes; a UserError as `open_table`."""
+    table, where = open_table(scenario, changes)
+    return search(table, where=where, **options)
 
 
 def search(
@@ -145,7 +143,7 @@ def _freed(table: Mapping[str, Any], gpus: int | None, where: str) -> dict[str, 
         if gpus < 1 or gpus % each:
             raise UserError(fault("--gpus", "", gpus, f"a node has {each}: a multiple of that"))
         nodes = {"nodes": gpus // each}
-    base = change(table, nodes, where)
+    base = retitle(change(table, nodes, where), nodes if nodes.get("nodes") != table.get("nodes", 1) else {})
     for part, key in (("parallel", "dp"), ("update", "max_bucket")):
         if isinstance(base.get(part), dict):
             base[part].pop(key, None)

@@ -1,7 +1,6 @@
 """From a sweep file to a checked Sweep; every fault is one line with file, key and value."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -9,7 +8,8 @@ from pydantic import Field, model_validator
 from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside, read_toml
 from ...base.schema import validate
-from ...scenario import SYSTEMS, Changes, change, parse_changes, what_ifs
+from ...base.shipped import find_shipped
+from ...scenario import SYSTEMS, Changes, Given, open_table, what_ifs
 from ...scenario.load import WhatIfTable
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
@@ -82,16 +82,19 @@ class SweepTable(Table):
         return self
 
 
-def load_sweep(path: str | Path, changes: Sequence[str] = ()) -> Sweep:
-    """Read a sweep file; `key=value` changes are made to its base.
+def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
+    """Read a sweep: a file, a shipped name, or a table. Changes are made to its base.
 
     A UserError if the file or its base cannot be read, or says something that is not allowed.
     """
-    where = str(path)
-    said = validate(SweepTable, read_toml(Path(path)), where)
-    base_where = where if isinstance(said.base, dict) else str(path_beside(said.base, where))
-    table = said.base if isinstance(said.base, dict) else read_toml(Path(base_where))
-    base = change(table, parse_changes(changes), base_where)
+    path = None if isinstance(sweep, Mapping) else find_shipped(sweep, "sweeps")
+    where, given = ("sweep", sweep) if path is None else (str(path), read_toml(path))
+    said = validate(SweepTable, given, where)
+    if isinstance(said.base, dict):
+        base, base_where = open_table(said.base, changes)[0], where
+    else:
+        place = path_beside(said.base, where)
+        base, base_where = open_table(place if place.exists() or place.suffix == ".toml" else said.base, changes)
     kind = base.get("kind", "weight_update")
     if kind not in tuple(SYSTEMS):
         raise UserError(fault(base_where, "kind", kind, f"expected one of {', '.join(SYSTEMS)}"))

@@ -3,15 +3,14 @@ by which a folder knows it again.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from ...base.errors import UserError
-from ...base.files import digest, path_beside, read_json, read_toml
 from ...base.memo import Memo
+from ...base.named_files import find_files
 from ...base.units import format_bytes
 from ...predict import simulate
 from ...scenario import Changes, change, check_question, resolve
@@ -161,49 +160,3 @@ class Sweep:
             "constraints": [one.text for one in (*self.limits, *self.demands)],
             "version": release(),
         })[:16]  # fmt: skip
-
-
-# Files that tables name, and those that these name in turn: what a sweep rests on beyond what it says.
-
-_READERS = {".toml": read_toml, ".json": read_json}
-_FOLDERS = "config"
-"""The key whose value may be a file of any name, or the folder that holds a model's config.json."""
-
-
-def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
-    """Every file that values of `tables` name, as they write it, with the SHA-256 of what it holds; sorted.
-
-    Names are looked up beside `where`. A file that is not there has no digest: it makes a difference once it is.
-    """
-    found: dict[tuple[str, Path], str] = {}
-    _find_files(tables, where, found)
-    return sorted({(name, held) for (name, _), held in found.items()})
-
-
-def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> None:
-    for key, text in _texts(tables, ""):
-        if Path(text).suffix not in _READERS and key.rpartition(".")[2] != _FOLDERS:
-            continue
-        place = path_beside(text, where)
-        place = place / "config.json" if place.is_dir() else place
-        if (text, place) in found:
-            continue
-        try:
-            found[text, place] = digest(place)
-            _find_files(_READERS[place.suffix](place) if place.suffix in _READERS else None, str(place), found)
-        except OSError:
-            found[text, place] = ""
-        except UserError:  # what cannot be read names nothing
-            pass
-
-
-def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """All texts within a value, each with the key that it stands at."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _texts(item, name)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item, key)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError, fault
-from ...base.files import read_toml, to_toml, write_atomic
-from ...scenario import check_train
+from ...base.files import to_toml, write_atomic
+from ...scenario import check_train, open_table
 from ...systems.train_step.scenario import TrainScenario
 from .additions import Additions
 from .reading import read_recipe
@@ -102,11 +102,11 @@ def scenario_text(recipe: Recipe, source: str, table: Mapping[str, Any]) -> str:
 
 
 def load_training(path: Path | str) -> TrainScenario:
-    """The training scenario in a file.
+    """The training scenario in a file, or the shipped one of this name.
 
     A UserError if the file cannot be read, is not TOML, or says something that is not allowed; a line each.
     """
-    table = read_toml(Path(path))
+    table, where = open_table(path)
     if table.get("kind") != "train_step":
-        raise UserError(fault(str(path), "kind", table.get("kind"), "expected 'train_step'"))
-    return check_train(table, str(path))
+        raise UserError(fault(where, "kind", table.get("kind"), "expected 'train_step'"))
+    return check_train(table, where)

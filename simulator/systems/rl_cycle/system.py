@@ -23,6 +23,11 @@ class CyclePrediction(SystemPrediction):
     update: Prediction | None
 
     @property
+    def memory(self) -> tuple[int, int] | None:
+        """That of its update, if simulated."""
+        return None if self.update is None else self.update.memory
+
+    @property
     def errors(self) -> None:
         """None: the errors of given times are not known."""
         return None

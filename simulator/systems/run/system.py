@@ -22,6 +22,11 @@ class RunPrediction(SystemPrediction):
     history: History
     step: TrainPrediction | None
 
+    @property
+    def memory(self) -> tuple[int, int] | None:
+        """That of a worker's step, if predicted."""
+        return None if self.step is None else self.step.memory
+
 
 def predict(resolved: ResolvedRun) -> RunPrediction:
     """Simulate a run, as often as its plan says, and report on it."""

@@ -127,6 +127,7 @@ class TrainReport(Report):
         Metric("gpus", "1", "GPUs that train", role="input"),
         Metric("ops", "1", "ops that were simulated", role="time"),
     )  # fmt: skip
+    optional = OF_RUN
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; `distance` is in words, and `errors` are those of the step time that other steps share."""

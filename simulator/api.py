@@ -1,0 +1,258 @@
+"""What `import runcast` gives: each command as a function that takes scenarios and returns its answer as data.
+
+Nothing is printed or written. Every answer is an `Answer`: `print` shows what the command prints, a notebook shows
+tables, `frame()` is a DataFrame, and `to_json()` is what the command writes as JSON.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from .base.errors import UserError
+from .base.memo import Memo
+from .base.named_files import rename_files
+from .report.answer import Answer
+from .scenario import Changes, Given, check_question, open_table
+from .systems.machines import inputs_of, stamp
+from .systems.system import SystemPrediction as Prediction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .answers.compare import Comparison, Side
+    from .answers.explain import Explanation, RunExplanation
+    from .answers.search import SearchResult
+    from .answers.sweep import Sweep, Swept
+    from .runner import Runner
+
+__all__ = [
+    "Answer", "Comparison", "Explanation", "Prediction", "RunExplanation", "SearchResult", "SweepResult", "UserError",
+    "compare", "explain", "load", "schema", "search", "shipped", "simulate", "sweep",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The class of an answer, imported on first use."""
+    from .answers import compare, explain, search
+
+    for module in (compare, explain, search):
+        if name in __all__ and name in module.__all__:
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load(scenario: Given, changes: Sequence[str] | Changes = ()) -> dict[str, Any]:
+    """The table of a scenario, checked and with changes: to read, to change, and to give to the other functions.
+
+    `scenario` is the name of a shipped one, the path of a file (TOML, or the JSON of a report, which has its inputs),
+    or a table. `changes` are values by key (`{"nodes": 16, "parallel.tp": 8}`) or `key=value` lines. Paths of files
+    that the scenario names beside itself become absolute.
+
+    Raises:
+        UserError: the file cannot be read, or says something that is not allowed; one line per fault.
+    """
+    table, where = open_table(scenario, changes)
+    check_question(table, where)
+    return rename_files(table, where, str)
+
+
+def simulate(scenario: Given, changes: Sequence[str] | Changes = ()) -> Prediction:
+    """Predict a scenario of any kind, given as to `load`.
+
+    The prediction has a `report` with the headline numbers, the `timeline`, and `fits`: whether devices have enough
+    memory.
+
+    Raises:
+        UserError: the scenario cannot be read, or says something that is not allowed; one line per fault.
+    """
+    from .predict import simulate as predict
+
+    return predict(scenario, changes)
+
+
+def explain(
+    scenario: Given, changes: Sequence[str] | Changes = (), *, quick: bool = False
+) -> "Explanation | RunExplanation":
+    """Say what bounds a prediction, what each number in it is worth, and which changes help most.
+
+    `scenario` and `changes` are as for `load`. `quick` simulates nothing again: numbers are known to first order and
+    no changes are tried.
+
+    Raises:
+        UserError: as `simulate`, or a kind of scenario that is not explained.
+    """
+    from .answers.explain import explain
+
+    return explain(scenario, changes, quick=quick)
+
+
+def compare(
+    a: Given | Prediction, b: Given | Prediction | None = None, changes: Sequence[str] | Changes = ()
+) -> "Comparison":
+    """Hold two results against each other: inputs that differ, and what they do to each term of the time.
+
+    A side is a prediction, a scenario as for `load`, or the path of a report, or of the trace or log of a real run.
+    Without `b`, it is `a` with `changes`.
+
+    Raises:
+        UserError: a side cannot be read, or the two are of different kinds.
+    """
+    from .answers.compare import compare as compare_sides
+
+    if b is None:
+        if isinstance(a, Prediction) or not changes:
+            raise UserError("b: nothing to compare with: give b, or a scenario and changes")
+        b = load(a, changes)
+    memo = Memo()
+    return compare_sides(_side(a, memo), _side(b, memo))
+
+
+def _side(given: Given | Prediction, memo: Memo) -> "Side":
+    from .answers.compare import Operand, open_side, side_of
+    from .predict import simulate as predict
+
+    if isinstance(given, Mapping):
+        given = predict(given, memo=memo)
+    if isinstance(given, Prediction):
+        return side_of(given, given.resolved.where)
+    return open_side(Operand(Path(given)), memo)
+
+
+def search(
+    scenario: Given,
+    changes: Sequence[str] | Changes = (),
+    *,
+    gpus: int | None = None,
+    objective: str | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    fix: Mapping[str, Any] | None = None,
+    schedules: Sequence[str] = (),
+    headroom: float = 0.0,
+    budget: int = 2000,
+    workers: int = 1,
+    **options: Any,
+) -> "SearchResult":
+    """Find the best parallel plan of a training step, or the best way of a weight update.
+
+    `scenario` and `changes` are as for `load`. `gpus` is how many GPUs there are (default: the scenario's).
+    `objective` is tokens_per_s, cost or memory; of a weight update update_time, pause, cost or memory. `vary` adds
+    axes with their values by key, `fix` gives axes one value, `schedules` names pipeline schedules. `headroom` is the
+    share of device memory that stays free, `budget` the most simulations, and `workers` as for `sweep`. `options` are
+    those of `runcast.simulator.answers.search.search`, such as `check` and `seed`.
+
+    Raises:
+        UserError: as `simulate`, or an option that is not allowed.
+    """
+    from .answers.search import Wanted, search_file
+
+    wanted = Wanted(tuple(schedules), vary, fix, options.pop("uneven", False))
+    return search_file(
+        scenario, changes, gpus=gpus, objective=objective, budget=budget, wanted=wanted, headroom=headroom,
+        workers=workers, **options,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SweepResult(Answer):
+    """The answer of a sweep. `points` has a row per point: its number, its place on the axes, `status` and `reason`,
+    and the columns of its report.
+    """
+
+    sweep: "Sweep"
+    swept: "Swept"
+    points: "pd.DataFrame"
+
+    def frame(self) -> "pd.DataFrame":
+        """A row per point, as in report.csv."""
+        return self.points
+
+    def to_json(self) -> dict[str, Any]:
+        """The points as plain values; what a point does not have is left out."""
+        rows = self.points.astype(object).where(self.points.notna(), None).to_dict("records")
+        content = {
+            "kind": "sweep",
+            "of": self.sweep.kind,
+            "name": self.sweep.name,
+            "axes": list(self.sweep.grid.columns),
+            "counts": self.swept.counts,
+            "complete": self.swept.complete,
+            "points": [{key: value for key, value in row.items() if value is not None} for row in rows],
+            "inputs": inputs_of(self.sweep.base, self.sweep.base_where),
+        }
+        return stamp("sweep", content)
+
+    def lines(self) -> Iterator[str]:
+        """What `runcast sweep` prints, without the file that it writes."""
+        from .answers.sweep.results import lines
+
+        every = list(lines(self.sweep, self.swept.counts, self.swept.results))
+        yield from every[:-1]
+
+
+def sweep(
+    sweep: Given,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    changes: Sequence[str] | Changes = (),
+    *,
+    out: Path | str | None = None,
+    workers: int = 1,
+) -> SweepResult:
+    """Predict every point of a grid around a scenario.
+
+    With `axes`, values by key, `sweep` is the scenario in the middle, as for `load`; without, it is a sweep: the name
+    of a shipped one, a file, or a table (docs/sweeps.md). `changes` are made to the scenario. In the folder `out`
+    finished points are kept, and a second call goes on there; without it nothing is kept. More than one of `workers`
+    are processes, which import the module that calls: begin it with `if __name__ == "__main__":`.
+
+    Raises:
+        UserError: the sweep cannot be read or says something that is not allowed, or the folder cannot be written. A
+            point that is refused is a row that says why.
+    """
+    from .answers.sweep import load_sweep, run_sweep
+
+    if axes is not None:
+        base = rename_files(*open_table(sweep, changes), str)
+        grid = [{"key": key, "values": list(values)} for key, values in axes.items()]
+        asked = load_sweep({"name": f"{base.get('name', 'scenario')} by {', '.join(axes)}", "base": base, "axes": grid})
+    else:
+        asked = load_sweep(sweep, changes)
+    with TemporaryDirectory() if out is None else nullcontext(out) as folder:
+        swept = run_sweep(asked, Path(folder) / "sweep" if out is None else Path(folder), _runner(workers))
+        return SweepResult(asked, swept, _read(swept.results.report))
+
+
+def _runner(workers: int) -> "Runner":
+    from .runner import InProcess, Processes
+
+    return InProcess() if workers == 1 else Processes(workers)
+
+
+def _read(report: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.read_csv(report, low_memory=False)
+
+
+def shipped(what: str = "scenarios") -> list[str]:
+    """The names of what ships with runcast, as `runcast list` prints them: `scenarios`, `clusters`, `models`, …
+
+    Raises:
+        UserError: nothing of this name ships.
+    """
+    from .answers.listing import names_of
+
+    return names_of(what)
+
+
+def schema(form: str) -> dict[str, Any]:
+    """The JSON Schema of what `to_json()` gives: of a kind of scenario (`train_step`), or of `explanation`, `search`, …
+
+    Raises:
+        UserError: there is no such form.
+    """
+    from .answers.schema import schema_of
+
+    return schema_of(form)

@@ -1,0 +1,36 @@
+"""Scenarios and sweeps that ship with runcast: a name of one stands wherever a file of a user's own may."""
+
+import re
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from .errors import UserError, did_you_mean, fault
+
+
+@cache
+def shipped(folder: str = "scenarios") -> dict[str, Path]:
+    """The shipped files of a folder of data (`scenarios`, `sweeps`, `stacks`, …) by name, sorted."""
+    paths = sorted(Path(str(files("runcast.data") / folder)).iterdir())
+    return {path.name.removesuffix(path.suffix): path for path in paths if path.suffix in (".toml", ".json")}
+
+
+def find_shipped(said: str | Path, folder: str = "scenarios") -> Path:
+    """The file that `said` names: a path, or the name of a shipped one, whatever its case, dashes and underscores.
+
+    What is a file here, has a folder or ends in .toml or .json is a path. A UserError for any other unknown name.
+    """
+    path, text = Path(said), str(said)
+    if path.is_file() or len(path.parts) > 1 or path.suffix in (".toml", ".json"):
+        return path
+    if found := {_loose(name): file for name, file in shipped(folder).items()}.get(_loose(text)):
+        return found
+    if path.exists():
+        return path
+    what = folder.removesuffix("s")
+    hint = did_you_mean(text, shipped(folder)) or f"`runcast list {folder}` lists those that ship"
+    raise UserError(fault(what, "", text, f"no such file, and no such {what} ships; {hint}"))
+
+
+def _loose(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).lower()

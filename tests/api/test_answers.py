@@ -1,0 +1,205 @@
+"""`import runcast`: scenarios by name, file and table; answers as text, HTML, DataFrame and JSON."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import runcast
+from runcast.simulator.base.shipped import shipped
+from runcast.simulator.scenario import check_question, open_table, resolve
+
+from ..command import runcast as command
+
+TINY = "tiny-train-pp4"
+FILE = shipped()[TINY]
+
+
+def test_a_name_a_file_and_a_table_are_one_scenario():
+    given = [TINY, TINY.upper().replace("-", "_"), FILE, str(FILE), tomllib.loads(FILE.read_text())]
+
+    found = {json.dumps(runcast.simulate(one, {"batch.micro": 2}).to_json()) for one in given}
+
+    assert len(found) == 1
+
+
+def test_changes_are_values_lines_or_one_line():
+    ways = [{"batch.micro": 2}, ["batch.micro=2"], "batch.micro=2"]
+
+    assert len({str(runcast.simulate(TINY, one)) for one in ways}) == 1
+
+
+def test_an_unknown_name_is_told_with_the_nearest():
+    with pytest.raises(
+        runcast.UserError, match=r"'tiny-train-pp5'.*no such scenario ships; did you mean tiny-train-pp4"
+    ):
+        runcast.simulate("tiny-train-pp5")
+
+
+def test_faults_of_a_shipped_scenario_begin_with_its_name():
+    with pytest.raises(runcast.UserError, match=r"^tiny-train-pp4: batch\.micro = 0"):
+        runcast.simulate(TINY, {"batch.micro": 0})
+
+
+def test_a_shipped_scenario_finds_the_files_that_it_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    loaded = runcast.load("what-if-pipeline-hgx", {"stack": "stacks/fast-loader.toml"})
+
+    assert loaded["stack"] == str(shipped()["what-if-pipeline-hgx"].resolve().parent / "stacks/fast-loader.toml")
+
+
+def test_a_file_of_the_user_comes_before_a_shipped_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(TINY).write_text(FILE.read_text().replace('name = "tiny Llama, PP4, 1F1B"', 'name = "mine"'))
+
+    assert runcast.simulate(TINY).report.name == "mine"
+
+
+def test_a_folder_of_a_shipped_name_does_not_hide_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(TINY).mkdir()
+
+    assert runcast.simulate(TINY).report.name == "tiny Llama, PP4, 1F1B"
+
+
+def test_print_shows_what_the_command_prints():
+    assert f"{runcast.simulate(TINY)}\n" == command("simulate", TINY).stdout
+
+
+def test_an_answer_is_called_by_its_first_line():
+    assert repr(runcast.simulate(TINY)) == "<TrainPrediction: tiny Llama, PP4, 1F1B>"
+
+
+def test_a_notebook_shows_tables_and_escapes_words():
+    tables = runcast.simulate(TINY, {"name": "<script>"})._repr_html_()
+    lines = runcast.compare(TINY, changes={"name": "<script>"})._repr_html_()
+
+    assert (tables.count("<table>"), lines.count("<pre>")) == (len(runcast.simulate(TINY).tables()), 1)
+    assert [html.count("<script>") for html in (tables, lines)] == [0, 0]
+    assert "<p><b>&lt;script&gt;</b></p>" in tables
+
+
+def test_a_frame_has_a_row_with_the_columns_of_sweeps():
+    prediction = runcast.simulate(TINY)
+
+    frame = prediction.frame()
+
+    assert len(frame) == 1
+    assert frame.step_time_s[0] == prediction.report.step_time_s
+
+
+def test_a_loaded_scenario_names_its_files_in_full(tmp_path):
+    (tmp_path / "fast.toml").write_text(
+        'name = "fast"\nbase = "generic"\nsource = "a test"\nschema = 2\ndate = "2026-01-01"\n'
+    )
+    (tmp_path / "mine.toml").write_text('stack = "fast.toml"\n' + FILE.read_text().replace("stack =", "# stack ="))
+
+    scenario = runcast.load(tmp_path / "mine.toml")
+
+    assert scenario["stack"] == str(tmp_path / "fast.toml")
+    assert runcast.simulate(scenario).report.scenario_hash
+
+
+def test_a_scenario_that_is_not_allowed_is_not_loaded():
+    with pytest.raises(runcast.UserError, match=r"batch\.micro = 0"):
+        runcast.load(TINY, {"batch.micro": 0})
+
+
+def test_a_comparison_takes_predictions_tables_and_changes():
+    slow = runcast.load(TINY, {"batch.micro": 2})
+
+    by_table, by_changes = runcast.compare(TINY, slow), runcast.compare(runcast.simulate(TINY), slow)
+
+    assert (
+        by_table.difference_s == by_changes.difference_s == runcast.compare(TINY, changes="batch.micro=2").difference_s
+    )
+    assert [one.key for one in by_table.inputs] == ["batch.micro"]
+
+
+def test_a_comparison_of_one_side_is_refused():
+    with pytest.raises(runcast.UserError, match="nothing to compare with"):
+        runcast.compare(TINY)
+
+
+def test_a_sweep_around_a_scenario_has_a_row_per_point():
+    found = runcast.sweep(TINY, {"batch.micro": [1, 2, 3]})
+
+    frame = found.frame()
+
+    assert frame.status.tolist() == ["ok", "ok", "infeasible"]
+    assert frame.step_time_s[1] == runcast.simulate(TINY, {"batch.micro": 2}).report.step_time_s
+    assert str(found).startswith("tiny Llama, PP4, 1F1B by batch.micro: 3 of 3 points")
+
+
+def test_a_kept_sweep_goes_on(tmp_path):
+    for _ in range(2):
+        found = runcast.sweep("bucket-tiny", changes={"nodes": 1}, out=tmp_path / "out")
+
+    assert found.swept.complete
+    assert (tmp_path / "out" / "report.csv").is_file()
+
+
+def test_a_search_gives_plans():
+    found = runcast.search(TINY, fix={"parallel.tp": 1, "parallel.cp": 1}, check=1)
+
+    assert found.winner is not None
+    assert found.frame().status.eq("simulated").sum() == found.counts["simulated"]
+
+
+def test_an_explanation_of_a_table():
+    found = runcast.explain(tomllib.loads(FILE.read_text()), quick=True)
+
+    assert found.total_s == runcast.simulate(TINY).report.step_time_s
+    assert "critical path" in str(found)
+
+
+def test_names_of_what_ships():
+    assert "dgx-h100" in runcast.shipped("clusters")
+    with pytest.raises(runcast.UserError, match="did you mean clusters"):
+        runcast.shipped("cluster")
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name != "run-diloco"])
+def test_the_inputs_of_a_shipped_scenario_say_it_again(name):
+    table, where = open_table(name)
+    resolved = resolve(check_question(table, where), where)
+
+    again = check_question(json.loads(json.dumps(resolved.inputs["scenario"])), where)
+
+    assert again == resolved.scenario
+
+
+def test_a_report_is_a_scenario_too(tmp_path):
+    command("simulate", TINY, "--set", "batch.micro=2", "--json", tmp_path / "report.json")
+
+    again = runcast.simulate(tmp_path / "report.json")
+
+    assert again.to_json() == json.loads((tmp_path / "report.json").read_text())
+
+
+def test_a_report_whose_files_changed_is_refused(tmp_path):
+    (tmp_path / "fast.toml").write_text(
+        text := 'name = "fast"\nbase = "generic"\nsource = "x"\nschema = 2\ndate = "2026-01-01"\n'
+    )
+    (tmp_path / "mine.toml").write_text('stack = "fast.toml"\n' + FILE.read_text().replace("stack =", "# stack ="))
+    command("simulate", tmp_path / "mine.toml", "--json", tmp_path / "report.json")
+    assert runcast.load(tmp_path / "report.json")["stack"] == str(tmp_path / "fast.toml")
+
+    (tmp_path / "fast.toml").write_text(text + "# changed\n")
+
+    with pytest.raises(runcast.UserError, match=r"inputs\.files = 'fast\.toml'"):
+        runcast.load(tmp_path / "report.json")
+
+
+def test_a_name_is_no_file(tmp_path):
+    (tmp_path / "mine.toml").write_text(FILE.read_text())
+
+    assert runcast.simulate(tmp_path / "mine.toml", {"name": "mine.toml"}).to_json()["inputs"]["files"] == []
+
+
+def test_a_report_without_inputs_is_no_scenario(tmp_path):
+    (tmp_path / "report.json").write_text('{"kind": "train_step"}')
+
+    with pytest.raises(runcast.UserError, match=r"inputs\.scenario: is missing"):
+        runcast.simulate(tmp_path / "report.json")
