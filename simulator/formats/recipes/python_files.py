@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...base.errors import UserError
-from ...base.files import read_text
+from ...base.files import MOST_SETTINGS, read_text
 
 _MOST_FILES = 50
 
@@ -118,5 +118,5 @@ class Modules:
             if place in self._files:
                 return self._files[place]
             if place.is_file() and len(self._files) < _MOST_FILES:
-                return self.parse(read_text(place, "a recipe"), place, str(place))
+                return self.parse(read_text(place, "a recipe", MOST_SETTINGS), place, str(place))
         return None
