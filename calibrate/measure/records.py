@@ -83,7 +83,15 @@ def _is_whole(record: Record) -> bool:
     if not {"round", "samples"} & record.keys():  # of the environment, whose values are only shown
         return isinstance(record.get("group"), str)
     types = {"group": str, "case": str, "params": dict, "round": int, "samples": list, "cache": str}
-    least: Record = {"params": {}, "round": 0, "cache": "", "samples": [0.0], "flop": None, "bytes": None, "wrong": None}
+    least: Record = {
+        "params": {},
+        "round": 0,
+        "cache": "",
+        "samples": [0.0],
+        "flop": None,
+        "bytes": None,
+        "wrong": None,
+    }
     filled = {**least, **record}
     samples = filled["samples"] if isinstance(filled["samples"], list) else []
     numbers = [filled[name] for name in ("flop", "bytes", "wrong") if filled[name] is not None] + samples

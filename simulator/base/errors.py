@@ -96,12 +96,12 @@ def shorten(text: str, most: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with what would move a cursor, colour a terminal or turn the writing round as escapes, such as `\\x1b`."""
+    """The text with what would act on a terminal, or turn the writing round, as escapes such as `\\x1b`."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def tidy(line: str) -> str:
-    """A line that a terminal shows as it is; one that is too long lacks its middle: it begins and ends with what counts."""
+    """A line that a terminal shows as it is; one that is too long lacks its middle."""
     text = printable(line)
     if len(text) > MOST:
         text = f"{text[: MOST // 2 - 3]} ... {text[3 - MOST // 2 :]}"

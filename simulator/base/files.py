@@ -118,8 +118,8 @@ def write_atomic(path: Path | str, data: bytes) -> None:
     """
     try:
         place = _place(path)
-        if place.exists() and not place.is_file():
-            place.write_bytes(data)
+        if Path(path).exists() and not place.is_file():
+            Path(path).write_bytes(data)
             return
         with replace_whole(place) as file:
             file.write(data)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 from ...base.errors import UserError
 from ...base.files import MOST_SETTINGS, read_text
@@ -107,7 +108,9 @@ class Modules:
     def parse(self, text: str, path: Path, where: str) -> PythonFile:
         """The file with this text; a UserError of one line if it is no Python."""
         try:
-            tree = ast.parse(text)
+            with catch_warnings():
+                simplefilter("ignore")  # what Python would warn of in the recipe
+                tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(f"{where}: is not Python: {' '.join(str(error).split())[:100]}") from None
         return self._files.setdefault(path, PythonFile(path, tree))
