@@ -19,7 +19,7 @@ from typing import Annotated, Any, TextIO
 import typer
 import typer.core
 
-from .base.errors import UserError, printable
+from .base.errors import UserError, printable, tidy
 from .base.memo import collect_seldom
 
 _MOST_FAULTS = 40
@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _leave(1)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # nobody has to ask before whether a name may be one
+            _leave(2, f"error: {tidy(f'{error.filename}: {error.strerror}')}")
         if error.filename is not None or error.errno != errno.ENOSPC:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -31,6 +31,8 @@ MOST_JSON = 2**25
 """Bytes of a JSON file at most, unless it is a trace or a log."""
 _LINE = 32
 """As many lines as there would be if each had so many bytes and the file were as large as it may be: no more."""
+_MOST_DIGITS = 1000
+_DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 WAIT_FOR_PIPE_S = 60.0
 """Seconds until a pipe that gives nothing is given up."""
 
@@ -56,7 +58,7 @@ def read_text(path: Traversable, expected: str = "a text file", most_bytes: int 
         if data[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(data)) as packed:
                 data = packed.read(most_bytes + 1)
-        _check_size(path, data, most_bytes)
+        _check(path, data, most_bytes)
         return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -87,11 +89,14 @@ def _open(path: str, flags: int) -> int:
     return file
 
 
-def _check_size(path: Traversable, data: bytes, most_bytes: int) -> None:
+def _check(path: Traversable, data: bytes, most_bytes: int) -> None:
+    """A UserError for more than is read, or a number that Python refuses to read."""
     if len(data) > most_bytes:
         raise UserError(f"{path}: holds more than {format_bytes(most_bytes)}, the most that is read")
     if data.count(b"\n") > (most := most_bytes // _LINE):
         raise UserError(f"{path}: holds more than {most:,} lines, the most that are read")
+    if b"0" * _MOST_DIGITS in data.translate(_DIGITS_AS_ZEROS):
+        raise UserError(f"{path}: holds a number of more than {_MOST_DIGITS:,} digits")
 
 
 def path_beside(name: str, where: str) -> Path:
