@@ -12,15 +12,18 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import EntryPoint, entry_points, requires, version
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 import typer.core
 
-from .base.errors import UserError
+from .base.errors import UserError, printable, tidy
 from .base.memo import collect_seldom
+
+_MOST_FAULTS = 40
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -28,12 +31,13 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     collect_seldom()
     try:
-        try:
-            build_app(given)(given, prog_name="runcast")
-        finally:
-            sys.stdout.flush()
+        with redirect_stdout(_Printable(sys.stdout)):  # type: ignore[type-var]  # all else is the stream's own
+            try:
+                build_app(given)(given, prog_name="runcast")
+            finally:
+                sys.stdout.flush()
     except UserError as error:
-        _leave(2, *(f"error: {line}" for line in str(error).splitlines()))
+        _leave(2, *_lines(str(error).split("\n")))
     except ModuleNotFoundError as error:
         if not (hint := _missing_extra(error)):
             raise
@@ -42,6 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _leave(1)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # nobody has to ask before whether a name may be one
+            _leave(2, f"error: {tidy(f'{error.filename}: {error.strerror}')}")
         if error.filename is not None or error.errno != errno.ENOSPC:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -50,6 +56,27 @@ def main(arguments: list[str] | None = None) -> None:
         _leave(130, "interrupted")
     except SystemExit as leave:  # typer's: it turns ^C into a silent 130
         _leave(leave.code, *["interrupted"] if leave.code == 130 else [])
+
+
+class _Printable:
+    """A stream on which names from files cannot act: what they hold of a terminal's escapes is written as text."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write it as `printable` does."""
+        return self._stream.write(printable(text))
+
+
+def _lines(faults: Sequence[str]) -> Iterator[str]:
+    """The first faults, each as a line, and how many there are besides."""
+    yield from (f"error: {line}" for line in faults[:_MOST_FAULTS])
+    if len(faults) > _MOST_FAULTS:
+        yield f"error: and {len(faults) - _MOST_FAULTS:,} more"
 
 
 class _Verbs(typer.core.TyperGroup):

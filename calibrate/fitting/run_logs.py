@@ -10,7 +10,7 @@ from typing import Any
 
 from ...simulator.answers.validate.steps import TOKENS, full_name, level_of, time_fault, tokens_fault
 from ...simulator.base.errors import UserError, fault
-from ...simulator.base.files import read_text, read_toml
+from ...simulator.base.files import MOST_SETTINGS, read_text, read_toml
 from ...simulator.base.units import format_seconds
 from ...simulator.formats.logs import Log, read_log
 from ...simulator.formats.recipes import parse_recipe
@@ -70,7 +70,7 @@ def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[Resolve
             raise UserError(fault(where, "kind", table["kind"], "expected 'train_step'"))
         return _resolved(table, base, where), where
     if beside is not None:
-        text, where = read_text(beside, "arguments or a config"), str(beside)
+        text, where = read_text(beside, "arguments or a config", MOST_SETTINGS), str(beside)
     elif log.arguments is not None:
         text, where = log.arguments, str(log.path)
     else:

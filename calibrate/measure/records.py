@@ -6,6 +6,7 @@
 import errno
 import fcntl
 import gzip
+import io
 import json
 import os
 import zlib
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 Record = Mapping[str, Any]
+
+_MOST_BYTES = 2**28
+"""Of a file of records, packed or not: a full run of the suite writes some ten million."""
 
 
 def case_key(family: str, name: str, params: Mapping[str, Any]) -> str:
@@ -46,22 +50,56 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: another line is no record; one line with file and number.
     """
-    raw = path.read_bytes()
-    try:
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot read: {error}") from None
     records = []
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+    for number, line in enumerate(_text(path).split("\n")[:-1], 1):
         if line.strip():
             try:
                 record = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}:{number}: is not JSON: {error}") from None
-            if not isinstance(record, dict) or "group" not in record:
+            if not isinstance(record, dict) or not _is_whole(record):
                 raise ValueError(f"{path}:{number}: is no record of this suite")
             records.append(record)
     return records
+
+
+def _text(path: Path) -> str:
+    """What a file holds, unpacked; a ValueError if that is no text, or too much of it."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+        if raw[:2] == b"\x1f\x8b":
+            with gzip.open(io.BytesIO(raw)) as packed:
+                raw = packed.read(_MOST_BYTES + 1)
+        if len(raw) > _MOST_BYTES or raw.count(b"\n") > _MOST_BYTES // 32:
+            raise ValueError(f"{path}: is too large: at most {_MOST_BYTES >> 20} MiB of records are read")
+        return raw.decode()
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot read: {error}") from None
+
+
+def _is_whole(record: Record) -> bool:
+    """Whether what is read of a record is there, in the types that `Case.record` writes."""
+    if not {"round", "samples"} & record.keys():  # of the environment, whose values are only shown
+        return isinstance(record.get("group"), str)
+    types = {"group": str, "case": str, "params": dict, "round": int, "samples": list, "cache": str}
+    least: Record = {
+        "params": {},
+        "round": 0,
+        "cache": "",
+        "samples": [0.0],
+        "flop": None,
+        "bytes": None,
+        "wrong": None,
+    }
+    filled = {**least, **record}
+    samples = filled["samples"] if isinstance(filled["samples"], list) else []
+    numbers = [filled[name] for name in ("flop", "bytes", "wrong") if filled[name] is not None] + samples
+    return (
+        all(isinstance(filled.get(name), kind) for name, kind in types.items())
+        and bool({"samples", "error", "left_out"} & record.keys() and samples)
+        and all(type(one) in (int, float) and abs(one) < 1e300 for one in numbers)
+    )
 
 
 class Writer:

@@ -55,8 +55,11 @@ def bandwidths(name: str, gpus: int, size_bytes: float, seconds: float) -> tuple
 
 def rates(record: Record, seconds: float) -> str:
     """What a call of so many seconds reaches, in words: `25 GB/s`, `300 TFLOP/s`; empty where only time counts."""
-    if record["group"] == "collectives" and record["case"] in (*_SHARES, *_WHOLE):
-        algbw, busbw = bandwidths(record["case"], record["params"]["gpus"], record["bytes"], seconds)
+    gpus = record.get("params", {}).get("gpus")
+    if not seconds > 0:
+        return ""
+    if record["group"] == "collectives" and record["case"] in (*_SHARES, *_WHOLE) and type(gpus) is int and gpus > 0:
+        algbw, busbw = bandwidths(record["case"], gpus, record.get("bytes") or 0.0, seconds)
         return f"algbw {_format_rate(algbw, 'B/s')}, busbw {_format_rate(busbw, 'B/s')}"
     if record.get("flop"):
         return _format_rate(record["flop"] / seconds, "FLOP/s")
@@ -95,7 +98,7 @@ def _line(key: str, records: Sequence[Record]) -> str:
         return f"{'-':>10} {'':7} {'':7} {'':5}  {'':34} {key}  {why}"
     samples = [sample for record in good for sample in record["samples"]]
     middle_s = median(samples) * 1e-6
-    wrong = sum(record["wrong"] or 0 for record in good)
+    wrong = sum(record.get("wrong") or 0 for record in good)
     numbers = f"{format_seconds(middle_s):>10} {spread(samples):7.1%} {len(samples):7} {good[0].get('cache', ''):5}"
     marks = [f"{spread_word(samples)} spread".upper()] if spread_word(samples) else []
     marks += [f"#WRONG {wrong}"] if wrong else []

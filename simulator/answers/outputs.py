@@ -4,9 +4,11 @@ Files are written before anything is printed: a reader that leaves early (`| hea
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +64,28 @@ class Outputs:
         """The files that are written."""
         return [Path(path) for path in vars(self).values() if path is not None and str(path) != "-"]
 
+    @contextmanager
+    def staged(self) -> Iterator["Outputs"]:
+        """These outputs under other names, from which they are moved to their own when all are written: all or none.
+
+        A UserError names the place that cannot be written. Devices and pipes are written to at once.
+        """
+        given = {kind: Path(path) for kind, path in vars(self).items() if path and str(path) != "-"}
+        places = {kind: path.resolve() for kind, path in given.items() if path.is_file() or not path.exists()}
+        names = {kind: place.with_name(f".{os.getpid()}.{place.name}") for kind, place in places.items()}
+        try:
+            yield replace(self, **names)
+            for kind, place in places.items():
+                os.replace(names[kind], place)
+        except UserError as error:
+            said = str(error)
+            for kind, name in names.items():
+                said = said.replace(str(name), str(vars(self)[kind]))
+            raise UserError(*said.split("\n")) from error
+        finally:
+            for name in names.values():
+                name.unlink(missing_ok=True)
+
     def write(self, text: str, csv: bytes = b"") -> None:
         """Write JSON and CSV into their files, if they have one; a UserError if a file cannot be written."""
         if self.json is not None and not self.json_alone:
@@ -100,7 +124,12 @@ def json_text(content: Mapping[str, Any]) -> str:
 
 
 def write_outputs(prediction: AnyPrediction, outputs: Outputs, text: str) -> None:
-    """Write the files that are asked for; `text` is the report as JSON. A UserError if a file cannot be written."""
+    """Write the files that are asked for, all or none; `text` is the report as JSON. A UserError if one cannot be."""
+    with outputs.staged() as staged:
+        _write(prediction, staged, text)
+
+
+def _write(prediction: AnyPrediction, outputs: Outputs, text: str) -> None:
     timeline, report = prediction.timeline, prediction.report
     outputs.write(text)
     if outputs.csv is not None:

@@ -4,17 +4,24 @@ Every mistake in a file, a flag or a value raises `UserError`: one clear line pe
 before it leaves with exit code 2. Our own broken invariants are assertions, never `UserError`.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+MOST = 580
+"""Characters of a line at most, whatever stands in the file that it is about: with what is put before, below 600."""
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class UserError(ValueError):
     """One or more faults in what the user gave, one line each.
 
-    Raised by everything that reads user input; `str()` holds the lines joined by newlines.
+    Raised by everything that reads user input; `str()` holds the lines joined by newlines. None is longer than `MOST`,
+    and what would act on a terminal stands in them as an escape.
     """
 
     def __init__(self, *faults: str):
+        faults = tuple(map(tidy, faults))
         super().__init__("\n".join(faults))
         self.faults = faults
 
@@ -41,8 +48,24 @@ class Fault(str):
 
 def fault(where: str, key: str, value: object, allowed: str) -> Fault:
     """The line for one fault: file (or flag), key, value and what is allowed."""
-    place = f"{where}: {key}" if key else where
-    return Fault(f"{place} = {shorten(repr(value), 80)}: {allowed}", key, value, allowed)
+    return Fault(f"{_place(where, key)} = {shorten(_text(value), 80)}: {allowed}", key, value, allowed)
+
+
+def unknown_key(where: str, key: str, known: Iterable[str], most: int = 3) -> Fault:
+    """The line for a key that is not among the known ones. Its value may be a secret of another program's file."""
+    allowed = f"unknown key; {hint(key.rpartition('.')[2], known, most)}"
+    return Fault(f"{_place(where, key)}: {allowed}", key, None, allowed)
+
+
+def _place(where: str, key: str) -> str:
+    return f"{where}: {shorten(repr(key)[1:-1], 120)}" if key else where
+
+
+def _text(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
 
 
 def unknown(where: str, key: str, value: str, known: Iterable[str]) -> UserError:
@@ -53,7 +76,12 @@ def unknown(where: str, key: str, value: str, known: Iterable[str]) -> UserError
 def hint(name: str, known: Iterable[str], most: int = 3) -> str:
     """The `most` nearest of the known names as a question, or all of them where none is near."""
     names = list(known)
-    return did_you_mean(name, names, most) or f"known: {', '.join(names)}"
+    return did_you_mean(name, names, most) or f"known: {_listing(names)}"
+
+
+def _listing(names: list[str], most: int = 400) -> str:
+    text = ", ".join(names)
+    return text if len(text) <= most else f"{text[:most].rpartition(', ')[0]}, ... ({len(names)} in all)"
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
@@ -65,3 +93,18 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
 def shorten(text: str, most: int) -> str:
     """The text, or so much of it that it is `most` characters long with the dots behind it."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """The text with what would act on a terminal, or turn the writing round, as escapes such as `\\x1b`."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def tidy(line: str) -> str:
+    """A line that a terminal shows as it is; one that is too long lacks its middle."""
+    text = printable(line)
+    if len(text) > MOST:
+        text = f"{text[: MOST // 2 - 3]} ... {text[3 - MOST // 2 :]}"
+    if text == line:
+        return line
+    return Fault(text, line.key, line.value, line.allowed) if isinstance(line, Fault) else text

@@ -10,6 +10,8 @@ import hashlib
 import io
 import json
 import os
+import select
+import stat
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,35 +22,44 @@ from typing import IO, Any
 
 from .errors import UserError
 from .shipped import shipped
+from .units import format_bytes
 
-MOST_BYTES = 2**30
-"""Larger files are refused, packed or not."""
+MOST_BYTES = 2**28
+"""Larger files are refused, packed or not, unless their reader says what is the most."""
+MOST_SETTINGS = 2**22
+"""Bytes of a file that people write (TOML, recipes), whose parsers take a second for a megabyte, at most."""
+MOST_JSON = 2**25
+"""Bytes of a JSON file at most, unless it is a trace or a log."""
+_LINE = 32
+"""As many lines as there would be if each had so many bytes and the file were as large as it may be: no more."""
+_MOST_DIGITS = 1000
+_DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+WAIT_FOR_PIPE_S = 60.0
+"""Seconds until a pipe that gives nothing is given up."""
 
 
 def read_toml(path: Traversable) -> dict[str, Any]:
     """A TOML file as plain values; a UserError of one line if it cannot be read or is not TOML."""
-    table: dict[str, Any] = _parse(path, "TOML", tomllib.loads)
+    table: dict[str, Any] = _parse(path, "TOML", tomllib.loads, MOST_SETTINGS)
     return table
 
 
 def read_json(path: Traversable) -> Any:
     """The content of a JSON file; a UserError of one line if it cannot be read or is not JSON."""
-    return _parse(path, "JSON", json.loads)
+    return _parse(path, "JSON", json.loads, MOST_JSON)
 
 
 def read_text(path: Traversable, expected: str = "a text file", most_bytes: int = MOST_BYTES) -> str:
     """A text in UTF-8, unpacked if it is a gzip file, less the byte-order mark that some editors put first.
 
-    A UserError of one line if it is none, or holds more than `most_bytes`.
+    A UserError of one line if it is none, or holds more than `most_bytes` or too many lines.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(most_bytes + 1)
+        data = _read(path, most_bytes)
         if data[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(data)) as packed:
                 data = packed.read(most_bytes + 1)
-        if len(data) > most_bytes:
-            raise UserError(f"{path}: holds more than {most_bytes / 2**30:g} GiB, the most that is read")
+        _check(path, data, most_bytes)
         return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
@@ -60,6 +71,33 @@ def read_text(path: Traversable, expected: str = "a text file", most_bytes: int 
         raise
     except (OSError, EOFError, zlib.error, ValueError) as error:  # ValueError: a name that no file can have
         raise UserError(f"{path}: cannot read: {_one_line(error)}") from None
+
+
+def _read(path: Traversable, most_bytes: int) -> bytes:
+    """The bytes of a file, or one more than it may have."""
+    with open(path, "rb", opener=_open) if isinstance(path, Path) else path.open("rb") as file:
+        data: bytes = file.read(most_bytes + 1)
+        return data
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a file; an OSError for a pipe into which nothing comes for a while, where `open` would wait for ever."""
+    file = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISFIFO(os.fstat(file).st_mode) and not any(select.select([file], [], [], WAIT_FOR_PIPE_S)):
+        os.close(file)
+        raise OSError(errno.EPIPE, f"nothing came through this pipe for {WAIT_FOR_PIPE_S:g} s")
+    os.set_blocking(file, True)
+    return file
+
+
+def _check(path: Traversable, data: bytes, most_bytes: int) -> None:
+    """A UserError for more than is read, or a number that Python refuses to read."""
+    if len(data) > most_bytes:
+        raise UserError(f"{path}: holds more than {format_bytes(most_bytes)}, the most that is read")
+    if data.count(b"\n") > (most := most_bytes // _LINE):
+        raise UserError(f"{path}: holds more than {most:,} lines, the most that are read")
+    if b"0" * _MOST_DIGITS in data.translate(_DIGITS_AS_ZEROS):
+        raise UserError(f"{path}: holds a number of more than {_MOST_DIGITS:,} digits")
 
 
 def path_beside(name: str, where: str) -> Path:
@@ -74,8 +112,11 @@ def path_beside(name: str, where: str) -> Path:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file in hexadecimal, by which its bytes are known again."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """SHA-256 of a file in hexadecimal, by which its bytes are known again; a UserError for a device or a pipe."""
+    if not (path.is_file() or path.is_dir()) and path.exists():
+        raise UserError(f"{path}: is a device or a pipe; expected a file, which can be read twice")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomic(path: Path | str, data: bytes) -> None:
@@ -85,8 +126,8 @@ def write_atomic(path: Path | str, data: bytes) -> None:
     """
     try:
         place = _place(path)
-        if place.exists() and not place.is_file():
-            place.write_bytes(data)
+        if Path(path).exists() and not place.is_file():
+            Path(path).write_bytes(data)
             return
         with replace_whole(place) as file:
             file.write(data)
@@ -129,8 +170,8 @@ def write_by_suffix(path: Path | str, data: bytes) -> None:
     write_atomic(path, gzip.compress(data, mtime=0) if Path(path).suffix == ".gz" else data)
 
 
-def _parse(path: Traversable, language: str, parse: Callable[[str], Any]) -> Any:
-    text = read_text(path, f"a {language} file")
+def _parse(path: Traversable, language: str, parse: Callable[[str], Any], most_bytes: int) -> Any:
+    text = read_text(path, f"a {language} file", most_bytes)
     try:
         return parse(text)
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from .errors import UserError, fault, hint
+from .errors import UserError, fault, unknown_key
 from .files import toml_value
 from .units import Dimension, parse
 
@@ -108,7 +108,7 @@ def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str
         meaning = getattr(field, "description", None)
         return f"{where}: {key}: is missing" + (f"; expected {meaning}" if meaning else "")
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return fault(where, key, value, f"unknown key; {hint(path[-1], sorted(beside), most=2)}")
+        return unknown_key(where, key, sorted(beside), most=2)
     message = _message(error)
     if examples := getattr(field, "examples", None):
         message += f", such as {toml_value(examples[0])}"

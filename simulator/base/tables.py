@@ -43,8 +43,22 @@ def markdown_table(rows: Iterable[Mapping[Any, Any]], columns: Columns) -> Itera
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A head and rows as a CSV file has them."""
     text = StringIO()
-    writer(text, lineterminator="\n").writerows([head, *rows])
+    writer(text, lineterminator="\n").writerows([plain_cell(cell) for cell in row] for row in (head, *rows))
     return text.getvalue()
+
+
+def plain_cell(value: Any) -> Any:
+    """A cell that no spreadsheet runs as a formula: a text that would be one gets an apostrophe before it.
+
+    Source: OWASP, "CSV Injection".
+    """
+    if not isinstance(value, str) or len(value) < 2 or value[0] not in "=+-@\t\r":
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _cells(rows: Iterable[Mapping[Any, Any]], columns: Columns) -> Iterator[list[str]]:

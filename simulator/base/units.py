@@ -69,7 +69,10 @@ def _split(value: Any, allowed: str) -> tuple[float, str]:
         return float(match[1]), match[2]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(allowed)
-    return float(value), ""
+    try:
+        return float(value), ""
+    except OverflowError:
+        raise ValueError("is too large") from None
 
 
 def parse_share(text: str) -> float:

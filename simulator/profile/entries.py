@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ..base.errors import UserError, did_you_mean, fault, hint
+from ..base.errors import UserError, did_you_mean, fault, unknown_key
 from ..base.schema import Section, count, number, one_of, validate
 from ..hardware import Limits, networks
 from .forms import CostClass, cost_class, known_classes
@@ -173,7 +173,7 @@ def _misfits(model: Model, known: CostClass, file: str, where: str) -> Iterator[
 def _unknown(table: Mapping[str, Any], known: Iterable[str], file: str, where: str) -> Iterator[str]:
     for name in table:
         if name not in known:
-            yield fault(file, f"{where}.{name}", table[name], f"unknown key; {hint(name, known)}")
+            yield unknown_key(file, f"{where}.{name}", known)
 
 
 def _write(model: Entry) -> dict[str, Any]:

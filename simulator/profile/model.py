@@ -144,7 +144,8 @@ class Model:
             if axis in ZERO_BASED:
                 far[axis] = np.where((value < low - 1e-9) | (value > high + 1e-9), 1.0, 0.0)
                 continue
-            doublings = np.maximum(np.log2(low / value), np.log2(value / high))
+            with np.errstate(over="ignore", divide="ignore"):  # what is infinitely far is outside, too
+                doublings = np.maximum(np.log2(low / value), np.log2(value / high))
             far[axis] = np.where(doublings > 1e-6, doublings, 0.0)
         return far
 

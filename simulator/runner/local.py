@@ -107,15 +107,30 @@ class Workers(Runner):
 
 
 class Processes(Workers):
-    """`workers` processes of this machine. They end when it is left, and when this process dies, however it dies."""
+    """`workers` processes of this machine. They end when it is left, and when this process dies, however it dies.
+
+    While it is entered, SIGTERM ends this process as ^C does, so that nothing of theirs is left.
+    """
 
     death = BrokenProcessPool
 
     def __init__(self, workers: int):
         self.workers = workers
         self._pool: ProcessPoolExecutor | None = None
+        self._before: Any = None  # what SIGTERM did
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # others may set no handler
+            self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop()
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            self._before = None
+
+    def _stop(self) -> None:
         if self._pool is not None:
             self._held.close()
             self._alive.close()
@@ -131,13 +146,13 @@ class Processes(Workers):
         try:
             return self._start().submit(keep_memo, "", task, chunk)
         except BrokenProcessPool:
-            self.__exit__()
+            self._stop()
             return self._start().submit(keep_memo, "", task, chunk)
 
     def run_one_by_one(self, task: Task[Item, Result], items: Sequence[Item]) -> Results[Item, Result]:
         """Run each item in the only process there is."""
         if items:
-            self.__exit__()
+            self._stop()
             with Processes(1) as alone:
                 for item in items:
                     yield [(item, alone._try(task, item))]

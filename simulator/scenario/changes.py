@@ -122,5 +122,5 @@ def _copied(value: Any) -> Any:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):  # brackets in brackets in brackets ...
+    except (ValueError, RecursionError):  # a number of thousands of digits; brackets in brackets in brackets ...
         return text

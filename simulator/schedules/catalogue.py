@@ -12,6 +12,9 @@ from .stable import v_half, v_min
 from .zb_h import zb_h1, zb_h2
 from .zb_v import zb_v
 
+MOST_FORWARDS = 10_000_000
+"""Forwards of all ranks in one grid: larger ones would fill the memory."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -103,6 +106,9 @@ def _check_sizes(name: str, pipeline_ranks: int, microbatches: int, chunks: int)
     for what, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} with {size} {what}; expected at least 1")
+    if (forwards := pipeline_ranks * microbatches * chunks) > MOST_FORWARDS:
+        sizes_text = f"{pipeline_ranks:,} pipeline ranks, {microbatches:,} micro-batches and {chunks:,} chunks per rank"
+        raise ValueError(f"{name} with {sizes_text} has {forwards:,} forwards; expected at most {MOST_FORWARDS:,}")
     own = SCHEDULES[name].chunks
     if own is not None and chunks not in (1, own):
         allowed = f"it has {own}, interleaved takes any number: leave vpp out, or set it to {own}"

@@ -37,7 +37,7 @@ ASYNCHRONOUS = ["cycle={mode='asynchronous', placement='disaggregated', trainer_
 CHANGES = {
     "cycle.train_time=0": "cycle.train_time = 0: expected more than 0",
     "cycle.train_time=3 GB": "cycle.train_time = '3 GB': unknown unit 'GB'; expected a quantity such as",
-    "cycle.train_tim=3": "cycle.train_tim = 3: unknown key; did you mean train_time",
+    "cycle.train_tim=3": "cycle.train_tim: unknown key; did you mean train_time",
     "cycle.staleness=1": "cycle.staleness = 1: goes with cycle.mode = 'asynchronous', not",
     "cycle.mode=asynchronous": "cycle: mode = 'asynchronous' needs placement = 'disaggregated'",
     "cycle.trainer_gpus=8": "cycle.trainer_gpus = 8: goes with cycle.placement = 'disaggregated', not",

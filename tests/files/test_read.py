@@ -1,12 +1,25 @@
 """Files of the user's are read, or one line says why not; names are found beside the file they stand in."""
 
+import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.base.files import path_beside, read_json, read_toml
+from runcast.simulator.base import files
+from runcast.simulator.base.files import (
+    MOST_BYTES,
+    MOST_JSON,
+    MOST_SETTINGS,
+    digest,
+    path_beside,
+    read_json,
+    read_text,
+    read_toml,
+)
+from runcast.simulator.formats.samples import read_table
 from runcast.simulator.hardware import cluster, device
 from runcast.simulator.models import load_hf_config
 from runcast.simulator.profile import load_profile, load_stack
@@ -38,7 +51,7 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
         (b"= 4", "is not TOML: ", "is not JSON: "),
         (b"\x89PNG\xff\xfe", "is not text; expected a TOML file", "is not text; expected a JSON file"),
         (b"a = " + b"[" * 100_000, "is not TOML: ", "is not JSON: "),
-        (b"a = " + b"9" * 5000, "is not TOML: ", "is not JSON: "),
+        (b"a = " + b"9" * 5000, *["holds a number of more than 1,000 digits"] * 2),
     ],
 )
 def test_what_is_not_the_language(tmp_path: Path, content: bytes, toml: str, json: str) -> None:
@@ -80,6 +93,43 @@ def test_all_readers_say_it_alike(tmp_path: Path, read: Callable[[str], Any]) ->
     assert fault(read, str(tmp_path / "no.toml")) == f"{tmp_path}/no.toml: no such file"
     assert ": is a folder; expected a " in fault(read, str(folder))
     assert fault(read, str(broken)).startswith(f"{broken}: is not text; expected a ")
+
+
+@pytest.mark.parametrize(
+    ("read", "most"),
+    [(read_toml, MOST_SETTINGS), (read_json, MOST_JSON), (read_text, MOST_BYTES), (read_table, MOST_BYTES)],
+)
+def test_every_reader_stops_at_its_limit(tmp_path: Path, read: Callable[..., Any], most: int) -> None:
+    """A device without an end, and a small file that unpacks to more than its reader takes."""
+    bomb = tmp_path / "x"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        file.writelines(bytes(2**20) for _ in range(most // 2**20 + 1))
+    said = f"holds more than {most >> 20} MiB, the most that is read"
+    assert [fault(read, Path(path)) for path in ("/dev/zero", bomb)] == [f"/dev/zero: {said}", f"{bomb}: {said}"]
+
+
+def test_lines_have_a_limit_too(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\n" * 2048)
+    assert (
+        fault(read_text, tmp_path / "x", "a text", 32 * 2047)
+        == f"{tmp_path}/x: holds more than 2,047 lines, the most that are read"
+    )
+    assert read_text(tmp_path / "x", "a text", 32 * 2048) == "\n" * 2048
+
+
+def test_a_pipe_is_read_and_one_that_gives_nothing_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "WAIT_FOR_PIPE_S", 0.1)
+    ours, theirs = os.pipe()
+    os.write(theirs, b"a = 1")
+    os.close(theirs)
+    os.mkfifo(tmp_path / "x")
+    assert read_toml(Path(f"/dev/fd/{ours}")) == {"a": 1}
+    os.close(ours)
+    assert fault(read_toml, tmp_path / "x") == f"{tmp_path}/x: cannot read: nothing came through this pipe for 0.1 s"
+
+
+def test_a_digest_of_a_device_is_no_digest() -> None:
+    assert fault(digest, Path("/dev/zero")).startswith("/dev/zero: is a device or a pipe")
 
 
 def test_a_name_is_beside_the_file_it_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ CURVE = (*GATHER, "curves", "8")
         ),
         ((*SEND, "coefficients", "a_s"), 0, "coefficients.a_s = 0.0: expected 1e-08 to 0.01"),
         ((*SEND, "coefficients", "a_s"), GONE, "coefficients.a_s: is missing"),
-        ((*SEND, "coefficients", "b"), 1, "coefficients.b = 1.0: unknown key; known: a_s, e"),
+        ((*SEND, "coefficients", "b"), 1, "coefficients.b: unknown key; known: a_s, e"),
         (
             (*SEND, "form"),
             "lynk",

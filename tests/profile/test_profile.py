@@ -98,7 +98,7 @@ def test_a_value_out_of_bounds(name: str, value: Any, write: Callable[..., str])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"paramaters": {}}, "paramaters = {}: unknown key; did you mean parameters?"),
+        ({"paramaters": {}}, "paramaters: unknown key; did you mean parameters?"),
         ({"schema": 99}, "schema = 99: expected one of 2"),
         ({"base": 3}, "base = 3: expected text"),
         ({"base": "generik"}, "base = 'generik': unknown; did you mean generic?"),

@@ -83,7 +83,7 @@ def test_no_files_hold_no_samples():
         ("all_gather,H100 SXM,nccl,g,1e-5,inf,8", "bytes: expected a number greater than zero"),
         ("all_gather,H100 SXM,nccl,g,1e-5,1024,", "gpus: expected at least 2"),
         ("all_gather,H100 SXM,nccl,g,1e-5", "bytes: expected a number greater than zero"),
-        ("all_gether,H100 SXM,nccl,g,1e-5,1024,8", "cost_class = 'all_gether': unknown; known: all_reduce, all_gather"),
+        ("all_gether,H100 SXM,nccl,g,1e-5,1024,8", "cost_class = 'all_gether': unknown; did you mean all_gather"),
         ("gemm.bf16,H100 SXM,nccl,g,1e-5,1024,8", "m: expected a number greater than zero"),
     ],
 )

@@ -35,7 +35,7 @@ CHANGES = {
     "update.trainer.gpus=16": "update.trainer.gpus = 16: leaves none of 16 GPUs to receive",
     "update.trainer.cp=3": "16 GPUs do not split into engines of 8 and trainers in groups of 12: more nodes",
     "update.trainer.ep=3": "update.trainer.ep = 3: must divide the 4 GPUs of a pipeline stage",
-    "update.trainer.dp=2": "update.trainer.dp = 2: unknown key; known: cp, ep, expert_shard, gpus, pp, shard, ",
+    "update.trainer.dp=2": "update.trainer.dp: unknown key; known: cp, ep, expert_shard, gpus, pp, shard, ",
     "update.trainer.shard=0": "update.trainer.shard = 0: expected more than 0",
     "update.trainer.shard=3": "update.trainer.shard = 3: must divide 2: the 4 GPUs of a pipeline stage / tp 2",
     "update.trainer.expert_shard=2": "expert_shard = 2: must divide 1: the 4 GPUs of a pipeline stage / ep 4",

@@ -202,7 +202,7 @@ def test_where_no_plan_fits_kernel_by_kernel_there_is_no_winner(monkeypatch):
         ("update.bucket", 1, "= 'update.bucket': unknown"),
         ("recompute.mode", "full", "= 'recompute.mode': meets the axis recompute"),
         ("parallel", {"tp": 2}, "= 'parallel': meets the axis parallel.tp"),
-        ("recompute", {"modes": 3}, "recompute.modes = 3: unknown key"),
+        ("recompute", {"modes": 3}, "recompute.modes: unknown key"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("flag", ["fix", "vary"])

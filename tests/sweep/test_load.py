@@ -52,7 +52,7 @@ def test_constraints_on_keys_and_on_columns_are_told_apart(sweep_file):
         ("axes = []\n", "axes = []: expected at least 1"),
         ("[[axes]]\nkey = 'nodes'\n", "axes.0: expected key and values; key, from, to and one of"),
         ("[[axes]]\nkey = 'nodes'\nvalues = []\n", "axes.0.values = []: expected at least 1"),
-        ("[[axes]]\nkey = 'nodes'\nvalue = [1]\n", "axes.0.value = [1]: unknown key; did you mean values?"),
+        ("[[axes]]\nkey = 'nodes'\nvalue = [1]\n", "axes.0.value: unknown key; did you mean values?"),
         ("[[axes]]\nkey = 'update.buckett'\nvalues = [1]\n", "'update.buckett': unknown; did you mean update.bucket"),
         ("[[axes]]\nkey = 'nodes'\nfrom = 1\nto = 9\nstep = -1\n", "axes.0: steps of -1 never lead from 1 to 9"),
         ("[[axes]]\nkey = 'kind'\nvalues = [1]\n", "is the same for all points"),

@@ -177,7 +177,7 @@ def test_a_metric_that_is_none_is_one_line(metric, said):
         ({"evidence": "told"}, "evidence = 'told': expected measured, identity, projection"),
         ({"bound": "<"}, "bound = '<': expected nothing, >=, <="),
         ({"changes": "run.steps"}, "changes run.steps: expected key=value, such as run.wall='54 d'"),
-        ({"changes": "run.step=5"}, "run.step = 5: unknown key; did you mean steps"),
+        ({"changes": "run.step=5"}, "run.step: unknown key; did you mean steps"),
     ],
 )
 def test_bad_input_is_one_line(written, change, said):

@@ -325,7 +325,7 @@ def test_all_faults_are_named_at_once():
         (b"hidden_size = 4096", "is not JSON"),
         (b"\x89PNG\r\n\x1a\n\xff\xfe", "is not text"),
         (b"[" * 100_000, "is not JSON"),
-        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "is not JSON"),
+        (b'{"hidden_size": ' + b"9" * 5000 + b"}", "holds a number of more than 1,000 digits"),
         (b"[1, 2]", "holds list, not an object"),
         (b"null", "holds NoneType, not an object"),
         (b"{}", "hidden_size = None: missing"),

@@ -1,12 +1,11 @@
 """From a path and changes to a Side: what a file is, is seen in its name and its first words."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from ...base.errors import UserError, fault
 from ...base.files import read_json
@@ -172,6 +171,7 @@ def _read_report(path: Path) -> Side:
         lacks = f"lacks {', '.join(missing)}; another version of runcast wrote it: simulate its scenario again"
         raise UserError(f"{where}: this report {lacks}")
     _check(report, where)
+    _check_types(report, where)
     return _side_of_report(report, where)
 
 
@@ -201,8 +201,10 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
 def _budget(said: Any, where: str) -> Budget | None:
     """The errors of a report's time; None where it has none, as those of other versions."""
     try:
-        return None if said is None else Budget.from_json(said)
-    except ValidationError:
+        budget = None if said is None else Budget.from_json(said)
+        json.dumps(budget and budget.to_json(), allow_nan=False)  # a text "nan" is read as a number
+        return budget
+    except ValueError:  # pydantic's own is one, too
         names = ", ".join(one.name for one in fields(Budget))
         raise UserError(fault(where, "errors", said, f"expected {names}, as reports have them")) from None
 
@@ -223,6 +225,17 @@ def _check(report: Mapping[str, Any], where: str) -> None:
     if not 0 < report.get("update_time_s", report["makespan_s"]) <= report["makespan_s"]:
         allowed = f"expected a time above zero, at most makespan_s = {report['makespan_s']:.6g}"
         raise UserError(fault(where, "update_time_s", report["update_time_s"], allowed))
+
+
+def _check_types(report: Mapping[str, Any], where: str) -> None:
+    """Raise a UserError if what is only shown or kept is of another type than reports have, or no finite number."""
+    try:
+        json.dumps(report, allow_nan=False)
+    except ValueError:
+        raise UserError(f"{where}: holds a number that is not finite; expected a report as it was written") from None
+    notes = report.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise UserError(fault(where, "notes", notes, "expected a list of texts, as reports have them"))
 
 
 def _is_number(value: object) -> bool:

@@ -5,6 +5,7 @@ Both sides are spans with the columns rank, op, name, kind, start_s and end_s; f
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from ... import engine
-from ...base.errors import UserError
-from ...base.files import read_json
+from ...base.errors import UserError, fault
+from ...base.files import read_json, read_text
 from ...base.tables import align
 from ...scenario import check_question, open_table, resolve
 from ...timeline import spans_of_ranks
@@ -123,14 +124,13 @@ def ops_of_one_side(compared: pd.DataFrame) -> dict[str, list[str]]:
 def read_spans(path: Path) -> pd.DataFrame:
     """The spans of a run: a CSV file, or the folder that `runcast execute --out` wrote.
 
-    A UserError if there is no such file, it lacks a column, or its rows stand for places instead of ranks.
+    A UserError if there is no such file, it lacks a column, its times are no numbers, or its rows stand for places
+    instead of ranks.
     """
     file = path / SPANS if path.is_dir() else path
     try:
-        spans = pd.read_csv(file)
-    except FileNotFoundError:
-        raise UserError(f"{file}: no such file") from None
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        spans = pd.read_csv(StringIO(read_text(file, "a CSV file")))
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise UserError(f"{file}: cannot be read as CSV: {str(error).strip().splitlines()[0]}") from None
     if "place" in spans.columns and "rank" not in spans.columns:
         raise UserError(
@@ -139,7 +139,16 @@ def read_spans(path: Path) -> pd.DataFrame:
         )
     if missing := [name for name in NEEDED if name not in spans.columns]:
         raise UserError(f"{file}: lacks the columns {', '.join(missing)}; expected spans, as `runcast execute` writes")
-    return spans
+    _check_numbers(spans, file)
+    return spans.astype({"name": str, "kind": str})
+
+
+def _check_numbers(spans: pd.DataFrame, file: Path) -> None:
+    for name in ("op", "rank", "start_s", "end_s"):
+        strange = ~np.isfinite(pd.to_numeric(spans[name], errors="coerce").to_numpy(float))
+        if strange.any():
+            row = int(strange.argmax())
+            raise UserError(fault(f"{file}:{row + 2}", name, spans[name].iloc[row], "expected a number"))
 
 
 def hash_of_run(path: Path) -> str | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base.errors import shorten
 from ...base.files import replace_whole
-from ...base.tables import align
+from ...base.tables import align, plain_cell
 from ...base.units import format_named, format_probability
 from ...scenario import toml_value
 from ...systems.registry import SYSTEMS
@@ -86,7 +86,7 @@ def write_results(sweep: Sweep, store: Store) -> Results:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="")
             writer = csv.DictWriter(text, list(columns), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(records())
+            writer.writerows({name: plain_cell(cell) for name, cell in one.items()} for one in records())
             text.detach()
         _write_parquet(store.folder / "rows", columns, records())
     table: tuple[tuple[Any, ...], ...] = ()
@@ -104,7 +104,9 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
         for name, value in record.items():
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
     metric, sign = MAIN[sweep.kind]
-    usable = (one for one in _records(sweep, store) if one["status"] == "ok" and one.get(metric) is not None)
+    usable = (
+        one for one in _records(sweep, store) if one["status"] == "ok" and isinstance(one.get(metric), int | float)
+    )
     numbers = [
         -number for _, number in heapq.nlargest(_MOST_BEST, ((sign * one[metric], -one["point"]) for one in usable))
     ]

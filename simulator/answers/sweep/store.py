@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -30,6 +31,10 @@ CREATE TABLE IF NOT EXISTS points (
 CREATE INDEX IF NOT EXISTS points_by_asked ON points (asked);
 CREATE TEMP TABLE IF NOT EXISTS claimed (asked TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+_DAMAGED = "CASE WHEN json_valid(report) THEN json_type(report) <> 'object' ELSE 1 END"
+"""Of a row that something else has written over: it is forgotten, and its point computed again."""
+_OF_DISK = ("CANTOPEN", "READONLY", "FULL", "IOERR", "BUSY", "LOCKED", "PERM", "NOLFS")
+"""How SQLite names faults of the disk and of those who share it; others are faults of the file."""
 _BLOCK = 1024  # numbers that are looked up at once
 
 
@@ -118,7 +123,9 @@ class Store:
         if tables and "sweep" not in tables:
             raise _taken(self.folder, "state.sqlite")
         self._database.executescript(_PRAGMAS + _TABLES)
-        held = dict(self._database.execute("SELECT key, value FROM sweep"))
+        with self._database:
+            self._database.execute(f"DELETE FROM points WHERE {_DAMAGED}")
+        held = defaultdict(lambda: "unknown", self._database.execute("SELECT key, value FROM sweep"))
         if held and held["digest"] != sweep.digest:
             whose = f"{held['name']!r} of {held['file']} ({held['points']} points)"
             raise UserError(
@@ -168,5 +175,8 @@ def disk_faults(folder: Path, kinds: type[Exception] = sqlite3.DatabaseError) ->
         yield
     except kinds as error:
         why = error.strerror if isinstance(error, OSError) else None
+        name = getattr(error, "sqlite_errorname", "")
+        if name and not name.removeprefix("SQLITE_").startswith(_OF_DISK):
+            raise UserError(f"{folder}: state.sqlite is damaged ({error}); remove it, or give another --out") from error
         kept = "; what is finished is kept" if os.path.exists(folder / "state.sqlite") else ""
         raise UserError(f"{folder}: cannot be written: {why or error}{kept}") from error

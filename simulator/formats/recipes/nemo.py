@@ -202,7 +202,7 @@ def _retype(argument: Argument) -> Argument:
         values = (f"[{','.join(map(str, values))}]",)
     if argument.name == "window_size" and len(values) == 2:
         values = (f"{values[0]},{values[1]}",)
-    if argument.name == "pipeline_model_parallel_layout" and any(isinstance(value, list) for value in values):
+    if argument.name == "pipeline_model_parallel_layout" and all(isinstance(value, list) for value in values):
         values = ("|".join("".join(_LAYOUT.get(str(part), "?") for part in stage) for stage in values),)
     return Argument(argument.name, values, argument.spelled)
 

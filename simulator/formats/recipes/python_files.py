@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 from ...base.errors import UserError
-from ...base.files import read_text
+from ...base.files import MOST_SETTINGS, read_text
 
 _MOST_FILES = 50
 
@@ -107,7 +108,9 @@ class Modules:
     def parse(self, text: str, path: Path, where: str) -> PythonFile:
         """The file with this text; a UserError of one line if it is no Python."""
         try:
-            tree = ast.parse(text)
+            with catch_warnings():
+                simplefilter("ignore")  # what Python would warn of in the recipe
+                tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(f"{where}: is not Python: {' '.join(str(error).split())[:100]}") from None
         return self._files.setdefault(path, PythonFile(path, tree))
@@ -118,5 +121,5 @@ class Modules:
             if place in self._files:
                 return self._files[place]
             if place.is_file() and len(self._files) < _MOST_FILES:
-                return self.parse(read_text(place, "a recipe"), place, str(place))
+                return self.parse(read_text(place, "a recipe", MOST_SETTINGS), place, str(place))
         return None

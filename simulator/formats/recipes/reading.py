@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ...base.errors import UserError, did_you_mean, fault
-from ...base.files import read_text
+from ...base.files import MOST_SETTINGS, read_text
 from ...hardware import Spec, cluster
 from . import nemo, trainers
 from .additions import Additions
@@ -40,7 +40,7 @@ def read_recipe(
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
-    text = include_sourced(read_text(Path(source), "arguments or a config"), Path(source).parent)
+    text = include_sourced(read_text(Path(source), "arguments or a config", MOST_SETTINGS), Path(source).parent)
     return parse_recipe(text, str(source), cluster_name, nodes, form, additions)
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ...base.files import read_text
+from ...base.files import MOST_SETTINGS, read_text
 
 _SOURCE = re.compile(
     r"^[ \t]*(?:source|\.)[ \t][^\n]*?(?P<path>(?:[\w.-]+/)*(?P<name>[\w.-]+\.sh))[\"'`]*[ \t]*$", re.MULTILINE
@@ -22,7 +22,7 @@ def include_sourced(text: str, folder: Path) -> str:
         if file is None or file in included:
             return found[0]
         included.add(file)
-        return _SOURCE.sub(include, read_text(file, "a script"))
+        return _SOURCE.sub(include, read_text(file, "a script", MOST_SETTINGS))
 
     return _SOURCE.sub(include, text)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import UserError
-from ...base.files import read_text
+from ...base.files import MOST_SETTINGS, read_text
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible
 from . import deepspeed
@@ -120,7 +120,7 @@ def _check_flags(form: str, where: str, additions: Additions) -> None:
 
 
 def _open(form: str, file: Path) -> Arguments:
-    return to_arguments(read_table(read_text(file), str(file)), form, str(file))
+    return to_arguments(read_table(read_text(file, most_bytes=MOST_SETTINGS), str(file)), form, str(file))
 
 
 def _open_deepspeed(own: Arguments, named: Any, where: str) -> Arguments | None:

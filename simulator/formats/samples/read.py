@@ -22,6 +22,9 @@ from ...profile.forms import FEATURES
 from . import published, records
 from .table import KEYS, Samples, join_samples, sound_samples
 
+MOST_ROWS = 1_000_000
+"""Longer tables are refused: the longest that is published has a tenth of this."""
+
 
 def read_samples(paths: Iterable[Path | str]) -> Samples:
     """All samples of some files.
@@ -35,7 +38,7 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
 def read_table(path: Path) -> pd.DataFrame:
     """A CSV file with every cell as text, and the line of each row in `line`.
 
-    A UserError if it is no file or no text, or a row has too many cells; with its line.
+    A UserError if it is no file or no text, has too many rows, or a row has too many cells; with its line.
     """
     reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
     header = next(_rows(reader, path), [])
@@ -46,6 +49,8 @@ def read_table(path: Path) -> pd.DataFrame:
         if len(row) > len(header):
             raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {len(header)}, as the header has")
         if any(row):
+            if len(rows) == MOST_ROWS:
+                raise UserError(f"{path}: holds more than {MOST_ROWS:,} rows, the most that are read")
             rows.append(row + [""] * (len(header) - len(row)))
             lines.append(reader.line_num)
     return pd.DataFrame(rows, columns=header, dtype=str).assign(line=lines)

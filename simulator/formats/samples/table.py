@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...base.errors import UserError
+from ...base.errors import UserError, hint, shorten, tidy
 from ...profile.forms import FEATURES, CostClass, cost_class, known_classes
 
 KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
@@ -84,7 +84,7 @@ def summarize(dropped: Iterable[str]) -> list[str]:
         key = (place.rpartition(":")[0] or place, reason)
         first.setdefault(key, place)
         counts[key] += 1
-    return [f"{first[key]}: {key[1]}" + (f" ({n} rows)" if n > 1 else "") for key, n in counts.items()]
+    return [tidy(f"{first[key]}: {key[1]}" + (f" ({n} rows)" if n > 1 else "")) for key, n in counts.items()]
 
 
 def _faults(table: pd.DataFrame) -> "pd.Series[str]":
@@ -93,7 +93,7 @@ def _faults(table: pd.DataFrame) -> "pd.Series[str]":
     for name, rows in table.groupby("cost_class", sort=False, dropna=False):
         found = cost_class(str(name))
         if found is None:
-            reasons[rows.index] = f"cost_class = {name!r}: unknown; known: {', '.join(known_classes())}"
+            reasons[rows.index] = f"cost_class = {shorten(repr(name), 80)}: unknown; {hint(str(name), known_classes())}"
             continue
         for column in ("seconds", *found.names):
             wrong = ~_possible(rows, column, may_be_empty=column not in ("seconds", *found.features))

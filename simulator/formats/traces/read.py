@@ -17,6 +17,7 @@ from .run import Item, Run, exposed_waits, split_by_phase, timeline_of, typical_
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 """How the names of traces in a folder end."""
 _EXPECTED = "a trace or a log of a run"
+_MOST_BYTES = 2**30  # the profiler writes some hundred megabytes for a step
 
 
 def read_run(path: Path | str, step: int | None = None) -> Run:
@@ -28,7 +29,7 @@ def read_run(path: Path | str, step: int | None = None) -> Run:
     if path.is_dir():
         run = _of_traces(path, _documents(path), step)
     else:
-        text = read_text(path, _EXPECTED)
+        text = read_text(path, _EXPECTED, _MOST_BYTES)
         document = parse(path, text)
         run = (
             _of_log(read_log(path, text, step, ", or a trace (JSON)"))
@@ -58,7 +59,7 @@ def _documents(folder: Path) -> list[Document]:
     found = []
     for file in sorted(folder.iterdir()):
         if file.name.endswith(SUFFIXES) and not file.name.startswith("."):
-            found.append(parse(file, read_text(file, _EXPECTED)))
+            found.append(parse(file, read_text(file, _EXPECTED, _MOST_BYTES)))
             if found[-1] is None:
                 raise UserError(f"{file}: is not JSON; a folder is read as a trace per rank")
     if not found:

@@ -83,7 +83,9 @@ class Sync(Table):
         None, description="workers, each with an equal part of the GPUs (default: 1, whose step is that of all GPUs)"
     )
     backup: NonNegativeInt = Field(0, description="all_reduce: workers beyond those that a step waits for")
-    inner: PositiveInt | None = Field(None, description="local: steps between two exchanges")
+    inner: Annotated[PositiveInt, Field(le=10**9)] | None = Field(
+        None, description="local: steps between two exchanges"
+    )
     fragments: PositiveInt = Field(1, description="local: parts of the model that are exchanged in turn")
     delay: NonNegativeInt = Field(0, description="local: steps that an exchange may take before its result is used")
     bandwidth: Rate | None = Field(

@@ -133,6 +133,8 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
     yield from (fault(where, *misfit) for misfit in (*_texts(scenario, spec), *_inputs(spec, batch.seq_len)))
     if spec.moe is not None and dims.tp > 1 and not given.sequence_parallel:
         yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
+    if scenario.lora is not None and scenario.lora.rank > spec.hidden_size:
+        yield fault(where, "lora.rank", scenario.lora.rank, f"at most {spec.hidden_size}, the width of {spec.name}")
     if isinstance(scenario.bucket, int) and scenario.bucket < (least := total_params(spec) // _MOST_BUCKETS):
         yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
     yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))

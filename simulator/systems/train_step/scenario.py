@@ -32,7 +32,7 @@ def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
 
 
 Sequences = Annotated[PositiveInt, _whole("sequences", 8)]
-Tokens = Annotated[PositiveInt, _whole("tokens", 8192)]
+Tokens = Annotated[PositiveInt, Field(le=2**31), _whole("tokens", 8192)]
 Bucket = Annotated[PositiveInt | Literal["tensor"], _whole("elements", 40_000_000, "tensor")]
 Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
 

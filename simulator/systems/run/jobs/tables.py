@@ -1,7 +1,7 @@
 """The keys of a pool of GPUs with a queue of jobs, and the plan that they make."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 
 from ....base.arrays import Floats
 from ....base.errors import UserError, unknown
-from ....base.files import path_beside
+from ....base.files import path_beside, read_text
 from ...tables import Rate, Seconds, Table, Time, as_tuple
 from ..outages import Outage
 from ..spread import Spread
@@ -189,7 +189,9 @@ class Jobs(Table):
     def trace_text(self, where: str) -> str | None:
         """What the file of the trace says, for hashes; None without one, or if it cannot be read."""
         path = None if self.trace is None else path_beside(self.trace, where)
-        return path.read_text(errors="replace") if path is not None and path.is_file() else None
+        with suppress(UserError):
+            return read_text(path) if path is not None and path.is_file() else None
+        return None
 
     def _trace(self, gpus_per_node: int, where: str) -> JobTrace:
         if self.trace is None:
