@@ -79,7 +79,7 @@ class Machines:
         nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
         others, peer = self.capacity, self.profile.parameters.get("copy.p2p_fraction")
         if peer is not None:
-            nvlink = self.cluster.links.columns["kind"] == "nvlink"
+            nvlink = self.cluster.links_of_kind("nvlink")
             others = np.where(nvlink, peer.value * self.cluster.capacity, others)
         return np.where(nics > 0, nics * self.cluster.capacity, others)
 
@@ -159,16 +159,15 @@ def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
         if name.startswith("link_fraction.")
     }
     nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
-    kinds = cluster.links.columns["kind"]
-    others = np.ones(len(kinds))
+    others = np.ones(len(cluster.links))
     for kind, fraction in fractions.items():
-        others[kinds == kind] = fraction
+        others[cluster.links_of_kind(kind)] = fraction
     return np.where(nics > 0, nics, others)
 
 
 def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
     """The share of its line rate that each NIC reaches here, given its `share` where measured; 0 for other links."""
-    found, nics = np.zeros(len(cluster.links)), cluster.links.columns["kind"] == "nic"
+    found, nics = np.zeros(len(cluster.links)), cluster.links_of_kind("nic")
     for rate in np.unique(cluster.capacity[nics]).tolist():
         found[nics & (cluster.capacity == rate)] = min(share * networks.network.rate_of(rate), 1.0)
     return found

@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import UserError, fault
 from ..base.files import path_beside
 from ..base.memo import Memo
-from ..costs import RING_KINDS, Costs
+from ..costs import LAYOUT, RING_KINDS, Costs
 from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
 from ..models import ModelSpec, from_hf_config, load_hf_config, preset
@@ -127,7 +127,7 @@ class OnMachines(ResolvedScenario):
         """The scenario with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)
         kept = {name: value for name, value in vars(self).items() if name not in self._of_profile}
-        memo = self.memo.share(*RING_KINDS)
+        memo = self.memo.share(LAYOUT, *RING_KINDS)
         vars(other).update(kept | {"program": self.program, "profile": profile, "memo": memo})
         return other
 
