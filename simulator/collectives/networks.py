@@ -76,9 +76,8 @@ class Networks:
 
     def __init__(self, profile: Profile, limits: Limits):
         there = load_network(str(profile.about.get("network", MEASURED_ON))).parameters
-        said = {name: number for name, number in profile.parameters.items() if name.startswith("network.")}
         self.profile, self.limits = profile, limits
-        self.parameters: Mapping[str, Parameter] = {**there, **said}
+        self.parameters: Mapping[str, Parameter] = {**there, **profile.starting("network.")}
         self.network = Network(_values(self.parameters), _values(there), limits.nic_bytes_per_s)
 
     @property

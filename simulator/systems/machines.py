@@ -123,6 +123,12 @@ class OnMachines(ResolvedScenario):
         """The scenario with its profile's parameters multiplied by factors, for each device."""
         return self._with(self.profile.apply_factors(factors, "stated"))
 
+    def parameters_read(self) -> frozenset[str]:
+        """The names of the profile's parameters that pricing asks for: costs rest on no others."""
+        read = set[str]()
+        _ = self._with(self.profile.noting(read)).costs
+        return frozenset(read)
+
     def _with(self, profile: Profile) -> Self:
         """The scenario with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)

@@ -17,7 +17,7 @@ from runcast.simulator.answers.explain.sensitivity import (
     knobs,
     sensitivities,
     sensitivity,
-    turn_knobs,
+    turn_knob,
 )  # fmt: skip
 from runcast.simulator.answers.explain.text import WHAT_IF_COLUMNS, headline, what_if_rows
 from runcast.simulator.base.units import format_probability
@@ -67,13 +67,13 @@ def step():
 def worth(case, name):
     """What the total of a case owes to the knob of this name."""
     knob = next(knob for knob in knobs(case) if knob.name == name)
-    return sensitivity(case, knob, turn_knobs(case, [knob], better=False))
+    return sensitivity(case, knob, turn_knob(case, knob, better=False))
 
 
 @pytest.mark.parametrize("kind", [pytest.param("step", marks=pytest.mark.slow), "update", "reads"])
 def test_what_is_called_better_makes_nothing_longer(kind):
     case = read_case(KINDS[kind], {})
-    later = {knob.name: first_order_s(case, turn_knobs(case, [knob], True).costs) for knob in knobs(case)}
+    later = {knob.name: first_order_s(case, turn_knob(case, knob, True).costs) for knob in knobs(case)}
     assert {name: by for name, by in later.items() if by > 1e-6 * case.total_s} == {}
 
 
@@ -131,7 +131,7 @@ def test_every_number_that_moves_a_cost_is_found(scenario):
     case = read_case(scenario, {})
     found, without = sensitivities(case, True, lambda *_: None)
     moving = [knob for knob in knobs(case)
-              if not same_costs(case.resolved.costs, turn_knobs(case, [knob], better=False).costs)]  # fmt: skip
+              if not same_costs(case.resolved.costs, turn_knob(case, knob, better=False).costs)]  # fmt: skip
 
     assert {one.knob for one in found} == set(moving)
     assert set(without) == set(knobs(case)) - set(moving)
