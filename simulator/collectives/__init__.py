@@ -25,7 +25,7 @@ STREAMS: Final = "streams"
 """How updates exchange: as streams round NCCL's ring, link by link (`costs.ring`)."""
 
 __all__ = [
-    "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines", "Measured", "Networks",
-    "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer",
+    "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines", "Measured",
+    "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer",
     "ring_broadcast",
 ]  # fmt: skip

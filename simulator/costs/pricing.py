@@ -21,7 +21,6 @@ from ..program import Place, Program
 from .costs import Costs
 from .sheet import Ops, Prices, Sheet, Term
 
-
 LAYOUT = "layout"
 """What a Memo calls a Layout: no profile changes it."""
 

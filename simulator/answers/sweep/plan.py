@@ -166,8 +166,8 @@ class Sweep:
 # Files that tables name, and those that these name in turn: what a sweep rests on beyond what it says.
 
 _READERS = {".toml": read_toml, ".json": read_json}
-_FOLDERS = "config"
-"""The key whose value may be a file of any name, or the folder that holds a model's config.json."""
+_OF_ANY_NAME = ("config", "file")
+"""Keys whose value may be a file of any name; `config` may be the folder that holds a model's config.json, too."""
 
 
 def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
@@ -182,7 +182,7 @@ def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
 
 def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> None:
     for key, text in _texts(tables, ""):
-        if Path(text).suffix not in _READERS and key.rpartition(".")[2] != _FOLDERS:
+        if Path(text).suffix not in _READERS and key.rpartition(".")[2] not in _OF_ANY_NAME:
             continue
         place = path_beside(text, where)
         place = place / "config.json" if place.is_dir() else place

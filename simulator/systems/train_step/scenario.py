@@ -75,6 +75,7 @@ class Schedule(Table):
     name: str = Field("1f1b", description="gpipe, 1f1b, interleaved, interleaved-overlap, zb-h1, … dualpipe-v")
     vpp: PositiveInt | None = Field(None, description="chunks per pipeline rank (default: 1, or what the name fixes)")
     group: PositiveInt | None = Field(None, description="interleaved: micro-batches per group (default: pp)")
+    file: str | None = Field(None, min_length=1, description="instead of a name: a file of one's own schedule, as text")
 
 
 class Documents(Table):
