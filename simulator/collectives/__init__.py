@@ -26,6 +26,6 @@ STREAMS: Final = "streams"
 
 __all__ = [
     "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines", "Measured",
-    "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer",
-    "ring_broadcast",
+    "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of",
+    "pricer", "ring_broadcast",
 ]  # fmt: skip
