@@ -14,7 +14,7 @@ from .console import ROOT, commands, played
 
 QUESTIONS = (ROOT / "docs/questions.md").read_text().split("\n## ")[1:]
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("explain", "own-runs", "search")]
-PAGES = ("collectives", "compare", "devices", "fabrics", "run", "sweeps", "traces", *LONG)
+PAGES = ("collectives", "compare", "devices", "fabrics", "own-schedules", "run", "sweeps", "traces", *LONG)
 QUICK = ("2", "3")
 """Questions that are answered within seconds."""
 

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.smoke
 RUNCAST = Path(sys.executable).with_name("runcast")
 HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
 VERBS = [
-    "calibrate", "cluster", "collective", "compare", "dashboard", "device", "execute", "explain", "plan", "search",
-    "simulate", "sweep", "validate",
+    "calibrate", "cluster", "collective", "compare", "dashboard", "device", "execute", "explain", "plan", "schedule",
+    "search", "simulate", "sweep", "validate",
 ]  # fmt: skip
 
 

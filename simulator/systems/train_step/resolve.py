@@ -399,7 +399,7 @@ class ResolvedTrain(OnMachines):
         if not self.choice:
             names.add("collectives")  # likewise
         scenario = self.scenario.model_dump(mode="json", exclude=names)
-        if scenario["schedule"].pop("file") is not None:  # as for the others: its content, not its name
+        if "file" in scenario["schedule"]:  # as for the others: its content, not its name
             scenario["schedule"] = {"text": str(self.grid)}
         content = {
             "scenario": scenario,
