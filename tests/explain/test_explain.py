@@ -418,7 +418,7 @@ def test_what_another_method_saves_is_what_its_simulation_takes():
     found = explain(SENDER)
     relays = next(one for one in found.tried if one.name == "method relays")
 
-    assert relays.total_s == simulate(SENDER, ["update.method=relays"]).report.update_time_s
+    assert relays.total_s == read_case(SENDER, {"update.method": "relays"}).report.update_time_s
     assert found.best == sorted(found.best, key=lambda one: -one.gain)
 
 
@@ -436,3 +436,11 @@ def test_pricing_reads_only_what_it_rests_on():
     assert "gemm.training_rate" in read
     assert "reload.tensor_s" not in read
     assert same_costs(resolved.costs, moved.costs)
+
+
+def test_a_bucket_that_a_scenario_leaves_out_is_doubled_as_it_is_derived():
+    said = {**SENDER["update"]}
+    del said["bucket"]
+    (found,) = (one for one in explain({**SENDER, "update": said}).tried if one.name == "bucket x2")
+
+    assert found.total_s == read_case(SENDER, {"update.bucket": "1 GiB"}).report.update_time_s

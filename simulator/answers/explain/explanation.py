@@ -17,6 +17,7 @@ from ...systems.registry import SYSTEMS, system_of
 from ...systems.system import System
 from ...uncertainty import difference
 from .case import Case, Refused, make_case, read_table
+from .levers import state
 from .neighbours import neighbours
 from .run import RunCase, RunExplanation, explain_run, make_run_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
@@ -227,7 +228,7 @@ def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Ref
 
 def _differing(case: Case, changes: Changes) -> Case:
     """The case with changes; a UserError if they do not go with it, or change nothing."""
-    other = case.variant(changes)
+    other = case.variant([state(case.resolved, case.table, changes), changes])
     if other.resolved.hash == case.resolved.hash:
         raise UserError("it changes nothing here")
     return other
