@@ -18,6 +18,8 @@ from ..schedules import SCHEDULES, Dry, Grid, build, chart, dry_run, load_grid
 from ..systems.train_step.report import TrainReport
 from ..systems.train_step.resolve import ResolvedTrain
 
+_MOST_CELLS = 500_000
+
 PASSES = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 """Time units of a micro-batch's passes through one p-th of the model, p being the number of pipeline ranks."""
 
@@ -102,7 +104,7 @@ def pipelines_of_step(names: Sequence[str], table: Mapping[str, Any], where: str
     own = dict(said) if isinstance(said, Mapping) else {}
 
     def step(name: str) -> Pipeline:
-        changes = {} if name == _OWN else {"schedule": _table(name, own, where)}
+        changes = {} if name == _OWN else {"schedule": _table(name, own)}
         resolved = cast(ResolvedTrain, resolve(check_question(change(table, changes, where), where), where, memo))
         report = cast(Any, predict(resolved)).report
         shown = f"{resolved.grid.name}, the scenario's" if name == _OWN else name
@@ -110,14 +112,16 @@ def pipelines_of_step(names: Sequence[str], table: Mapping[str, Any], where: str
 
     first = [] if names else [step(_OWN)]  # what is wrong with the scenario itself is an error
     others = [name for name in SCHEDULES if own.get("file") or name != own.get("name", "1f1b")]
-    found, left = _make_all(names or others, step)
+    found, left = _make_all(names or others, step, where)
     return sorted([*first, *found], key=lambda one: cast(TrainReport, one.report).step_time_s), left
 
 
 _OWN = ""  # the scenario's own schedule
 
 
-def _make_all(names: Sequence[str], make: Callable[[str], Pipeline]) -> tuple[list[Pipeline], list[Left]]:
+def _make_all(
+    names: Sequence[str], make: Callable[[str], Pipeline], where: str = ""
+) -> tuple[list[Pipeline], list[Left]]:
     """(those that can be made, those that cannot); files that are wrong, and unknown names, are errors."""
     found, left = list[Pipeline](), list[Left]()
     for name in names:
@@ -126,7 +130,7 @@ def _make_all(names: Sequence[str], make: Callable[[str], Pipeline]) -> tuple[li
         except (UserError, ValueError) as error:
             if _is_file(name) or len(names) == 1 or name.partition(":")[0] not in SCHEDULES:
                 raise UserError(*str(error).splitlines()) from None
-            left.append(Left(name, str(error).splitlines()[0]))
+            left.append(Left(name, str(error).splitlines()[0].removeprefix(f"{where}: ")))
     return found, left
 
 
@@ -135,7 +139,7 @@ def _is_file(name: str) -> bool:
     return name.partition(":")[0] not in SCHEDULES and ("." in name or "/" in name)
 
 
-def _table(name: str, own: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _table(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """The table `schedule` of a scenario; the scenario's own chunks where a schedule takes any."""
     if _is_file(name):
         return {"file": str(Path(name).resolve())}
@@ -157,8 +161,12 @@ def _name_and_chunks(name: str) -> tuple[str, int | None]:
 def _alone(name: str, own: Grid | None, ranks: int, microbatches: int) -> tuple[str, Dry]:
     if own is not None:
         return name, _dry(own)
-    bare, chunks = _name_and_chunks(name)
-    return name, _dry(build(bare, ranks, microbatches, chunks or (2 if SCHEDULES[bare].chunks is None else 1)))
+    bare, given = _name_and_chunks(name)
+    chunks = given or (2 if SCHEDULES[bare].chunks is None else 1)
+    if (cells := 2 * ranks * microbatches * chunks) > _MOST_CELLS:
+        raise UserError(f"{name} on {ranks:,} ranks with {microbatches:,} micro-batches has {cells:,} actions or more; "
+                        f"at most {_MOST_CELLS:,} are looked at without a step")  # fmt: skip
+    return name, _dry(build(bare, ranks, microbatches, chunks))
 
 
 def _dry(grid: Grid) -> Dry:

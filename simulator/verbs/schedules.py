@@ -1,11 +1,14 @@
 """`runcast schedule`: pipeline schedules, one's own among them, checked, drawn, compared."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..base.errors import UserError
+
+if TYPE_CHECKING:
+    from ..answers.pipelines import Left
 
 
 def schedule(
@@ -46,10 +49,14 @@ def schedule(
         typer.echo("\n\n".join(f"# {one.name}\n{one.grid}" for one in found))
         return
     rows = list(columns(found))
-    lines = [*align(rows, range(1, len(rows[0]))), *(f"{one.name}: {one.reason}" for one in left)]
+    lines = [*align(rows, range(1, len(rows[0]))), *(_reason(one) for one in left)]
     if len(found) == 1:
         lines += ["", *picture(found[0])]
     out = json_text({"kind": "schedules", "schedules": [one.to_json() for one in found],
                      "left_out": [vars(one) for one in left]})  # fmt: skip
     outputs.write(out)
     outputs.tell(out, lines)
+
+
+def _reason(one: "Left") -> str:
+    return one.reason if one.reason.startswith(one.name) else f"{one.name}: {one.reason}"

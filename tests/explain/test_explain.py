@@ -22,6 +22,8 @@ from runcast.simulator.answers.explain.sensitivity import (
 )  # fmt: skip
 from runcast.simulator.answers.explain.text import WHAT_IF_COLUMNS, headline, what_if_rows
 from runcast.simulator.base.units import format_probability
+from runcast.simulator.collectives import Layout
+from runcast.simulator.costs import pricing
 from runcast.simulator.scenario import what_ifs
 from runcast.simulator.uncertainty import difference
 
@@ -444,3 +446,12 @@ def test_a_bucket_that_a_scenario_leaves_out_is_doubled_as_it_is_derived():
     (found,) = (one for one in explain({**SENDER, "update": said}).tried if one.name == "bucket x2")
 
     assert found.total_s == read_case(SENDER, {"update.bucket": "1 GiB"}).report.update_time_s
+
+
+def test_prices_of_one_program_share_where_its_ranks_are(monkeypatch):
+    made = []
+    monkeypatch.setattr(pricing, "Layout", lambda *given: made.append(given) or Layout(*given))
+    resolved = read_case(PLAN, {}).resolved
+    prices = [of.costs for of in (resolved, resolved.scale({"time_factor.gemm": 2.0}))]
+
+    assert (len(made), same_costs(*prices)) == (1, False)
