@@ -16,6 +16,7 @@ from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.weight_update.methods import METHODS
 
 _AXES = ("tp", "cp", "pp", "dp")  # their product is the number of GPUs
+_LEAST_TOKENS = 8192  # of a sequence on a rank, before it is split further
 
 
 def neighbours(resolved: OnMachines) -> Iterator[WhatIf]:
@@ -33,12 +34,13 @@ def _of_step(resolved: ResolvedTrain) -> Iterator[WhatIf]:
 
 
 def _plans(resolved: ResolvedTrain) -> Iterator[WhatIf]:
-    """One axis doubled, another one halved; tensor parallelism stays where NVLink reaches."""
+    """One axis doubled, another one halved; tp stays where NVLink reaches, and short sequences are not split."""
     dims, cluster = resolved.dims, resolved.cluster
-    domain = sum(cluster.island(gpu) == cluster.island(0) for gpu in dims.group("tp", 0) + tuple(cluster.gpus_of(0)))
+    domain = sum(cluster.island(gpu) == cluster.island(0) for gpu in range(min(cluster.n_gpus, 1024)))
     for more, less in permutations(_AXES, 2):
         sizes = {more: 2 * getattr(dims, more), less: getattr(dims, less) // 2}
-        if getattr(dims, less) % 2 or (more == "tp" and sizes["tp"] > domain) or (more == "cp" and dims.cp == 1):
+        short = more == "cp" and resolved.scenario.batch.seq_len < _LEAST_TOKENS * sizes["cp"]
+        if getattr(dims, less) % 2 or (more == "tp" and sizes["tp"] > domain) or short:
             continue
         about = f"{_AXIS[more]} {sizes[more]} instead of {sizes[more] // 2}, on the same GPUs with the same batch"
         name = ", ".join(f"{axis} {getattr(dims, axis)} to {size}" for axis, size in sizes.items())
