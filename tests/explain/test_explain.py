@@ -21,6 +21,7 @@ from runcast.simulator.answers.explain.sensitivity import (
     turn_knob,
 )  # fmt: skip
 from runcast.simulator.answers.explain.text import WHAT_IF_COLUMNS, headline, what_if_rows
+from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.units import format_probability
 from runcast.simulator.collectives import Layout
 from runcast.simulator.costs import pricing
@@ -406,6 +407,13 @@ def test_chunks_and_modules_beside_a_plan_are_one_step_away():
     assert found["activation is recomputed"] == {
         "recompute": {"mode": "selective", "modules": ["core_attn", "activation"]}
     }
+
+
+def test_experts_are_spread_over_more_or_fewer_ranks():
+    found = neighbours_of(read_toml(SCENARIOS / "train-qwen3-30b-a3b-16xh100.toml"))
+    sizes = [changes["parallel.ep"] for name, changes in found.items() if name.startswith("ep ")]
+
+    assert sizes == [16, 4]
 
 
 def test_an_update_tries_other_methods_and_messages_by_bucket():

@@ -62,7 +62,7 @@ def _experts(resolved: ResolvedTrain) -> Iterator[WhatIf]:
         return
     for size in (2 * resolved.dims.ep, resolved.dims.ep // 2):
         if size:
-            about = f"{resolved.spec.moe.n_experts} experts over {size} ranks"
+            about = f"{resolved.spec.moe.n_routed_experts} experts over {size} ranks"
             yield WhatIf(f"ep {resolved.dims.ep} to {size}", "plan", about, {"parallel.ep": size})
 
 
