@@ -36,6 +36,8 @@ def schedule(
 
     outputs = Outputs(json=json)
     outputs.check()
+    if text and len(names or ()) != 1:
+        raise UserError("--text: expected one schedule, such as 1f1b --ranks 4 --microbatches 8")
     if scenario is None and changes:
         raise UserError("--set: goes with --scenario")
     if scenario is not None:
@@ -46,7 +48,7 @@ def schedule(
     else:
         found, left = pipelines(names or (), ranks, microbatches)
     if text:
-        typer.echo("\n\n".join(f"# {one.name}\n{one.grid}" for one in found))
+        typer.echo(f"# {found[0].name}\n{found[0].grid}")
         return
     rows = list(columns(found))
     lines = [*align(rows, range(1, len(rows[0]))), *(_reason(one) for one in left)]
