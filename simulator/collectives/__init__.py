@@ -9,22 +9,23 @@ from typing import Final
 
 from .chosen import CURVES, MEASURED, Choice, Chosen, choice_of
 from .collective import Collective, Price, Pricer, Stages
+from .layout import Layout
 from .machines import Machine, Machines, effective_capacity
 from .measured import Measured
 from .networks import Networks, networks_of
 from .rings import RingBroadcast, ring_broadcast
 
 
-def pricer(choice: Choice, machines: Machines, stages: Stages) -> Pricer:
+def pricer(choice: Choice, machines: Machines, layout: Layout) -> Pricer:
     """What prices exchanges of steps, by the algorithms that are named."""
-    return Chosen(machines, stages, choice) if choice else Measured(machines, stages)
+    return Chosen(machines, layout, choice) if choice else Measured(machines, layout)
 
 
 STREAMS: Final = "streams"
 """How updates exchange: as streams round NCCL's ring, link by link (`costs.ring`)."""
 
 __all__ = [
-    "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Machine", "Machines", "Measured", "Networks",
-    "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of", "pricer",
-    "ring_broadcast",
+    "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines", "Measured",
+    "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of",
+    "pricer", "ring_broadcast",
 ]  # fmt: skip

@@ -7,7 +7,8 @@ from ..base.errors import UserError
 from .algorithms import algorithms
 from .algorithms.hops import ClusterNet
 from .algorithms.messages import Algorithm, Term
-from .collective import Collective, Price, Stages
+from .collective import Collective, Price
+from .layout import Layout
 from .machines import Machines
 from .measured import Measured, price_forwarded
 from .wires import Sent, Wires
@@ -25,10 +26,10 @@ MEASURED: Final = "measured"
 class Chosen:
     """Prices exchanges whose op has a named algorithm by its closed form; as `collective.Pricer`."""
 
-    def __init__(self, machines: Machines, stages: Stages, choice: Choice):
-        self._machines, self._stages = machines, stages
+    def __init__(self, machines: Machines, layout: Layout, choice: Choice):
+        self._machines, self._layout = machines, layout
         self._algorithms = {op: algorithms(op)[name] for op, name in choice}
-        self._measured = Measured(machines, stages)
+        self._measured = Measured(machines, layout)
         self._nets: dict[tuple[str, tuple[int, ...]], ClusterNet] = {}
 
     def price(self, collective: Collective, rank: int) -> Price:
@@ -41,8 +42,8 @@ class Chosen:
         if algorithm is None or len(collective.group) == 1 or not collective.size:
             return self._measured.price(collective, rank)
         net = self._net(collective)
-        stage = self._stages.get(rank, collective.group)
-        wires = self._machines.crossings.collective(collective.group, rank, stage, net.islands)
+        stage = self._layout.stages.get(rank, collective.group)
+        wires = self._layout.crossings.collective(collective.group, rank, stage, net.islands)
         if collective.is_forwarded and net.islands > 1:
             return price_forwarded(self, self._machines, collective, rank, wires)
         return self._price(algorithm, net, collective, rank, wires)
@@ -58,7 +59,7 @@ class Chosen:
     def _net(self, collective: Collective) -> ClusterNet:
         key = collective.op, collective.group
         if key not in self._nets:
-            self._nets[key] = ClusterNet(self._machines, collective.group, collective.op, self._stages).crowded()
+            self._nets[key] = ClusterNet(self._machines, collective.group, collective.op, self._layout.stages).crowded()
         return self._nets[key]
 
 

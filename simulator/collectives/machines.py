@@ -79,8 +79,8 @@ class Machines:
         nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
         others, peer = self.capacity, self.profile.parameters.get("copy.p2p_fraction")
         if peer is not None:
-            nvlink = self.cluster.links.columns["kind"] == "nvlink"
-            others = np.where(nvlink, peer.value * self.cluster.capacity, others)
+            nvlink, others = self.cluster.links_of_kind("nvlink"), others.copy()
+            others[nvlink] = peer.value * self.cluster.capacity[nvlink]
         return np.where(nics > 0, nics * self.cluster.capacity, others)
 
     @cached_property
@@ -153,22 +153,18 @@ def effective_capacity(cluster: Cluster, profile: Profile) -> Floats:
 
 def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
     """The sustained fraction of every link's line rate, by the profile of a rank's node and the cluster's network."""
-    fractions = {
-        name.removeprefix("link_fraction."): parameter.value
-        for name, parameter in profile.parameters.items()
-        if name.startswith("link_fraction.")
-    }
+    found = profile.starting("link_fraction.").items()
+    fractions = {name.removeprefix("link_fraction."): parameter.value for name, parameter in found}
     nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
-    kinds = cluster.links.columns["kind"]
-    others = np.ones(len(kinds))
+    others = np.ones(len(cluster.links))
     for kind, fraction in fractions.items():
-        others[kinds == kind] = fraction
+        others[cluster.links_of_kind(kind)] = fraction
     return np.where(nics > 0, nics, others)
 
 
 def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
     """The share of its line rate that each NIC reaches here, given its `share` where measured; 0 for other links."""
-    found, nics = np.zeros(len(cluster.links)), cluster.links.columns["kind"] == "nic"
-    for rate in np.unique(cluster.capacity[nics]).tolist():
-        found[nics & (cluster.capacity == rate)] = min(share * networks.network.rate_of(rate), 1.0)
+    found, nics = np.zeros(len(cluster.links)), cluster.links_of_kind("nic")
+    rates, which = np.unique(cluster.capacity[nics], return_inverse=True)
+    found[nics] = np.array([min(share * networks.network.rate_of(rate), 1.0) for rate in rates.tolist()])[which]
     return found

@@ -4,54 +4,48 @@ A rank represents all ranks of its stage, so an exchange uses the links of that 
 port.
 """
 
-from dataclasses import dataclass
-
 from ..profile import PROVENANCE, Estimate
-from .collective import Collective, Price, Pricer, Stages
+from .collective import Collective, Price, Pricer
+from .layout import Layout, Reach
 from .machines import Machines
-from .networks import Uplinks
 from .wires import Sent, Wires, bytes_sent, inside_bytes
 
 _NOTHING = Price(0.0, 0.0, PROVENANCE.index("exact"))
 
 
 class Measured:
-    """Prices exchanges by a profile's curves. Facts about a group are computed once."""
+    """Prices exchanges by a profile's curves."""
 
-    def __init__(self, machines: Machines, stages: Stages):
-        self._machines, self._cluster, self._stages = machines, machines.cluster, stages
-        self._uplinks = Uplinks(machines.cluster, stages)
-        self._reaches: dict[tuple[tuple[int, ...], int], _Reach] = {}
-        self._kept: dict[tuple[str, tuple[int, ...]], float] = {}
-        self._crossed: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
+    def __init__(self, machines: Machines, layout: Layout):
+        self._machines, self._layout = machines, layout
 
     def price(self, collective: Collective, rank: int) -> Price:
         """As `Pricer.price`."""
         op, group, size, _ = collective
         if len(group) == 1:
             return _NOTHING
-        reach = self._reach(group, rank)
+        reach = self._layout.reach(group, rank)
         if collective.is_forwarded and reach.islands > 1 and size:
-            return price_forwarded(self, self._machines, collective, rank, self._wires(op, group, reach))
+            return price_forwarded(self, self._machines, collective, rank, self._layout.wires(op, group, reach))
         return self._whole(op, group, reach, size)
 
-    def _whole(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Price:
+    def _whole(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Price:
         """The price of one collective over a group on the machine of one of its ranks; `send_recv` has two ranks."""
         if not size:
             return _NOTHING
-        wires, sent = self._wires(kind, group, reach), self._sent(kind, group, reach, size)
+        wires, sent = self._layout.wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
         alone = Price(seconds, float(found.spread[0]), int(found.provenance[0]))
         return self._machines.on_links(alone, wires, sent)
 
     @staticmethod
-    def _sent(kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Sent:
+    def _sent(kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
         if kind == "send_recv":
             return Sent(size, size, size)
         return bytes_sent(kind, len(group), reach.islands, reach.nearby, size)
 
-    def _slowest_part(self, kind: str, group: tuple[int, ...], reach: "_Reach", size: float) -> Estimate:
+    def _slowest_part(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Estimate:
         """The slower of the estimates between islands and inside each island; for one island, the latter."""
         machine = self._machines.machine_of(reach.rank)
         features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
@@ -67,68 +61,21 @@ class Measured:
         inside = machine.price_inside(kind, near)
         return max(between, inside, key=lambda part: float(part.seconds[0]))
 
-    def _stall_s(self, kind: str, reach: "_Reach") -> float:
+    def _stall_s(self, kind: str, reach: Reach) -> float:
         """Seconds that software adds to a collective between nodes."""
         if reach.islands == 1 or kind in ("send_recv", "all_to_all"):
             return 0.0
         return self._machines.profile.value_or("exchange.s", 0.0)
 
-    def _network(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> dict[str, float]:
+    def _network(self, kind: str, group: tuple[int, ...], reach: Reach) -> dict[str, float]:
         """Features of an exchange between islands: the number of islands, and the rate of the group's NICs on one."""
         machine = self._machines.machine_of(reach.rank)
         each = max(machine.limits.nics // machine.gpus, 1)
         nics = machine.limits.nics * reach.nodes / reach.alike
-        nic = machine.limits.nic_bytes_per_s * self._beyond_leaves(kind, group, reach)
+        nic = machine.limits.nic_bytes_per_s * self._layout.share_left(kind, group, reach)
         if kind == "send_recv":
             return {"link_bytes_per_s": nic * min(each, nics)}
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
-
-    def _beyond_leaves(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> float:
-        """The share of a NIC's rate that uplinks of leaf switches leave."""
-        key = (kind, group)
-        if key not in self._kept:
-            self._kept[key] = self._uplinks.share_left(kind, group, reach.nearby)
-        return self._kept[key]
-
-    def _reach(self, group: tuple[int, ...], rank: int | None = None) -> "_Reach":
-        """The position of a rank in its group (default: the group's first rank)."""
-        key = group, group[0] if rank is None else rank
-        if key not in self._reaches:
-            self._reaches[key] = self._reach_of(*key)
-        return self._reaches[key]
-
-    def _reach_of(self, group: tuple[int, ...], rank: int) -> "_Reach":
-        islands, here = [self._machines.island(one) for one in group], self._machines.island(rank)
-        alike = [one for one in self._stages.get(rank, group) if self._machines.island(one) == here]
-        nodes = len({self._cluster.node_of(one) for one in alike})
-        return _Reach(rank, len(set(islands)), islands.count(here), nodes, len(alike))
-
-    def _wires(self, kind: str, group: tuple[int, ...], reach: "_Reach") -> Wires:
-        """The links that one rank of a collective crosses; for a send, those of both ranks."""
-        key = (kind == "send_recv", group, reach.rank)
-        if key not in self._crossed:
-            crossings = self._machines.crossings
-            if kind == "send_recv":
-                self._crossed[key] = crossings.message(group[0], group[-1], self._stages)
-            else:
-                stage = self._stages.get(reach.rank, (reach.rank,))
-                self._crossed[key] = crossings.collective(group, reach.rank, stage, reach.islands)
-        return self._crossed[key]
-
-
-@dataclass(frozen=True)
-class _Reach:
-    """The position of `rank` in its group: the number of islands, and `nearby`, the ranks of the group on its island.
-
-    `alike` is the number of ranks of its stage on that island, and `nodes` the number of their nodes. Their groups send
-    at the same time through the same NICs.
-    """
-
-    rank: int
-    islands: int
-    nearby: int
-    nodes: int
-    alike: int
 
 
 def price_forwarded(pricer: Pricer, machines: Machines, collective: Collective, rank: int, wires: Wires) -> Price:

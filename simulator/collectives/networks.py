@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, hypot, inf, log
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,9 +76,8 @@ class Networks:
 
     def __init__(self, profile: Profile, limits: Limits):
         there = load_network(str(profile.about.get("network", MEASURED_ON))).parameters
-        said = {name: number for name, number in profile.parameters.items() if name.startswith("network.")}
         self.profile, self.limits = profile, limits
-        self.parameters: Mapping[str, Parameter] = {**there, **said}
+        self.parameters: Mapping[str, Parameter] = {**there, **profile.starting("network.")}
         self.network = Network(_values(self.parameters), _values(there), limits.nic_bytes_per_s)
 
     @property
@@ -167,6 +167,8 @@ class Uplinks:
 
     def __init__(self, cluster: Cluster, stage: Mapping[int, tuple[int, ...]]):
         self.cluster, self.stage = cluster, stage
+        self._nics: dict[int, list[_Uplink]] = {}
+        self._leaves: dict[tuple[int, str], str] = {}
 
     def share_left(self, kind: str, group: Sequence[int], nearby: int) -> float:
         """The share of the NICs' rate that a group keeps; `nearby` is its number of ranks on each island."""
@@ -175,13 +177,22 @@ class Uplinks:
         if not self.cluster.network.is_ideal:
             return share_by_flows(self.cluster, kind, self._groups(kind, group), nearby)
         beyond = self._message(group) if kind == "send_recv" else self._collective(kind, group, nearby)
-        sends: dict[str, float] = {}
+        sends: dict[_Uplink, float] = {}
         for rank, share in beyond.items():
-            sends |= {nic: max(share, sends.get(nic, 0.0)) for nic in self.cluster.nics_of_gpu(rank)}
+            sends |= {nic: max(share, sends.get(nic, 0.0)) for nic in self._nics_of(rank)}
         load: dict[str, float] = defaultdict(float)
         for nic, share in sends.items():
-            load[self.cluster.leaf_of(nic)] += share * float(self.cluster.capacity[self.cluster.nic_tx(nic)])
+            load[nic.leaf] += share * nic.bytes_per_s
         return min([1.0, *(self.cluster.uplink_bytes_per_s(leaf) / asked for leaf, asked in load.items() if asked)])
+
+    def _nics_of(self, rank: int) -> "list[_Uplink]":
+        if rank not in self._nics:
+            cluster = self.cluster
+            self._nics[rank] = [
+                _Uplink(nic, cluster.leaf_of(nic), float(cluster.capacity[cluster.nic_tx(nic)]))
+                for nic in cluster.nics_of_gpu(rank)
+            ]
+        return self._nics[rank]
 
     def _groups(self, kind: str, group: Sequence[int]) -> list[tuple[int, ...]]:
         """The groups of its stage that send at the same time as this one."""
@@ -220,12 +231,23 @@ class Uplinks:
 
     def _apart(self, a: int, b: int) -> bool:
         """Whether the NIC of b's rail in a's node and b's own NIC are under different leaves."""
-        theirs = self.cluster.nic_of(b)
-        same_rail = f"n{self.cluster.node_of(a)}.{theirs.partition('.')[2]}"
-        return self.cluster.leaf_of(same_rail) != self.cluster.leaf_of(theirs)
+        theirs = self._nics_of(b)[0]
+        rail = theirs.name.partition(".")[2]
+        key = self.cluster.node_of(a), rail
+        if key not in self._leaves:
+            self._leaves[key] = self.cluster.leaf_of(f"n{key[0]}.{rail}")
+        return self._leaves[key] != theirs.leaf
 
     def _alike(self, rank: int) -> tuple[int, ...]:
         return self.stage.get(rank, (rank,))
 
     def _leaf(self, rank: int) -> str:
-        return self.cluster.leaf_of(self.cluster.nic_of(rank))
+        return self._nics_of(rank)[0].leaf
+
+
+class _Uplink(NamedTuple):
+    """A NIC, the leaf switch in which its cable ends, and its line rate."""
+
+    name: str
+    leaf: str
+    bytes_per_s: float

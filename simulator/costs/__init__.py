@@ -4,7 +4,7 @@ from .costs import Costs, kind_costs
 from .forms import cost
 from .kernels import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Kernels, alignment_penalty
 from .phases import BUSY, COMPUTE, EXCHANGES, GEMM_PHASES, OF_LAYERS, PHASES, WAITS, phase_of_lane, phase_of_op
-from .pricing import Store
+from .pricing import LAYOUT, Store
 from .ring import RING_KINDS
 from .software import by_software
 
@@ -14,6 +14,7 @@ __all__ = [
     "EXCHANGES",
     "GEMM_PHASES",
     "HEAD_MULTIPLE",
+    "LAYOUT",
     "OF_LAYERS",
     "PHASES",
     "PRODUCT_TYPE",

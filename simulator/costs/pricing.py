@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from ..base.arrays import Floats
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
-from ..collectives import CURVES, Choice, Collective, Machines, Networks, Pricer, pricer
+from ..collectives import CURVES, Choice, Collective, Layout, Machines, Networks, Pricer, pricer
 from ..hardware import Cluster, Route, Shares
 from ..profile import Parameter, Profile
 from ..program import Place, Program
 from .costs import Costs
 from .sheet import Ops, Prices, Sheet, Term
+
+LAYOUT = "layout"
+"""What a Memo calls a Layout: no profile changes it."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Pricing:
         """
         key = self.cluster, id(self.profile)
         return self.memo.get("machines", key, lambda: Machines(self.cluster, self.profile))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the ranks of exchanges are; cached by cluster and stages, and shared by Programs and profiles."""
+        key = self.cluster, tuple(place.ranks for place in self.places)
+        return self.memo.get(LAYOUT, key, lambda: Layout(self.cluster, self.stage_of))
 
     @cached_property
     def capacity(self) -> Floats:
@@ -147,7 +156,7 @@ class Pricing:
     @cached_property
     def exchanges(self) -> Pricer:
         """What prices exchanges."""
-        return pricer(self.choice, self.machines, self.stage_of)
+        return pricer(self.choice, self.machines, self.layout)
 
     def collective(self, op: int) -> Collective:
         """The exchange that an op is: kind, ranks and bytes."""
@@ -169,15 +178,20 @@ class Pricing:
         """The `surroundings` of every group."""
         number: dict[object, int] = {}
 
-        def of(value: object) -> int:
-            return number.setdefault(value, len(number))
+        def shape(ranks: Sequence[int]) -> int:
+            return number.setdefault(tuple([rank - ranks[0] for rank in ranks]), len(number))
 
-        stages = {ranks: of(tuple([rank - ranks[0] for rank in ranks])) for ranks in set(self.stage_of.values())}
+        home = {rank: i for i, place in enumerate(self.places) for rank in place.ranks}
+        shapes = [shape(place.ranks) for place in self.places]
+
+        def stage(rank: int, first: int) -> tuple[int, int]:
+            at = home.get(rank)
+            return (-1, rank - first) if at is None else (shapes[at], self.places[at].ranks[0] - first)
+
         found = []
         for group in self.program.groups:
-            ends = [self.stage_of.get(rank, (rank,)) for rank in (*group[:1], *group[-1:])]
-            at = tuple((stages.get(ranks, -1), ranks[0] - group[0]) for ranks in ends)
-            found.append((of(tuple([rank - group[0] for rank in group])), of(at)))
+            ends = tuple([stage(rank, group[0]) for rank in (*group[:1], *group[-1:])])
+            found.append((shape(group), number.setdefault(ends, len(number))))
         return found
 
     @cached_property

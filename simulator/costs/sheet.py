@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +145,6 @@ class Sheet:
 
 def _interference(families: tuple[str, ...], profile: Profile) -> Floats:
     factors = np.ones((len(families), len(families)))
-    for name, parameter in profile.parameters.items():
-        head, *pair = name.split(".")
-        if head == "interference" and set(pair) <= set(families):
-            factors[families.index(pair[0]), families.index(pair[1])] = parameter.value
+    for (i, victim), (j, aggressor) in product(enumerate(families), repeat=2):
+        factors[i, j] = profile.value_or(f"interference.{victim}.{aggressor}", 1.0)
     return factors

@@ -49,6 +49,7 @@ class Cluster:
         rates = {node: nic_rates(node) for node in dict.fromkeys(self.nodes)}
         self.network = Network(self.fabric, [rates[node] for node in self.nodes])
         self._islands: dict[int, int] = {}  # those that were asked for
+        self._of_kind: dict[str, NDArray[np.int64]] = {}  # likewise
         self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
         self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
         domains = nvlink_domains(self.nodes)
@@ -170,6 +171,12 @@ class Cluster:
     def capacity(self) -> NDArray[np.float64]:
         """Bytes per second of every link, shape `[links]`."""
         return self.links.columns["bytes_per_s"]
+
+    def links_of_kind(self, kind: str) -> NDArray[np.int64]:
+        """The indices of the links of a kind."""
+        if kind not in self._of_kind:
+            self._of_kind[kind] = np.flatnonzero(self.links.columns["kind"] == kind)
+        return self._of_kind[kind]
 
     @cached_property
     def period(self) -> int:

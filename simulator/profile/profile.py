@@ -1,7 +1,7 @@
 """The Profile: parameters and fitted models of a device, or the parameters of a software stack."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,47 @@ _MAY_REACH = {"measured", "fitted", "extrapolated"}
 """Labels of parameters that rest on measurements, and so end somewhere."""
 
 
+class Noted(dict[str, Parameter]):
+    """Parameters that note in `read` the names that are asked for; all of them where someone walks over all.
+
+    What is joined to them by `|` notes in the same set.
+    """
+
+    def __init__(self, parameters: Mapping[str, Parameter], read: set[str]):
+        super().__init__(parameters)
+        self.read = read
+
+    def __getitem__(self, name: str) -> Parameter:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict."""
+        self.read.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.read.update(dict.keys(self))
+        return super().__iter__()
+
+    def items(self) -> ItemsView[str, Parameter]:
+        """As of a dict."""
+        self.read.update(dict.keys(self))
+        return super().items()
+
+    def values(self) -> ValuesView[Parameter]:
+        """As of a dict."""
+        self.read.update(dict.keys(self))
+        return super().values()
+
+    def __or__(self, other: Any) -> Any:
+        return Noted({**dict(super().items()), **other}, self.read)
+
+
 @dataclass(frozen=True)
 class Profile:
     """Parameters by name, `profile["reload.tensor_s"]`, and models by cost class.
@@ -32,7 +73,7 @@ class Profile:
     """
 
     name: str
-    parameters: Mapping[str, Parameter]
+    parameters: dict[str, Parameter]
     models: Models = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     limits: Limits | None = None
@@ -54,6 +95,10 @@ class Profile:
         """The number, or another one where nothing is known: for what no profile needs to tell."""
         found = self.parameters.get(name)
         return otherwise if found is None else found.value
+
+    def starting(self, prefix: str) -> dict[str, Parameter]:
+        """The parameters whose names begin with a prefix."""
+        return {name: self.parameters[name] for name in dict.keys(self.parameters) if name.startswith(prefix)}
 
     def model(self, kind: str, library: str | None = None) -> Entry:
         """The model of a cost class, of its default library or of this one.
@@ -178,7 +223,7 @@ class Profile:
         """This profile with parameters that someone states: exact."""
         said = {name: Parameter(value, 0.0, "exact", source) for name, value in values.items()}
         others = {device: one.set_values(values, source) for device, one in self.others.items()}
-        return replace(self, parameters={**self.parameters, **said}, others=others)
+        return replace(self, parameters=self.parameters | said, others=others)
 
     def apply_factors(self, factors: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters times a factor, those of each device its own; what none states counts as 1."""
@@ -186,7 +231,12 @@ class Profile:
             name: Parameter(self.value_or(name, 1.0) * factor, 0.0, "exact", source) for name, factor in factors.items()
         }
         others = {device: one.apply_factors(factors, source) for device, one in self.others.items()}
-        return replace(self, parameters={**self.parameters, **said}, others=others)
+        return replace(self, parameters=self.parameters | said, others=others)
+
+    def noting(self, read: set[str]) -> "Profile":
+        """This profile, which adds the name of each parameter to `read` when it is asked for it."""
+        others = {device: one.noting(read) for device, one in self.others.items()}
+        return replace(self, parameters=Noted(self.parameters, read), others=others)
 
     def carry_over(self, wider: float) -> "Profile":
         """The profile for a sibling device: measured values count as extrapolated.

@@ -4,8 +4,9 @@ from .catalogue import SCHEDULES, Schedule, build
 from .check import DeadlockError, faults, validate, walk
 from .dry_run import Dry, chart, dry_run, peaks
 from .grid import Action, Cell, Grid, Row, needs
+from .own import load_grid, read_grid
 
 __all__ = [
     "SCHEDULES", "Action", "Cell", "DeadlockError", "Dry", "Grid", "Row", "Schedule", "build", "chart", "dry_run",
-    "faults", "needs", "peaks", "validate", "walk",
+    "faults", "load_grid", "needs", "peaks", "read_grid", "validate", "walk",
 ]  # fmt: skip

@@ -127,7 +127,7 @@ def _cycle(grid: Grid, at: list[int], blockers: dict[int, Action]) -> str:
         rank = where.get(blockers[rank])
     cycle = path[path.index(rank) :] if rank is not None else path[-1:]
     heads = {rank: cell_text(grid.rows[rank][at[rank]]) for rank in cycle}
-    lines = [f"rank {rank} {heads[rank]} waits for {_place(where, blockers[rank])}" for rank in cycle]
+    lines = [f"rank {rank} stands at {heads[rank]}, which waits for {_place(where, blockers[rank])}" for rank in cycle]
     return f"deadlock: {len(blockers)} of {grid.ranks} ranks are stuck; " + "; ".join(lines)
 
 

@@ -16,7 +16,7 @@ from ..base.arrays import Ints
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
 KINDS = (FORWARD, BACKWARD, INPUT, WEIGHT)
-_ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+_ACTION = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})", re.ASCII)
 
 
 class Action(NamedTuple):
@@ -33,7 +33,9 @@ class Action(NamedTuple):
     def from_text(cls, text: str) -> "Action":
         """Inverts `str`; ValueError with the text that is no action."""
         if not (found := _ACTION.fullmatch(text)):
-            raise ValueError(f"{text!r} is no action; expected stage, {', '.join(KINDS)} and micro-batch, as in 2F4")
+            raise ValueError(
+                f"{text[:40]!r} is no action; expected stage, {', '.join(KINDS)} and micro-batch, as in 2F4"
+            )
         return cls(int(found[1]), found[2], int(found[3]))
 
 
@@ -128,7 +130,7 @@ class Grid:
     @classmethod
     def from_text(cls, text: str, name: str = "") -> "Grid":
         """Inverts `str`; stages and micro-batches are counted."""
-        rows = tuple(tuple(_cell(cell) for cell in line.split()) for line in text.strip("\n").split("\n"))
+        rows = tuple(tuple(cell_of(cell) for cell in line.split()) for line in text.strip("\n").split("\n"))
         actions = [action for row in rows for cell in row for action in cell]
         stages = 1 + max((action.stage for action in actions), default=-1)
         return cls(name, rows, stages, 1 + max((action.microbatch for action in actions), default=-1))
@@ -204,5 +206,6 @@ def cell_text(cell: Cell) -> str:
     return "&".join(map(str, cell))
 
 
-def _cell(text: str) -> Cell:
+def cell_of(text: str) -> Cell:
+    """Inverts `cell_text`; a ValueError as `Action.from_text`."""
     return tuple(Action.from_text(action) for action in text.split("&"))

@@ -15,7 +15,7 @@ from ..base.errors import UserError, fault
 from ..base.files import path_beside
 from ..base.memo import Memo
 from ..base.named_files import find_files
-from ..costs import RING_KINDS, Costs
+from ..costs import LAYOUT, RING_KINDS, Costs
 from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
 from ..models import ModelSpec, from_hf_config, load_hf_config, preset
@@ -129,11 +129,17 @@ class OnMachines(ResolvedScenario):
         """The scenario with its profile's parameters multiplied by factors, for each device."""
         return self._with(self.profile.apply_factors(factors, "stated"))
 
+    def parameters_read(self) -> frozenset[str]:
+        """The names of the profile's parameters that pricing asks for: costs rest on no others."""
+        read = set[str]()
+        _ = self._with(self.profile.noting(read)).costs
+        return frozenset(read)
+
     def _with(self, profile: Profile) -> Self:
         """The scenario with another profile; parts that do not depend on it are shared."""
         other = type(self)(self.scenario, self.where)
         kept = {name: value for name, value in vars(self).items() if name not in self._of_profile}
-        memo = self.memo.share(*RING_KINDS)
+        memo = self.memo.share(LAYOUT, *RING_KINDS)
         vars(other).update(kept | {"program": self.program, "profile": profile, "memo": memo})
         return other
 

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 from runcast.simulator import UserError
-from runcast.simulator.collectives import Collective, Machines, pricer
+from runcast.simulator.collectives import Collective, Layout, Machines, pricer
 from runcast.simulator.collectives.algorithms import OPS, algorithms
 from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.hardware import cluster
@@ -25,10 +25,14 @@ def machines() -> Machines:
     return Machines(cluster("dgx-h100", 2), profile)
 
 
+def layout() -> Layout:
+    return Layout(machines().cluster, {})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("group", [(0, 1), (0, 8), tuple(range(8)), tuple(range(16))], ids=len)
 def test_more_bytes_take_longer_and_no_link_carries_more_than_it_can(choice, kind, group):
-    algorithm = pricer(choice, machines(), {})
+    algorithm = pricer(choice, machines(), layout())
     ends = (group[0], group[-1]) if kind == "send_recv" else group
     beyond = len({rank // 8 for rank in group}) > 1
     if (choice == (("all_reduce", "nvls"),) and beyond) or (choice == (("all_reduce", "sharp"),) and not beyond):
@@ -51,7 +55,7 @@ def test_of_an_all_to_all_that_is_forwarded_the_longer_part_sets_the_time(choice
     whole, node = (ClusterNet(machines(), range(ranks), "all_to_all") for ranks in (16, 8))
     rail, inside = whole.kinds["rail"], node.kinds["inside"]
 
-    found = pricer(choice, machines(), {}).price(Collective("all_to_all", tuple(range(16)), size, beyond), 0)
+    found = pricer(choice, machines(), layout()).price(Collective("all_to_all", tuple(range(16)), size, beyond), 0)
 
     once_s = whole.launch_s + 8 * rail.latency_s + beyond / rail.bytes_per_s
     forward_s = node.launch_s + 7 * inside.latency_s + 7 / 8 * size / inside.bytes_per_s
@@ -59,11 +63,11 @@ def test_of_an_all_to_all_that_is_forwarded_the_longer_part_sets_the_time(choice
 
 
 def test_a_rank_alone_exchanges_nothing(choice):
-    assert pricer(choice, machines(), {}).price(Collective("all_reduce", (3,), 1e9), 3).seconds == 0
+    assert pricer(choice, machines(), layout()).price(Collective("all_reduce", (3,), 1e9), 3).seconds == 0
 
 
 def test_nvls_stays_inside_an_nvswitch_domain(choice):
     if choice != (("all_reduce", "nvls"),):
         return
     with pytest.raises(UserError, match="all_reduce = 'nvls': NVLS adds inside one NVSwitch domain"):
-        pricer(choice, machines(), {}).price(Collective("all_reduce", (0, 8), 1e6), 0)
+        pricer(choice, machines(), layout()).price(Collective("all_reduce", (0, 8), 1e6), 0)

@@ -33,6 +33,8 @@ def test_a_question_comes_back_from_its_address(changes):
         ("model.config", "config.json"),
         ("model.config", "~/model"),
         ("model.config", "folder"),
+        ("schedule.file", "mine"),
+        ("schedule", {"file": "/etc/passwd"}),
         ("model", {"config": "folder"}),
         ("cluster", {"base": "dgx-h100", "device": "a/b"}),
         ("cluster", {"mix": [{"base": "x\\y", "nodes": 1}]}),

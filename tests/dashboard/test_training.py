@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -11,14 +12,15 @@ from runcast.dashboard import fields
 from runcast.dashboard.app import make_app
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.training import FORM, PAGE, numbers
+from runcast.dashboard.pages.training import FORM, PAGE, figures, numbers
 from runcast.dashboard.question import Question, parse_query
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.units import format_seconds
 from runcast.simulator.models import preset_config
-from runcast.simulator.scenario import check_question, value_at
+from runcast.simulator.scenario import check_question, to_toml, value_at
+from runcast.simulator.schedules import build
 from runcast.simulator.uncertainty import budget_line
 
 CONFIG = dict(preset_config("llama3-8b")) | {"num_hidden_layers": 8}
@@ -150,6 +152,21 @@ def test_a_downloaded_timeline_has_a_row_per_span(client, here):
     lines = client.get(f"/download/timeline.csv?{QUERY}").text.splitlines()
 
     assert len(lines) - 1 == len(here.answers.predict(parse_query(QUERY, "")).timeline.spans())
+
+
+def test_a_scenario_with_a_schedule_of_its_own_is_drawn_and_kept(tmp_path):
+    table = read_toml(Path(__file__).parents[2] / "data/scenarios/tiny-train-pp4.toml") | {
+        "schedule": {"file": "mine.txt"}
+    }
+    (tmp_path / "own.toml").write_text(to_toml(table))
+    (tmp_path / "mine.txt").write_text(str(build("zb-h1", 4, 8)))
+    here = Here(Library(tmp_path))
+    prediction = here.answers.predict(Question("own"))
+    kept = make_app(tmp_path).server.test_client().get("/download/scenario.toml?base=own").text
+
+    assert FORM.ask(here, "own", shown(here, "own"), {}, {}) == Question("own")
+    assert [bool(part) for part in (numbers(prediction), figures(prediction))] == [True, True]
+    assert tomllib.loads(kept)["schedule"] == {"file": "mine.txt"}
 
 
 def test_a_download_of_what_cannot_be_simulated_says_why(client):

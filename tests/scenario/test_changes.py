@@ -118,6 +118,18 @@ SCENARIOS = (
         "model": {"preset": "llama3-8b"}, "parallel": {"pp": 2, "tp": 2},
         "batch": {"global": 64, "micro": 2, "seq_len": 2048},
     },
+    {
+        "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "gpt2"}, "parallel": {"zero": 2},
+        "batch": {"global": 16, "seq_len": 1024},
+    },
+    {
+        "kind": "weight_update", "cluster": "dgx-h100", "nodes": 2, "model": {"preset": "qwen3-0.6b"},
+        "update": {"method": "p2p", "bucket": "1 GiB", "readers": "one", "ranks": 8},
+    },
+    {
+        "kind": "weight_update", "cluster": "dgx-h100", "nodes": 2, "model": {"preset": "qwen3-0.6b"},
+        "update": {"method": "static_writes", "registration": "new", "trainer": {"gpus": 8}, "inference": {"tp": 8}},
+    },
 )  # fmt: skip
 
 

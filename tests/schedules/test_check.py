@@ -50,7 +50,8 @@ def test_deadlock_between_ranks():
     crossed = Grid.from_text("0F1 0B1 0F0 0B0\n1F0 1B0 1F1 1B1")
 
     assert faults(crossed) == [
-        "deadlock: 2 of 2 ranks are stuck; rank 0 0B1 waits for 1B1 of rank 1; rank 1 1F0 waits for 0F0 of rank 0"
+        "deadlock: 2 of 2 ranks are stuck; rank 0 stands at 0B1, which waits for 1B1 of rank 1; "
+        "rank 1 stands at 1F0, which waits for 0F0 of rank 0"
     ]
 
 

@@ -50,17 +50,22 @@ def test_activations_are_held_until_the_backward_or_the_weight_gradient_ends():
 def test_standard_order_with_pairs_deadlocks_and_the_error_names_the_cycle():
     grid = interleaved(4, 8, chunks=2, extra_warmup=0, overlap=True)
 
-    with pytest.raises(DeadlockError, match=r"4 of 4 ranks are stuck; rank 3 7F0&7B0 waits for 7F0 of rank 3$"):
+    with pytest.raises(
+        DeadlockError, match=r"4 of 4 ranks are stuck; rank 3 stands at 7F0&7B0, which waits for 7F0 of rank 3$"
+    ):
         dry_run(grid, FB)
 
 
 def test_a_cycle_over_two_ranks():
-    with pytest.raises(DeadlockError, match=r"rank 0 0B1 waits for 1B1 of rank 1; rank 1 1F0 waits for 0F0 of rank 0$"):
+    with pytest.raises(
+        DeadlockError,
+        match=r"0B1, which waits for 1B1 of rank 1; rank 1 stands at 1F0, which waits for 0F0 of rank 0$",
+    ):
         dry_run(Grid.from_text("0F1 0B1 0F0 0B0\n1F0 1B0 1F1 1B1"), FB)
 
 
 def test_what_no_rank_runs():
-    with pytest.raises(DeadlockError, match=r"rank 0 0B0 waits for 1B0, which no rank runs$"):
+    with pytest.raises(DeadlockError, match=r"rank 0 stands at 0B0, which waits for 1B0, which no rank runs$"):
         dry_run(Grid.from_text("0F0 0B0\n1F0"), FB)
 
 

@@ -13,7 +13,7 @@ RUNCAST = Path(sys.executable).with_name("runcast")
 HEAVY = ["dash", "numba", "numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "torch"]
 VERBS = [
     "calibrate", "cluster", "collective", "compare", "dashboard", "device", "execute", "explain", "init", "list",
-    "plan", "schema", "search", "simulate", "sweep", "validate",
+    "plan", "schedule", "schema", "search", "simulate", "sweep", "validate",
 ]  # fmt: skip
 
 

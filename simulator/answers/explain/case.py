@@ -1,6 +1,6 @@
 """The scenario that is explained: resolved, simulated once, and priced again with one number changed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -91,7 +91,7 @@ class Case:
             return shape_loss_s(self.resolved, self.path)
         return self.total_s - engine.simulate(self.resolved.program, self.resolved.neat_costs).makespan_s
 
-    def variant(self, changes: Changes) -> "Case":
+    def variant(self, changes: Changes | Sequence[Changes]) -> "Case":
         """Another case: this one's table with changes; a UserError if they do not go with this scenario."""
         return make_case(change(self.table, changes, self.where), self.where, self.memo)
 

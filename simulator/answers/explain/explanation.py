@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import UserError
 from ...base.memo import Memo
-from ...models.awkward import PADDED
 from ...report.answer import Answer
 from ...report.report import Parts
 from ...scenario import Changes, Given, WhatIf, open_table, what_ifs
-from ...systems.machines import OnMachines, stamp
+from ...systems.machines import stamp
 from ...systems.registry import SYSTEMS, system_of
 from ...systems.system import System
 from ...uncertainty import difference
 from .case import Case, Refused, make_case
+from .levers import state
+from .neighbours import neighbours
 from .run import RunCase, RunExplanation, explain_run, make_run_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_MOST = 8  # changes of the plan or the update that are recommended
+_LEAST = 5e-4  # of a gain that texts show
 
 Explain = Callable[[Any, bool, Progress], "Explanation | RunExplanation"]
 
@@ -111,8 +115,8 @@ class Explanation(Answer):
 
     @property
     def best(self) -> list[Tried]:
-        """The three changes of the plan or the update that save most and fit."""
-        return best_of(self.tried, "plan", "update")
+        """The changes of the plan or the update that save most and fit."""
+        return best_of(self.tried, "plan", "update", most=_MOST)
 
     @property
     def best_machines(self) -> list[Tried]:
@@ -232,14 +236,22 @@ def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Ref
     """All what-ifs of the kind of a case: those simulated, the greatest gain first, and those refused."""
     tried, refused = list[Tried](), list[Refused]()
     shipped = [one for one in what_ifs().values() if one.subject in case.system.what_ifs]
-    every = [*shipped, *_paddings(case.resolved)]
+    every = [*shipped, *neighbours(case.resolved)]
     for i, one in enumerate(every):
         progress("what-ifs", i, len(every), f": {one.name}")
         try:
-            tried.append(_tried(one, case, case.variant(one.changes)))
+            tried.append(_tried(one, case, _differing(case, one.changes)))
         except UserError as error:
             refused.append(Refused(one.name, one.subject, error.faults[0]))
     return sorted(tried, key=lambda one: -one.gain), refused
+
+
+def _differing(case: Case, changes: Changes) -> Case:
+    """The case with changes; a UserError if they do not go with it, or change nothing."""
+    other = case.variant([state(case.resolved, case.table, changes), changes])
+    if other.resolved.hash == case.resolved.hash:
+        raise UserError("it changes nothing here")
+    return other
 
 
 def _tried(one: WhatIf, case: Case, other: Case) -> Tried:
@@ -262,16 +274,8 @@ def _tried(one: WhatIf, case: Case, other: Case) -> Tried:
     )
 
 
-def _paddings(resolved: OnMachines) -> Iterator[WhatIf]:
-    """For each awkward size of a model, the next one that kernels are made for."""
-    model = "model.overrides" if resolved.scenario.model.preset else "model.config"
-    for one in (each for each in resolved.awkward if each.key):
-        changes = {"parallel.pad_vocab": PADDED} if one.key == "vocab_size" else {f"{model}.{one.key}": one.value}
-        yield WhatIf(one.text, "plan", "a size that kernels are made for", changes)
-
-
 def best_of(tried: Iterable[Tried], *subjects: str, most: int = 3) -> list[Tried]:
     """The changes that save most time and fit into memory; of several with equal results, the first."""
-    fitting = [one for one in tried if one.subject in subjects and one.fits and one.gain > 0]
+    fitting = [one for one in tried if one.subject in subjects and one.fits and one.gain >= _LEAST]
     distinct = {(one.total_s, one.memory_bytes): one for one in reversed(fitting)}
     return [one for one in fitting if distinct[one.total_s, one.memory_bytes] is one][:most]

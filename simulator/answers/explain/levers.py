@@ -11,6 +11,7 @@ from typing import Any
 from ...base.units import format_seconds
 from ...scenario import Changes, WhatIf, value_at, what_ifs
 from ...scenario.changes import multiplies
+from ...systems.machines import ResolvedScenario
 from ...systems.run.resolve import ResolvedRun
 
 _SPARES, _POOL = 0.002, 0.1  # of the nodes: more spare ones, more for jobs
@@ -91,7 +92,7 @@ def _step_scenario(resolved: ResolvedRun) -> object:
     return resolved.scenario.train_step(resolved.worker_nodes), resolved.residual_bytes
 
 
-def state(resolved: ResolvedRun, table: Mapping[str, Any], changes: Changes) -> Changes:
+def state(resolved: ResolvedScenario, table: Mapping[str, Any], changes: Changes) -> Changes:
     """The values of keys that changes multiply and that the scenario's table leaves out, as far as they have one."""
     silent = [key for key, value in changes.items() if multiplies(value) and value_at(table, key) is None]
     if not silent:
@@ -102,10 +103,11 @@ def state(resolved: ResolvedRun, table: Mapping[str, Any], changes: Changes) -> 
     return {key: value for key, value in (values | derived).items() if value not in (None, inf)}
 
 
-_DERIVED: Mapping[str, Callable[[ResolvedRun], float | int | None]] = {
+_DERIVED: Mapping[str, Callable[[Any], float | int | None]] = {
+    "update.bucket": lambda resolved: resolved.plan.bucket_bytes,
     "checkpoint.interval": lambda resolved: resolved.work_s,
     "sync.bandwidth": lambda resolved: resolved.link_bytes_per_s if resolved.mode.has_workers else None,
     "sync.server.bandwidth": lambda resolved: resolved.node_bytes_per_s,
     "sync.server.servers": lambda _: 1,
 }
-"""What a run takes for keys without a value."""
+"""What a run or an update takes for keys without a value."""

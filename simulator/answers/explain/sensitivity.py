@@ -8,7 +8,7 @@ another time alone, and holds it up in proportion. It loses time to what runs be
 that is. A simulation knows the rest: another path, links that fill up or empty.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -87,12 +87,11 @@ def knobs(case: Case) -> list[Knob]:
     return [*_of_machine(case.table["cluster"], case.where), *_of_classes(case.resolved)]
 
 
-def turn_knobs(case: Case, some: Sequence[Knob], better: bool) -> OnMachines:
-    """The case with a knob of the machine, or some of classes, a tenth better or worse."""
-    if some[0].subject == "machine":
-        (knob,) = some
+def turn_knob(case: Case, knob: Knob, better: bool) -> OnMachines:
+    """The case with a knob a tenth better or worse."""
+    if knob.subject == "machine":
         return case.move_to({knob.name: {"times": knob.factor(better)}})
-    return case.resolved.scale({knob.name: knob.value(better) / knob.now for knob in some})
+    return case.resolved.scale({knob.name: knob.value(better) / knob.now})
 
 
 def _of_machine(cluster: Any, where: str) -> Iterator[Knob]:
@@ -193,29 +192,16 @@ def sensitivities(case: Case, quick: bool, progress: Progress) -> tuple[list[Sen
 
     `quick` leaves simulating out.
     """
-    asked, found = knobs(case), list[Sensitivity]()
-    machine = [[knob] for knob in asked if knob.subject == "machine"]
-    for some in (*machine, [knob for knob in asked if knob.subject == "class"]):
-        for knob, worse in _that_matter(case, some):
-            progress("numbers", len(found), len(asked), f": {knob.name}")
+    asked, found, read = knobs(case), list[Sensitivity](), case.resolved.parameters_read()
+    for i, knob in enumerate(asked):
+        progress("numbers", i, len(asked), f": {knob.name}")
+        if knob.subject == "class" and knob.name not in read:
+            continue
+        worse = turn_knob(case, knob, better=False)
+        if not same_costs(case.resolved.costs, worse.costs):
             found.append(sensitivity(case, knob, worse, quick))
     without = set(asked) - {one.knob for one in found}
     return sorted(found, key=lambda one: -one.size_s), [knob for knob in asked if knob in without]
-
-
-def _that_matter(case: Case, some: list[Knob]) -> Iterator[tuple[Knob, OnMachines]]:
-    """The knobs that change any cost, each with its worse side. Turn all knobs first, then each half, and so on."""
-    if not some:
-        return
-    worse = turn_knobs(case, some, better=False)
-    if same_costs(case.resolved.costs, worse.costs):
-        return
-    if len(some) == 1:
-        yield some[0], worse
-        return
-    half = len(some) // 2
-    yield from _that_matter(case, some[:half])
-    yield from _that_matter(case, some[half:])
 
 
 def sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool = False) -> Sensitivity:
@@ -225,7 +211,7 @@ def sensitivity(case: Case, knob: Knob, worse: OnMachines, quick: bool = False) 
         simulated_s = None if quick else case.simulated_s(turned) - case.total_s
         return Side(knob.value(better), first_order_s(case, turned.costs), simulated_s)
 
-    better = turn_knobs(case, [knob], better=True)
+    better = turn_knob(case, knob, better=True)
     return Sensitivity(knob, side(True, better), side(False, worse), case.total_s)
 
 

@@ -17,7 +17,7 @@ from .sensitivity import Sensitivity, Side
 KNOB_COLUMNS = ("number", "now", "better", "first order", "worse", "first order", "")
 WHAT_IF_COLUMNS = ("what if", "saves", "90 %", "helps with", "takes", "memory of a device", "what it is")
 PART_COLUMNS = ("phase", "seconds", "share", "critical path", "share")
-_SHOWN, _LEAST = 12, 0.0005
+_SHOWN, _LEAST, _SHOWN_TOO_LARGE = 12, 0.0005, 4
 _SUBJECTS = {"machine": "numbers of the machine", "class": "numbers of the software and its kernels"}
 _AXES = ("tp", "cp", "ep", "dp", "fsdp", "pipeline")
 
@@ -148,7 +148,7 @@ def _advice(found: Explanation) -> Iterator[str]:
         yield from ("", f"{title}:" if shown else f"{title}: none of those tried")
         if shown:
             yield from _aligned(WHAT_IF_COLUMNS, what_if_rows(shown, found))
-    for one in found.too_large:
+    for one in found.too_large[:_SHOWN_TOO_LARGE]:
         needs, has = format_bytes(one.memory_bytes), format_bytes(one.device_memory_bytes)
         yield f"{one.name} would save {one.gain:.1%}, but needs {needs} of {has}"
     yield f"{len(found.tried)} what-ifs were simulated, {len(found.refused)} do not go with this scenario"

@@ -78,6 +78,8 @@ def export_megatron(scenario: TrainScenario, where: str = "scenario", *, nearest
 def _impossible(scenario: TrainScenario, where: str, gpus: int) -> Iterator[str]:
     name, vpp, p = scenario.schedule.name, scenario.schedule.vpp, scenario.parallel
     model = p.tp * p.cp * p.pp
+    if scenario.schedule.file is not None and p.pp > 1:
+        yield fault(where, "schedule.file", scenario.schedule.file, f"Megatron-LM has {', '.join(_SCHEDULES)}")
     if name not in _SCHEDULES and p.pp > 1:
         yield fault(where, "schedule.name", name, f"Megatron-LM has {', '.join(_SCHEDULES)}")
     if name.startswith("interleaved") and p.pp > 1 and (vpp or 1) < 2:

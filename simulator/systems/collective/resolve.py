@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import MEASURED, Collective, Machines, Measured, Price
+from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Price
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
@@ -204,7 +204,7 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def _curves(self) -> Measured:
         """Fitted curves, while all ranks of the group send at once."""
-        return Measured(self.hardware, dict.fromkeys(self.ranks, self.ranks))
+        return Measured(self.hardware, Layout(self.hardware.cluster, dict.fromkeys(self.ranks, self.ranks)))
 
     def _curve(self, size: int) -> Price:
         """What the profile's fitted curve says."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...base.errors import UserError
-from ...collectives import Choice, Collective, Machines, Price, pricer
+from ...collectives import Choice, Collective, Layout, Machines, Price, pricer
 from ...costs import by_software
 from .sync.compression import Message, exchange_s
 
@@ -63,7 +63,8 @@ class OnCluster:
         group = tuple(worker * self._gpus for worker in workers)
         alike = tuple(gpu for worker in busy for gpu in range(worker * self._gpus, (worker + 1) * self._gpus))
         firsts = self._machines.one_of_each(group)
-        exchanges = pricer(self._choice, self._machines, dict.fromkeys((group[0], *firsts), alike))
+        layout = Layout(self._machines.cluster, dict.fromkeys((group[0], *firsts), alike))
+        exchanges = pricer(self._choice, self._machines, layout)
         gathered = len(workers) if message.exchange == "all_gather" else 1  # nccl-tests counts what is gathered
         one = Collective(message.exchange, group, gathered * message.wire_bytes / parts / message.rounds / self._gpus)
         slowest = max((exchanges.price(one, rank) for rank in firsts), key=lambda price: price.seconds)

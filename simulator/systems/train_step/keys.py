@@ -71,6 +71,10 @@ NEEDS: tuple[Need, ...] = (
     ),
     goes_with("parallel.sync_each_microbatch", "parallel.zero", 2, 3),
     needs_split("parallel.cp_type", "parallel.cp"),
+    *(
+        Need(f"schedule.{key}", lambda values: not values["schedule.file"], lambda _: "schedule.file says it by itself")
+        for key in ("vpp", "group")
+    ),
     Need("schedule.vpp", _chunks_fit, _own_chunks),
     Need("schedule.group", _has_groups, lambda values: f"goes with interleaved, not {values['schedule.name']}"),
     Need(
@@ -113,7 +117,7 @@ NEEDS: tuple[Need, ...] = (
     ),
 )  # fmt: skip
 
-RIVALS = (MODEL_RIVALS, ("parallel.layers", "parallel.embedding_as_layer"))
+RIVALS = (MODEL_RIVALS, ("parallel.layers", "parallel.embedding_as_layer"), ("schedule.file", "schedule.name"))
 """Keys of which a scenario gives one."""
 
 
@@ -129,7 +133,7 @@ def _profile(change: Change) -> object:
     return change.now.profile
 
 
-_STAGES = ("model", "parallel.pp", "schedule.name", "schedule.vpp")
+_STAGES = ("model", "parallel.pp", "schedule.name", "schedule.vpp", "schedule.file")
 
 PINS = (
     Pin("profile", DEVICE, _profile),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from ...base.arrays import Floats
 from ...base.errors import UserError, fault, unknown
+from ...base.files import path_beside
 from ...collectives import Choice, Networks, choice_of, networks_of
 from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
 from ...hardware import cluster_inputs
@@ -21,7 +22,7 @@ from ...models.shard import Shard
 from ...profile import FACTORS, Profile, load_numbers, profile_notes
 from ...program import Program, join
 from ...program.parallel import ParallelDims
-from ...schedules import SCHEDULES, Grid, build
+from ...schedules import SCHEDULES, Grid, build, load_grid
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
 from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run, with_inputs
@@ -200,6 +201,8 @@ class ResolvedTrain(OnMachines):
             UserError: the schedule is unknown, or not defined for these sizes.
         """
         given = self.scenario.schedule
+        if given.file is not None:
+            return self._own_grid(given.file, microbatches)
         if given.name not in SCHEDULES:
             raise unknown(self.where, "schedule.name", given.name, sorted(SCHEDULES))
         options: dict[str, Any] = {"group": given.group} if given.group is not None else {}
@@ -209,6 +212,23 @@ class ResolvedTrain(OnMachines):
             return self.memo.get("grid", key, lambda: build(*key[:4], **options), lambda grid: grid.cells)
         except (ValueError, TypeError) as error:
             raise UserError(f"{self.where}: schedule: {error}") from None
+
+    def _own_grid(self, file: str, microbatches: int) -> Grid:
+        """The schedule of a file; a UserError if it cannot be read or run, or is of other sizes than the step."""
+        path = path_beside(file, self.where)
+        try:
+            grid = self.memo.get("own grid", str(path), lambda: load_grid(path), lambda grid: grid.cells)
+        except UserError as error:
+            raise UserError(*(f"{self.where}: schedule.file: {line}" for line in error.faults)) from None
+        sizes = {"parallel.pp": (self.dims.pp, grid.ranks, "lines, one for each pipeline rank"),
+                 "batch": (microbatches, grid.microbatches, "micro-batches")}  # fmt: skip
+        if faults := [
+            f"{self.where}: schedule.file = {file!r}: has {has} {what}; {key} makes {wanted}"
+            for key, (wanted, has, what) in sizes.items()
+            if has != wanted
+        ]:
+            raise UserError(*faults)
+        return grid
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -378,8 +398,11 @@ class ResolvedTrain(OnMachines):
             names.add("run")  # so that hashes from before the `run` table was added stay valid
         if not self.choice:
             names.add("collectives")  # likewise
+        scenario = self.scenario.model_dump(mode="json", exclude=names)
+        if "file" in scenario["schedule"]:  # as for the others: its content, not its name
+            scenario["schedule"] = {"text": str(self.grid)}
         content = {
-            "scenario": self.scenario.model_dump(mode="json", exclude=names),
+            "scenario": scenario,
             "model": identity(self.spec),
             "given": self.memo.get("digest", (*self.machines, *self._numbers), self._digest),
         }

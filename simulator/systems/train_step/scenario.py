@@ -7,8 +7,10 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -75,6 +77,12 @@ class Schedule(Table):
     name: str = Field("1f1b", description="gpipe, 1f1b, interleaved, interleaved-overlap, zb-h1, … dualpipe-v")
     vpp: PositiveInt | None = Field(None, description="chunks per pipeline rank (default: 1, or what the name fixes)")
     group: PositiveInt | None = Field(None, description="interleaved: micro-batches per group (default: pp)")
+    file: str | None = Field(None, min_length=1, description="instead of a name: a file of one's own schedule, as text")
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `file` where there is none, so that hashes from before it was added stay valid."""
+        return {key: value for key, value in plain(self).items() if key != "file" or value is not None}
 
 
 class Documents(Table):

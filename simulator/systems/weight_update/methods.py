@@ -16,7 +16,8 @@ class Method:
     engines may have to register their tensors with the NICs. `by_tensor`: by default each tensor is a message or
     handle. `in_place`: bytes are written where the engine reads its weights, so it does nothing with them. `buffers`:
     receivers have room for buckets, with `striped` for one of each trainer, as all send at once. `apart`: each mesh of
-    trainers gathers tensors of its own. `by_local_tensors`: tensors that one gather brings stay together.
+    trainers gathers tensors of its own. `by_local_tensors`: tensors that one gather brings stay together. `about` says
+    it in words.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Method:
     striped: bool = False
     apart: bool = False
     by_local_tensors: bool = False
+    about: str = ""
 
     @property
     def starts_at_trainers(self) -> bool:
@@ -41,20 +43,51 @@ class Method:
 
 
 _METHODS = (
-    Method("broadcast"),
-    Method("p2p"),
-    Method("single_sender", programs.single_sender),
-    Method("relays", programs.relays),
-    Method("all_senders", programs.all_senders, striped=True),
-    Method("stage_heads", programs.stage_heads, by_tensor=True, by_local_tensors=True),
+    Method("broadcast", about="servers broadcast every bucket to all ranks"),
+    Method("p2p", about="receivers read buckets from servers, by RDMA"),
     Method(
-        "replica_writes", programs.replica_writes, registers=True, in_place=True, buffers=False, by_local_tensors=True
+        "single_sender", programs.single_sender, about="one trainer of a pipeline stage at a time sends to all engines"
     ),
-    Method("static_writes", programs.static_writes, registers=True, in_place=True, buffers=False, apart=True),
-    Method("reshard", programs.reshard, by_tensor=True),
-    Method("chain", programs.chain, registers=True),
-    Method("colocated", programs.ipc_handles, by_tensor=True, buffers=False),
-    Method("file_system", programs.file_system),
+    Method("relays", programs.relays, about="the same, through the NICs of all GPUs of the sender's node"),
+    Method(
+        "all_senders",
+        programs.all_senders,
+        striped=True,
+        about="every trainer broadcasts a part, on a group of its own",
+    ),
+    Method(
+        "stage_heads",
+        programs.stage_heads,
+        by_tensor=True,
+        by_local_tensors=True,
+        about="the first rank of each pipeline stage broadcasts, one after another",
+    ),
+    Method(
+        "replica_writes",
+        programs.replica_writes,
+        registers=True,
+        in_place=True,
+        buffers=False,
+        by_local_tensors=True,
+        about="trainers write what a receiver keeps, from replicas on their hosts",
+    ),
+    Method(
+        "static_writes",
+        programs.static_writes,
+        registers=True,
+        in_place=True,
+        buffers=False,
+        apart=True,
+        about="trainers write what a receiver keeps, by a plan made once",
+    ),
+    Method(
+        "reshard", programs.reshard, by_tensor=True, about="trainers send each receiver what it keeps, pair by pair"
+    ),
+    Method("chain", programs.chain, registers=True, about="buckets pass through all receivers, one after another"),
+    Method(
+        "colocated", programs.ipc_handles, by_tensor=True, buffers=False, about="engines open handles on their own GPUs"
+    ),
+    Method("file_system", programs.file_system, about="trainers write files, and engines read them"),
 )
 
 METHODS = {method.name: method for method in _METHODS}
