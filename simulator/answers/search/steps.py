@@ -6,7 +6,7 @@ from typing import Any
 
 from ...base.errors import UserError, fault
 from ...base.memo import Memo
-from ...formats.recipes import export_megatron
+from ...formats.recipes import export_recipe
 from ...report.spending import rates
 from ...scenario import Changes
 from ...schedules import SCHEDULES
@@ -134,5 +134,5 @@ def _measure(question: Question, report: TrainReport) -> Measured:
 STEPS = Subject(
     objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput",
     resolve=ResolvedTrain, space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
-    export=export_megatron,
+    export=export_recipe,
 )  # fmt: skip
