@@ -30,6 +30,7 @@ def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
     ]
 
 
+TWO_D = {"parallel": {"tp": 4, "tp_2d": True}, "batch": {"global": 8, "micro": 2, "seq_len": 2048}}
 OLMO = {"model_type": "olmo", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
 
@@ -43,10 +44,7 @@ OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
         ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
         ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
         ({"parallel": {"dp": 3}}, "parallel.dp = 3"),
-        (
-            {"parallel": {"tp": 4, "tp_2d": True}, "batch": {"global": 8, "micro": 2, "seq_len": 2048}},
-            "parallel.tp_2d = True: Megatron-LM splits widths over all of tp",
-        ),
+        (TWO_D, "parallel.tp_2d = True: Megatron-LM splits widths over all of tp"),
         ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
         ({"model": {"preset": "gemma2-9b"}}, "gemma2-9b has norms behind each part, which no argument says"),
         ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
@@ -144,7 +142,7 @@ def test_the_nearest_plan_is_headed_by_what_it_leaves_out():
 
 
 def test_what_a_scenario_has_by_default_is_refused_too():
-    with pytest.raises(UserError, match="r: overlap.pp = true by default: Megatron-LM overlaps sends of interleaved"):
+    with pytest.raises(UserError, match=r"r: overlap\.pp = true by default: Megatron-LM overlaps sends of interleaved"):
         export_recipe(check_train(PLAIN, "r"), where="r")
 
 

@@ -91,7 +91,7 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
         (["export", "l.toml"], "error: l.toml: kind = None: expected 'train_step'"),
         (
             ["export", "l.toml", "--to", "maxtext"],
-            "error: --to = 'maxtext': expected one of megatron, torchtitan, fsdp",
+            "error: --to = 'maxtext': expected one of megatron",
         ),
     ],
 )

@@ -106,7 +106,8 @@ def _recompute(chance: Random, form: str, sparse: bool) -> dict[str, Any]:
     modules = chance.sample(parts if sparse or not form else parts[:3], chance.choice((1, 2)))
     selective = ["layernorm", "activation"] if form == "torchtitan" else modules
     ways: list[dict[str, Any]] = [{}, {"mode": "full"}, {"mode": "full", "layers": 1}]
-    ways.append({"mode": "full", "early_stop": True})
+    if form != "megatron":
+        ways.append({"mode": "full", "early_stop": True})
     if form != "fsdp":
         ways += [{"mode": "selective", "modules": selective}] * 3
     return chance.choice(ways)

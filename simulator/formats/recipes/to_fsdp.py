@@ -123,10 +123,10 @@ def _adapters(scenario: TrainScenario) -> dict[str, Any]:
 
 def _sharding(scenario: TrainScenario) -> dict[str, Any]:
     p = scenario.parallel
-    config: dict[str, Any] = {"version": 2, "reshard_after_forward": p.reshard}
+    config: dict[str, Any] = {"fsdp_version": 2, "reshard_after_forward": p.reshard}
     if p.shard is not None or p.prefetch_backward == 0:  # words of FSDP 1
         strategy = f"{'HYBRID_SHARD' if p.shard is not None else 'FULL_SHARD'}"
-        config = {"version": 1, "sharding_strategy": strategy, "reshard_after_forward": p.reshard}
+        config = {"fsdp_version": 1, "sharding_strategy": strategy, "reshard_after_forward": p.reshard}
         config |= {"backward_prefetch": "BACKWARD_POST"} if p.prefetch_backward == 0 else {}
     accumulates = {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}}}
     return {
