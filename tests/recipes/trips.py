@@ -37,10 +37,10 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
     sparse, alone, named = maybe(0.4), form == "fsdp", form in ("torchtitan", "fsdp")
     model = one((NAMED_SPARSE if sparse else NAMED) if named else SPARSE if sparse else ODD if maybe(0.1) else DENSE)
     tp, cp, pp = (1 if alone or maybe() else one((2, 4, 8)) for _ in range(3))
-    zero = one((0, 1, 2, 3) if not form else (1, 1, 0, 3, 2) if form == "megatron" else (3, 3, 0))
+    zero = one((0, 1, 2, 3) if not form else (1, 1, 0, 3, 2) if form == "megatron" else (3, 3, 0) if cp == 1 else (3,))
     parallel: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "zero": zero}
     if cp > 1:
-        parallel["cp_type"] = one(("ring", "all_gather", "ulysses"))
+        parallel["cp_type"] = one(("ring", "all_gather", *(() if form == "torchtitan" else ("ulysses",))))
     if sparse and not alone:
         parallel |= {"ep": one((1, 2, 4, 8)), "etp": one((None, 1))}
     if tp > 1 and not sparse and maybe(0.2):
@@ -87,7 +87,7 @@ def _overlap(chance: Random, tp: int, pp: int, zero: int, form: str) -> dict[str
         found["tp"] = True
     if zero in (1, 2) and (found.get("dp") is False or chance.random() < 0.2):
         found["params"] = False
-    return found | ({"wgrad": True} if chance.random() < 0.1 else {})
+    return found | ({"wgrad": True} if chance.random() < 0.1 and form in ("", "megatron") else {})
 
 
 def _precision(chance: Random, zero: int, form: str) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def _recompute(chance: Random, form: str, sparse: bool) -> dict[str, Any]:
     parts = ["layernorm", "core_attn", "mlp", "moe", "shared_experts", "mla_up_proj", "activation"]
     modules = chance.sample(parts if sparse or not form else parts[:3], chance.choice((1, 2)))
     selective = ["layernorm", "activation"] if form == "torchtitan" else modules
-    ways: list[dict[str, Any]] = [{}, {"mode": "full"}, {"mode": "full", "layers": 1}]
+    ways: list[dict[str, Any]] = [{}, {"mode": "full"}]
     if form != "megatron":
         ways.append({"mode": "full", "early_stop": True})
     if form != "fsdp":
-        ways += [{"mode": "selective", "modules": selective}] * 3
+        ways += [{"mode": "full", "layers": 1}, *[{"mode": "selective", "modules": selective}] * 3]
     return chance.choice(ways)
 
 

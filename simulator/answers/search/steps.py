@@ -1,6 +1,6 @@
 """Training steps as a search sees them: which plans there are, bounds without a simulation, what one says."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
@@ -10,45 +10,54 @@ from ...formats.recipes import export_recipe
 from ...report.spending import rates
 from ...scenario import Changes
 from ...schedules import SCHEDULES
+from ...systems.train_step.checks import no_such_part
 from ...systems.train_step.report import TrainReport
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
 from .floors import activation_bytes, floor_bytes, floor_s, shorten, states_bytes
-from .records import LEFT, MEMORY, Amounts, Measured, Question, Row, Subject
-from .space import NO_ZERO_3, Axis, Rule, Space, Values, Wanted, add_wanted, divisors
+from .records import ANY, LEFT, MEMORY, REFUSED, Amounts, Measured, Question, Row, Subject
+from .space import Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
-MEGATRON = ("1f1b", "interleaved")
-"""Schedules that are searched by default: those that Megatron-LM has arguments for, for any model."""
+SCHEDULES_OF: Mapping[str, tuple[str, ...]] = {
+    ANY: ("1f1b", "interleaved"),
+    "megatron": ("1f1b", "interleaved"),
+    "torchtitan": ("1f1b", "interleaved", "zb-v"),
+}
+"""Schedules that are searched by default, by the tool that is to run a plan."""
+_STAGES_OF_ZERO: Mapping[str, tuple[int, ...]] = {ANY: (1, 2, 3), "megatron": (1, 2, 3), "torchtitan": (0, 3)}
+_MOST_GATHERED = 4_000  # layers times micro-batches of a plan with zero = 3: a simulation of about half a second
 _NOT_OF_STATES = ("batch.micro", "schedule", "recompute")
+_NONE = {"mode": "none"}
 
 
 def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) -> Space:
-    """Every plan that divides on these GPUs: tp, cp, pp, ep and etp, micro-batch, schedule, recomputation.
+    """Every plan that divides on these GPUs: tp, cp, pp, ep and etp, ZeRO, micro-batch, schedule, recomputation, offload.
 
-    tp goes up to the GPUs of a node; dp is what is left. What the scenario says otherwise stays. Its own recomputation
-    is tried beside none and full, its own schedule beside those of `wanted`. A UserError if `wanted` says what there is
-    not, or what no plan says.
+    dp is what is left. What the scenario says otherwise stays. A UserError if `wanted` says what there is not, or what no
+    plan says.
     """
-    scenario, spec, machines = resolved.scenario, resolved.spec, resolved.cluster
-    if scenario.parallel.zero == 3:
-        raise UserError(fault(resolved.where, "parallel.zero", 3, NO_ZERO_3))
+    scenario, spec, machines, target = resolved.scenario, resolved.spec, resolved.cluster, wanted.target
+    if target not in SCHEDULES_OF:
+        raise UserError(fault("--for", "", target, f"expected one of {', '.join(SCHEDULES_OF)}"))
     gpus, layers = machines.n_gpus, spec.divided_layers + 2 * scenario.parallel.embedding_as_layer
-    batch = scenario.batch.global_
-    names = tuple(dict.fromkeys(wanted.schedules or (*MEGATRON, scenario.schedule.name)))
+    batch, own_zero = scenario.batch.global_, scenario.parallel.zero
+    mine = (scenario.schedule.name,) if target == ANY else ()
+    names = tuple(dict.fromkeys(wanted.schedules or (*SCHEDULES_OF[target], *mine)))
     if unknown := [name for name in names if name not in SCHEDULES]:
         raise UserError(fault("--schedules", "", unknown[0], f"known: {', '.join(SCHEDULES)}"))
     uneven = wanted.uneven or layers % scenario.parallel.pp > 0
-    none, own = {"mode": "none"}, scenario.recompute.model_dump(exclude_unset=True, mode="json")
-    recompute = [none, own or none, {"mode": "full"}]
+    zeros = _STAGES_OF_ZERO[target]
     axes = [
-        Axis("parallel.tp", divisors(min(machines.gpus_per_node))),
+        Axis("parallel.tp", _tensor_parallel(resolved)),
         Axis("parallel.pp", tuple(pp for pp in divisors(gpus) if pp <= layers)),
         Axis("parallel.cp", divisors(gpus)),
         *([Axis("parallel.ep", divisors(gcd(spec.moe.n_routed_experts, gpus))),
            Axis("parallel.etp", divisors(min(machines.gpus_per_node)))] if spec.moe else []),
         Axis("batch.micro", divisors(batch)),
+        Axis("parallel.zero", tuple(sorted({*zeros, own_zero} if target == ANY else {*zeros}))),
         Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
-        Axis("recompute", tuple(one for i, one in enumerate(recompute) if one not in recompute[:i])),
+        Axis("recompute", tuple(_recomputations(resolved, target))),
+        Axis("offload", tuple(_offloads(scenario, target))),
     ]  # fmt: skip
     rules = (
         Rule("tp x pp does not divide the GPUs", ("parallel.tp", "parallel.pp"), lambda at: gpus % _ranks(at, 1) == 0),
@@ -60,13 +69,85 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
              lambda at: gpus // at["parallel.pp"] % (at["parallel.ep"] * at["parallel.etp"]) == 0),
         Rule("micro x dp does not divide the batch", ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro"),
              lambda at: at.get("batch.global", batch) % (at["batch.micro"] * (gpus // _ranks(at))) == 0),
+        Rule("ZeRO 2 and 3 exchange all weights in each micro-batch of a pipeline", ("parallel.pp", "parallel.zero"),
+             lambda at: at["parallel.pp"] == 1 or at["parallel.zero"] in (0, 1, own_zero) or target == "torchtitan"),
+        Rule("one rank shards nothing", ("parallel.tp", "parallel.pp", "parallel.zero"),
+             lambda at: gpus > _ranks(at, 1) or at["parallel.zero"] in (min(zeros), own_zero)),
+        Rule(f"ZeRO 3 gathers more than {_MOST_GATHERED:,} layers in a step",
+             ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro", "parallel.zero"),
+             lambda at: at["parallel.zero"] < 3 or _gathered(at, gpus, batch, layers) <= _MOST_GATHERED),
         Rule("stages do not divide the layers", ("parallel.pp", "schedule"),
              lambda at: _stages_fit(at["parallel.pp"], at["schedule"], layers, uneven)),
         Rule("a schedule for one stage is 1f1b", ("parallel.pp", "schedule"),
              lambda at: at["parallel.pp"] > 1 or at["schedule"]["name"] == "1f1b"),
+        Rule("activations are offloaded or recomputed", ("recompute", "offload"),
+             lambda at: not at["offload"].get("activations") or at["recompute"] == _NONE),
+        Rule("the optimizer is offloaded without recomputation, or with all of it", ("recompute", "offload"),
+             lambda at: not at["offload"].get("optimizer") or at["recompute"]["mode"] != "selective"),
+        Rule("Megatron-LM offloads activations without a pipeline alone", ("parallel.pp", "offload"),
+             lambda at: target != "megatron" or at["parallel.pp"] == 1 or not at["offload"].get("activations")),
     )  # fmt: skip
     keys = {axis.key for axis in axes}
     return add_wanted(Space(tuple(axes), tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+
+
+def _tensor_parallel(resolved: ResolvedTrain) -> tuple[int, ...]:
+    """Sizes that divide a node, and beyond it those that divide the heads, up to the GPUs that NVLink joins."""
+    machines, heads = resolved.cluster, resolved.spec.num_attention_heads
+    node = min(machines.gpus_per_node)
+    joined = sum(machines.island(gpu) == machines.island(0) for gpu in range(min(machines.n_gpus, _LARGEST_TP)))
+    return tuple(tp for tp in range(1, joined + 1) if node % tp == 0 or (tp > node and tp % node == heads % tp == 0))
+
+
+_LARGEST_TP = 72  # GPUs of an NVL72 rack
+
+
+def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, Any]]:
+    """Nothing, norms and activations, networks too, the scenario's own, and all: the cheap ones first."""
+    spec, scenario = resolved.spec, resolved.scenario
+    own = scenario.recompute.model_dump(exclude_unset=True, mode="json") or _NONE
+    light = ["layernorm", *(["activation"] if spec.moe or target != "megatron" else [])]
+    heavy = [*light, "mla_up_proj", "core_attn", "mlp"]
+    there = [module for module in heavy if not no_such_part(spec, module)]
+    kept = [module for module in there if module != "core_attn" or scenario.attention == "unfused"]
+    found = [
+        _NONE,
+        {"mode": "selective", "modules": light},
+        {"mode": "selective", "modules": kept},
+        own,
+        {"mode": "full"},
+    ]
+    if target == "torchtitan":  # which recomputes by operation
+        found = [found[0], found[1], found[4]]
+    yield from (one for place, one in enumerate(found) if one not in found[:place])
+
+
+def _offloads(scenario: TrainScenario, target: str) -> Iterator[dict[str, Any]]:
+    """Nothing, the scenario's own, all activations, and the optimizer."""
+    own = scenario.offload.model_dump(exclude_unset=True, mode="json")
+    found = [{}, own, {"activations": 1.0}, {"optimizer": True}] if target != "torchtitan" else [{}]
+    yield from (one for place, one in enumerate(found) if one not in found[:place])
+
+
+def _complete(target: str, changes: Changes) -> Changes:
+    """The plan with what the tool that is to run it does in any case."""
+    pipeline = changes["parallel.pp"] > 1
+    if target == "megatron" and pipeline and changes["schedule"]["name"] == "1f1b":
+        return {**changes, "overlap.pp": False}  # it overlaps sends of interleaved pipelines only
+    if target == "torchtitan" and changes["parallel.zero"] == 3 and pipeline:
+        return {**changes, "parallel.reshard": False, "parallel.sync_each_microbatch": False}
+    return changes
+
+
+def _level(table: Mapping[str, Any], finest: bool) -> str:
+    """Action by action, but for the gathers of zero = 3, which run across actions."""
+    return "kernels" if finest or table.get("parallel", {}).get("zero") == 3 else "coarse"
+
+
+def _gathered(at: Values, gpus: int, batch: int, layers: int) -> float:
+    """Layers of a stage times micro-batches."""
+    dp = gpus // _ranks(at)
+    return at.get("batch.global", batch) / (at["batch.micro"] * dp) * layers / at["parallel.pp"]
 
 
 def _ranks(at: Values, cp: int | None = None) -> int:
@@ -117,22 +198,52 @@ def _screen(question: Question, changes: Changes, scenario: TrainScenario, state
     for bound in (lambda: states + activation_bytes(resolved), lambda: floor_bytes(resolved)):  # the quick one first
         if (needed := bound()) > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
-    seconds = floor_s(resolved)
+    if changes.get("offload") and question.objective != "memory" and _fits_without(question, changes, memo):
+        return Row(changes, REFUSED, "offload: the plan fits without it")
+    seconds = floor_s(_with_copies(resolved) if scenario.parallel.zero == 3 else resolved)
     tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).amount(1.0).cost_usd
     cost = None if per_second is None else per_second * seconds / tokens
     return Row(changes, LEFT, floor=Amounts(seconds / tokens, needed, cost))
+
+
+def _fits_without(question: Question, changes: Changes, memo: Memo) -> bool:
+    """Whether a plan fits without offloading; its memory is then known by formula."""
+
+    def fits() -> bool:
+        try:
+            scenario = question.scenario({**changes, "offload": {}})
+            needed = floor_bytes(shorten(ResolvedTrain(scenario, question.where, memo)))
+        except UserError:
+            return False
+        return needed <= question.memory_bytes
+
+    return memo.get("fits", repr({**changes, "offload": {}}), fits)
+
+
+def _with_copies(resolved: ResolvedTrain) -> ResolvedTrain:
+    """The step with whole weights on each rank, which gathers none: its actions take no longer."""
+    parallel = resolved.scenario.parallel.model_copy(update={"zero": 1, "shard": None})
+    scenario = resolved.scenario.model_copy(update={"parallel": parallel, "level": "coarse"})
+    return shorten(ResolvedTrain(scenario, resolved.where, resolved.memo))
 
 
 def _measure(question: Question, report: TrainReport) -> Measured:
     tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spending.cost_usd
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
     fits = needed <= question.memory_bytes
-    terms, likely = dict(report.split_s), report.fits_probability
-    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, likely)
+    terms, interval = dict(report.split_s), (report.interval_low_s, report.interval_high_s)
+    return Measured(
+        amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, interval,
+        report.fits_probability, report.mfu,
+    )  # fmt: skip
+
+
+def _export(scenario: TrainScenario, target: str, where: str) -> object:
+    return export_recipe(scenario, "megatron" if target == ANY else target, where)
 
 
 STEPS = Subject(
-    objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput",
+    objectives=("tokens_per_s", "cost", "memory"), level=_level, speed_name="throughput",
     resolve=ResolvedTrain, space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
-    export=export_recipe,
+    complete=_complete, export=_export,
 )  # fmt: skip
