@@ -178,7 +178,7 @@ def _counts(found: SearchResult) -> Iterator[str]:
     limit = format_bytes(found.question.memory_bytes)
     kept = f" ({found.headroom:.0%} of it kept free)" if found.headroom else ""
     meaning = {
-        REFUSED: "refused by the scenario's checks",
+        REFUSED: "refused, by the scenario's checks or as below",
         MEMORY: f"need more than {limit} of device memory{kept}",
         BEATEN: "beaten: no amount can be below those of a plan that was simulated",
         SIMULATED: "simulated",

@@ -31,10 +31,10 @@ _NONE = {"mode": "none"}
 
 
 def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) -> Space:
-    """Every plan that divides on these GPUs: tp, cp, pp, ep and etp, ZeRO, micro-batch, schedule, recomputation, offload.
+    """Every plan that divides on these GPUs, and what saves memory: ZeRO, recomputation, offloading.
 
-    dp is what is left. What the scenario says otherwise stays. A UserError if `wanted` says what there is not, or what no
-    plan says.
+    dp is what is left. What the scenario says otherwise stays. A UserError if `wanted` says what there is not, or what
+    no plan says.
     """
     scenario, spec, machines, target = resolved.scenario, resolved.spec, resolved.cluster, wanted.target
     if target not in SCHEDULES_OF:
@@ -110,15 +110,10 @@ def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, 
     heavy = [*light, "mla_up_proj", "core_attn", "mlp"]
     there = [module for module in heavy if not no_such_part(spec, module)]
     kept = [module for module in there if module != "core_attn" or scenario.attention == "unfused"]
-    found = [
-        _NONE,
-        {"mode": "selective", "modules": light},
-        {"mode": "selective", "modules": kept},
-        own,
-        {"mode": "full"},
-    ]
+    less, more = ({"mode": "selective", "modules": modules} for modules in (light, kept))
+    found = [_NONE, less, more, own, {"mode": "full"}]
     if target == "torchtitan":  # which recomputes by operation
-        found = [found[0], found[1], found[4]]
+        found = [_NONE, less, {"mode": "full"}]
     yield from (one for place, one in enumerate(found) if one not in found[:place])
 
 
@@ -194,12 +189,12 @@ def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
 
 
 def _screen(question: Question, changes: Changes, scenario: TrainScenario, states: float, memo: Memo) -> Row:
+    if changes.get("offload") and question.objective != "memory" and _fits_without(question, changes, memo):
+        return Row(changes, REFUSED, "offload: the plan fits without it")
     resolved = shorten(ResolvedTrain(scenario, question.where, memo))
     for bound in (lambda: states + activation_bytes(resolved), lambda: floor_bytes(resolved)):  # the quick one first
         if (needed := bound()) > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
-    if changes.get("offload") and question.objective != "memory" and _fits_without(question, changes, memo):
-        return Row(changes, REFUSED, "offload: the plan fits without it")
     seconds = floor_s(_with_copies(resolved) if scenario.parallel.zero == 3 else resolved)
     tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).amount(1.0).cost_usd
     cost = None if per_second is None else per_second * seconds / tokens
@@ -208,16 +203,18 @@ def _screen(question: Question, changes: Changes, scenario: TrainScenario, state
 
 def _fits_without(question: Question, changes: Changes, memo: Memo) -> bool:
     """Whether a plan fits without offloading; its memory is then known by formula."""
+    plain = {**changes, "offload": {}}
 
     def fits() -> bool:
         try:
-            scenario = question.scenario({**changes, "offload": {}})
-            needed = floor_bytes(shorten(ResolvedTrain(scenario, question.where, memo)))
+            scenario = question.scenario(plain)
+            if _states_bytes(question, plain, memo) > question.memory_bytes:
+                return False
+            return floor_bytes(shorten(ResolvedTrain(scenario, question.where, memo))) <= question.memory_bytes
         except UserError:
             return False
-        return needed <= question.memory_bytes
 
-    return memo.get("fits", repr({**changes, "offload": {}}), fits)
+    return memo.get("fits", repr(plain), fits)  # neighbours in the space ask the same
 
 
 def _with_copies(resolved: ResolvedTrain) -> ResolvedTrain:

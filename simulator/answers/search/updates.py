@@ -22,7 +22,7 @@ _SMALLEST_BUCKET = 2**28
 
 
 def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Space:
-    """Ways of a weight update: bucket size, and the pipeline, or the method and how many GPUs are trainers if nobody says.
+    """Ways of a weight update: bucket size, and the pipeline, or the method; and how many GPUs train if nobody says it.
 
     A UserError if `wanted` says what there is not, or what no update says.
     """
@@ -62,13 +62,12 @@ def _measure(question: Question, report: Report) -> Measured:
     time = report.pause_s if question.objective == "pause" else report.update_time_s
     needed, cost = float(report.peak.bytes), report.spending.cost_usd
     amounts, fits = Amounts(time, needed, cost), needed <= question.memory_bytes
-    interval = tuple(bound * time / report.update_time_s for bound in (report.interval_low_s, report.interval_high_s))
-    return Measured(
-        amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget, (interval[0], interval[1])
-    )
+    share = time / report.update_time_s
+    interval = report.interval_low_s * share, report.interval_high_s * share
+    return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget, interval)
 
 
 UPDATES = Subject(
-    objectives=("update_time", "pause", "cost", "memory"), level=lambda table, finest: "", speed_name="time", resolve=Resolved, space=_space,
-    states_bytes=None, screen=_screen, measure=_measure,
+    objectives=("update_time", "pause", "cost", "memory"), level=lambda table, finest: "", speed_name="time",
+    resolve=Resolved, space=_space, states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip
