@@ -43,6 +43,7 @@ def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path)
     write_files(found, tmp_path / "out")
 
     assert simulate(tmp_path / "out/winner.toml").report.step_time_s == found.rows[found.winner].measured.time_s
+    assert (tmp_path / "out/winner.megatron.txt").read_text().startswith("# runcast: level")
 
 
 @pytest.mark.parametrize("which", ["dense", "experts"])

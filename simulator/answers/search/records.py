@@ -139,10 +139,10 @@ class Question:
         """The scenario of a plan, at the coarsest level or at the finest; a UserError if it is not allowed."""
         return check_question(self.plan(changes, finest), self.where)
 
-    def check_target(self, scenario: Any) -> None:
+    def check_target(self, changes: Changes) -> None:
         """Raise UserError if the tool that is to run it cannot be told a plan."""
         if self.target != ANY and self.subject.export is not None:
-            self.subject.export(scenario, self.target, self.where)
+            self.subject.export(self.scenario(changes), self.target, self.where)
 
     @property
     def gpus(self) -> int:

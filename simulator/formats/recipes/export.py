@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...base.errors import UserError, fault
-from ...base.files import toml_value
+from ...base.files import path_beside, toml_value
 from ...models import ModelSpec
 from ...scenario import check_train
 from ...systems.keys import Values, unmet_needs
@@ -114,10 +114,12 @@ def _machines(scenario: TrainScenario) -> dict[str, Any]:
 def _read_again(target: Target, lines: Sequence[str], beside: Mapping[str, Any], asked: ResolvedTrain) -> TrainScenario:
     """The scenario that a recipe says; a UserError where its reader refuses what no such tool runs."""
     scenario = asked.scenario
-    text = "\n".join([*write_beside(beside), *lines])
+    text, machines = "\n".join([*write_beside(beside), *lines]), scenario.cluster
+    if isinstance(machines, str) and (file := path_beside(machines, asked.where)).exists():
+        machines = str(file)
     try:
-        recipe = parse_recipe(text, target.file, scenario.cluster, scenario.nodes, target.form)
-        return check_train(table_of(recipe, scenario.cluster, scenario.nodes), target.file)
+        recipe = parse_recipe(text, target.file, machines, scenario.nodes, target.form)
+        return check_train(table_of(recipe, scenario.cluster, scenario.nodes), asked.where)
     except UserError as error:
         reasons = (line.partition(": ")[2] for line in error.faults)
         raise UserError(*(f"{asked.where}: {target.title} refuses {line}" for line in reasons)) from None

@@ -26,9 +26,7 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         **read_attention(args, "attn_implementation", args.text("attn_implementation", "sdpa")),
     }
     if args.switch("use_peft"):
-        targets = "lora_target_modules"
-        every = not args.has(targets) or args.text(targets) == "all-linear"
-        more["lora"] = read_adapters(args, "lora_r", targets, every, default=16)
+        more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
     lean = args.choice("dtype", "float32", ("float32", "auto", "bfloat16")) == "bfloat16" and "lora" not in more
     return Training(
         length,
