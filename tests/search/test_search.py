@@ -11,6 +11,7 @@ from runcast.simulator.answers.search.outputs import lines
 from runcast.simulator.answers.search.records import BEATEN, MEMORY, REFUSED, SIMULATED, Row
 from runcast.simulator.answers.search.run import make_question
 from runcast.simulator.base.memo import Memo
+from runcast.simulator.scenario import change
 
 from .small import ALIKE, DENSE, LESS, PLAIN, SENDER, SPACES, best_value, brute_force, pareto_values, table_of
 
@@ -274,7 +275,7 @@ def test_a_tool_is_asked_for_what_it_has(target, zeros, modules):
 
 def test_offloading_is_tried_where_a_plan_does_not_fit_without_it():
     fixed = {"parallel.zero": 1, "batch.micro": 1, "parallel.cp": 1, "parallel.pp": 1, "recompute": {"mode": "none"}}
-    tight = {**DENSE, "cluster": {"base": "dgx-h100", "device": {"memory": "20 GiB"}}}
+    tight = change(DENSE, {"cluster.device.memory": "20 GiB"}, "dense")
     found = [search(table, wanted=Wanted(fix=fixed), check=0, workers=1) for table in (DENSE, tight)]
     tried = [{repr(row.changes["offload"]) for row in one.rows if row.status != REFUSED} for one in found]
 

@@ -57,7 +57,7 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
         Axis("parallel.zero", tuple(sorted({*zeros, own_zero} if target == ANY else {*zeros}))),
         Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
         Axis("recompute", tuple(_recomputations(resolved, target))),
-        Axis("offload", tuple(_offloads(scenario, target))),
+        Axis("offload", tuple(_offloads(scenario, spec.num_hidden_layers, target))),
     ]  # fmt: skip
     rules = (
         Rule("tp x pp does not divide the GPUs", ("parallel.tp", "parallel.pp"), lambda at: gpus % _ranks(at, 1) == 0),
@@ -117,10 +117,11 @@ def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, 
     yield from (one for place, one in enumerate(found) if one not in found[:place])
 
 
-def _offloads(scenario: TrainScenario, target: str) -> Iterator[dict[str, Any]]:
+def _offloads(scenario: TrainScenario, layers: int, target: str) -> Iterator[dict[str, Any]]:
     """Nothing, the scenario's own, all activations, and the optimizer."""
     own = scenario.offload.model_dump(exclude_unset=True, mode="json")
-    found = [{}, own, {"activations": 1.0}, {"optimizer": True}] if target != "torchtitan" else [{}]
+    share = (layers - 1) / layers if target == "megatron" else 1.0  # it offloads fewer than all
+    found = [{}, own, {"activations": share}, {"optimizer": True}] if target != "torchtitan" else [{}]
     yield from (one for place, one in enumerate(found) if one not in found[:place])
 
 

@@ -54,7 +54,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
     A UserError if no arguments say this model, schedule or order; one line each.
     """
     scenario, batch = asked.scenario, asked.scenario.batch
-    if faults := list(_impossible(scenario, asked.where)):
+    if faults := [*_impossible(scenario, asked.where), *_not_offloaded(scenario, spec, asked.where)]:
         raise UserError(*faults)
     flags: dict[str, Flag] = {
         **flags_of(spec, batch.seq_len, asked.where),
@@ -86,6 +86,17 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
         yield f"{where}: lora: Megatron-LM's arguments have no adapters"
     if p.tp_2d:
         yield fault(where, "parallel.tp_2d", True, "Megatron-LM splits widths over all of tp")
+
+
+def _not_offloaded(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
+    """Offloaded activations that TransformerConfig refuses (core/transformer/transformer_config.py)."""
+    share, layers = scenario.offload.activations, spec.num_hidden_layers
+    if share and (scenario.parallel.pp > 1 or scenario.recompute.mode != "none"):
+        yield fault(where, "offload.activations", share, "goes without a pipeline and without recomputation")
+    elif round(share * layers) >= layers:
+        yield fault(
+            where, "offload.activations", share, f"fewer than all {layers} layers, such as {(layers - 1) / layers:g}"
+        )
 
 
 def _parallel(scenario: TrainScenario, spec: ModelSpec, ranks: int) -> dict[str, Flag]:
