@@ -275,7 +275,7 @@ def test_a_tool_is_asked_for_what_it_has(target, zeros, modules):
 
 def test_offloading_is_tried_where_a_plan_does_not_fit_without_it():
     fixed = {"parallel.zero": 1, "batch.micro": 1, "parallel.cp": 1, "parallel.pp": 1, "recompute": {"mode": "none"}}
-    tight = change(DENSE, {"cluster.device.memory": "20 GiB"}, "dense")
+    tight = change(DENSE, {"cluster.device.memory": "16 GiB"}, "dense")
     found = [search(table, wanted=Wanted(fix=fixed), check=0, workers=1) for table in (DENSE, tight)]
     tried = [{repr(row.changes["offload"]) for row in one.rows if row.status != REFUSED} for one in found]
 
