@@ -8,6 +8,8 @@ import pytest
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training
+from runcast.simulator.models import preset_names
+from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.scenario import TrainScenario
 
 from .trips import FORMATS, plans
@@ -74,3 +76,14 @@ def test_shipped_scenarios_come_back_or_are_refused(name, tmp_path):
     found = [stray for form in FORMATS for stray in strays([scenario], form, tmp_path)[0]]
 
     assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_model_comes_back_or_is_refused(form, tmp_path):
+    table = {"kind": "train_step", "cluster": "dgx-h100", "level": "coarse", "batch": {"global": 8, "seq_len": 1024}}
+    table |= {"parallel": {"zero": 0}, "precision": {"reduce": "fp32"}}
+    models = [{"preset": name, "mtp": mtp} for name in preset_names() for mtp in (True, False)]
+    found, refused = strays((check_train({**table, "model": model}) for model in models), form, tmp_path)
+
+    assert (found, refused.total() < len(models)) == ([], True)

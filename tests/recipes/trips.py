@@ -37,7 +37,15 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
     sparse, alone, named = maybe(0.4), form == "fsdp", form in ("torchtitan", "fsdp")
     model = one((NAMED_SPARSE if sparse else NAMED) if named else SPARSE if sparse else ODD if maybe(0.1) else DENSE)
     tp, cp, pp = (1 if alone or maybe() else one((2, 4, 8)) for _ in range(3))
-    zero = one((0, 1, 2, 3) if not form else (1, 1, 0, 3, 2) if form == "megatron" else (3, 3, 0) if cp == 1 else (3,))
+    zero = one(
+        (0, 1, 2, 3)
+        if not form
+        else (1, 1, 0, 3, 2)
+        if form == "megatron"
+        else (3, 3, 0)
+        if tp == cp == pp == 1
+        else (3,)
+    )
     parallel: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "zero": zero}
     if cp > 1:
         parallel["cp_type"] = one(("ring", "all_gather", *(() if form == "torchtitan" else ("ulysses",))))

@@ -73,6 +73,8 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
              lambda at: at["parallel.pp"] == 1 or at["parallel.zero"] in (0, 1, own_zero) or target == "torchtitan"),
         Rule("one rank shards nothing", ("parallel.tp", "parallel.pp", "parallel.zero"),
              lambda at: gpus > _ranks(at, 1) or at["parallel.zero"] in (min(zeros), own_zero)),
+        Rule("torchtitan copies models without other axes alone", ("parallel.tp", "parallel.pp", "parallel.zero"),
+             lambda at: target != "torchtitan" or at["parallel.zero"] or _ranks(at, 1) in (1, gpus)),
         Rule(f"ZeRO 3 gathers more than {_MOST_GATHERED:,} layers in a step",
              ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro", "parallel.zero"),
              lambda at: at["parallel.zero"] < 3 or _gathered(at, gpus, batch, layers) <= _MOST_GATHERED),

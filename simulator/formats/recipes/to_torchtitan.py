@@ -57,7 +57,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
     A UserError if no config says this model, schedule or order; one line each.
     """
     scenario = asked.scenario
-    if faults := list(_impossible(scenario, asked.where)):
+    if faults := list(_impossible(asked)):
         raise UserError(*faults)
     family, flavor = flavor_of(scenario.model.preset or "") or ("", "")
     converter = _CONVERTERS.get(scenario.precision.compute)
@@ -70,7 +70,8 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
     return to_toml(table).strip().splitlines()
 
 
-def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
+def _impossible(asked: ResolvedTrain) -> Iterator[str]:
+    scenario, where, dims = asked.scenario, asked.where, asked.dims
     p, compute, name = scenario.parallel, scenario.precision.compute, scenario.schedule.name
     if flavor_of(scenario.model.preset or "") is None or scenario.model.overrides:
         said = scenario.model.preset or "a config"
@@ -79,6 +80,8 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
         yield fault(where, "schedule.name", name, f"torchtitan has {', '.join(SCHEDULES.values())}")
     if p.order != ORDER:
         yield fault(where, "parallel.order", p.order, f"torchtitan has {ORDER}")
+    if p.zero == 0 and 1 < dims.dp < dims.world_size:  # models/llama3/infra/parallelize.py
+        yield fault(where, "parallel.zero", 0, "copies of the model go without other axes: 3")
     if p.tp_2d:
         yield fault(where, "parallel.tp_2d", True, "torchtitan splits widths over all of tp")
     if p.cp > 1 and p.cp_type not in _ROTATION:
