@@ -36,30 +36,43 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
     dp is what is left. What the scenario says otherwise stays. A UserError if `wanted` says what there is not, or what
     no plan says.
     """
-    scenario, spec, machines, target = resolved.scenario, resolved.spec, resolved.cluster, wanted.target
+    scenario, target = resolved.scenario, wanted.target
     if target not in SCHEDULES_OF:
         raise UserError(fault("--for", "", target, f"expected one of {', '.join(SCHEDULES_OF)}"))
-    gpus, layers = machines.n_gpus, spec.divided_layers + 2 * scenario.parallel.embedding_as_layer
-    batch, own_zero = scenario.batch.global_, scenario.parallel.zero
-    mine = (scenario.schedule.name,) if target == ANY else ()
-    names = tuple(dict.fromkeys(wanted.schedules or (*SCHEDULES_OF[target], *mine)))
+    layers = resolved.spec.divided_layers + 2 * scenario.parallel.embedding_as_layer
+    uneven = wanted.uneven or layers % scenario.parallel.pp > 0
+    axes = _axes(resolved, wanted, layers, uneven)
+    keys = {axis.key for axis in axes}
+    rules = (*_division(resolved, layers, uneven), *_saving(resolved, layers, target))
+    return add_wanted(Space(axes, tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+
+
+def _axes(resolved: ResolvedTrain, wanted: Wanted, layers: int, uneven: bool) -> tuple[Axis, ...]:
+    scenario, spec, target, gpus = resolved.scenario, resolved.spec, wanted.target, resolved.cluster.n_gpus
+    own = (scenario.schedule.name,) if target == ANY else ()
+    names = tuple(dict.fromkeys(wanted.schedules or (*SCHEDULES_OF[target], *own)))
     if unknown := [name for name in names if name not in SCHEDULES]:
         raise UserError(fault("--schedules", "", unknown[0], f"known: {', '.join(SCHEDULES)}"))
-    uneven = wanted.uneven or layers % scenario.parallel.pp > 0
-    zeros = _STAGES_OF_ZERO[target]
-    axes = [
+    zeros = {*_STAGES_OF_ZERO[target], *([scenario.parallel.zero] if target == ANY else [])}
+    experts = spec.moe.n_routed_experts if spec.moe else 1
+    return (
         Axis("parallel.tp", _tensor_parallel(resolved)),
         Axis("parallel.pp", tuple(pp for pp in divisors(gpus) if pp <= layers)),
         Axis("parallel.cp", divisors(gpus)),
-        *([Axis("parallel.ep", divisors(gcd(spec.moe.n_routed_experts, gpus))),
-           Axis("parallel.etp", divisors(min(machines.gpus_per_node)))] if spec.moe else []),
-        Axis("batch.micro", divisors(batch)),
-        Axis("parallel.zero", tuple(sorted({*zeros, own_zero} if target == ANY else {*zeros}))),
+        *([Axis("parallel.ep", divisors(gcd(experts, gpus))),
+           Axis("parallel.etp", _tensor_parallel(resolved))] if spec.moe else []),
+        Axis("batch.micro", divisors(scenario.batch.global_)),
+        Axis("parallel.zero", tuple(sorted(zeros))),
         Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
         Axis("recompute", tuple(_recomputations(resolved, target))),
         Axis("offload", tuple(_offloads(scenario, spec.num_hidden_layers, target))),
-    ]  # fmt: skip
-    rules = (
+    )  # fmt: skip
+
+
+def _division(resolved: ResolvedTrain, layers: int, uneven: bool) -> tuple[Rule, ...]:
+    """What must divide what."""
+    gpus, batch = resolved.cluster.n_gpus, resolved.scenario.batch.global_
+    return (
         Rule("tp x pp does not divide the GPUs", ("parallel.tp", "parallel.pp"), lambda at: gpus % _ranks(at, 1) == 0),
         Rule("tp x pp x cp does not divide the GPUs", ("parallel.tp", "parallel.pp", "parallel.cp"),
              lambda at: gpus % _ranks(at) == 0),
@@ -69,28 +82,36 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
              lambda at: gpus // at["parallel.pp"] % (at["parallel.ep"] * at["parallel.etp"]) == 0),
         Rule("micro x dp does not divide the batch", ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro"),
              lambda at: at.get("batch.global", batch) % (at["batch.micro"] * (gpus // _ranks(at))) == 0),
-        Rule("ZeRO 2 and 3 exchange all weights in each micro-batch of a pipeline", ("parallel.pp", "parallel.zero"),
-             lambda at: at["parallel.pp"] == 1 or at["parallel.zero"] in (0, 1, own_zero) or target == "torchtitan"),
-        Rule("one rank shards nothing", ("parallel.tp", "parallel.pp", "parallel.zero"),
-             lambda at: gpus > _ranks(at, 1) or at["parallel.zero"] in (min(zeros), own_zero)),
-        Rule("torchtitan copies models without other axes alone", ("parallel.tp", "parallel.pp", "parallel.zero"),
-             lambda at: target != "torchtitan" or at["parallel.zero"] or _ranks(at, 1) in (1, gpus)),
-        Rule(f"ZeRO 3 gathers more than {_MOST_GATHERED:,} layers in a step",
-             ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro", "parallel.zero"),
-             lambda at: at["parallel.zero"] < 3 or _gathered(at, gpus, batch, layers) <= _MOST_GATHERED),
         Rule("stages do not divide the layers", ("parallel.pp", "schedule"),
              lambda at: _stages_fit(at["parallel.pp"], at["schedule"], layers, uneven)),
         Rule("a schedule for one stage is 1f1b", ("parallel.pp", "schedule"),
              lambda at: at["parallel.pp"] > 1 or at["schedule"]["name"] == "1f1b"),
+    )  # fmt: skip
+
+
+def _saving(resolved: ResolvedTrain, layers: int, target: str) -> tuple[Rule, ...]:
+    """What saves memory, and goes together in the tool that is to run a plan, or makes sense together."""
+    gpus, scenario, batch = resolved.cluster.n_gpus, resolved.scenario, resolved.scenario.batch.global_
+    own_zero, own_offload = scenario.parallel.zero, scenario.offload.model_dump(exclude_unset=True, mode="json")
+    return (
+        Rule("ZeRO 2 and 3 exchange all weights in each micro-batch of a pipeline", ("parallel.pp", "parallel.zero"),
+             lambda at: at["parallel.pp"] == 1 or at["parallel.zero"] in (0, 1, own_zero) or target == "torchtitan"),
+        Rule("one rank shards nothing", ("parallel.tp", "parallel.pp", "parallel.zero"),
+             lambda at: gpus > _ranks(at, 1) or at["parallel.zero"] in (0, 1, own_zero)),
+        Rule("torchtitan copies models without other axes alone", ("parallel.tp", "parallel.pp", "parallel.zero"),
+             lambda at: target != "torchtitan" or at["parallel.zero"] > 0 or _ranks(at, 1) in (1, gpus)),
+        Rule(f"ZeRO 3 gathers more than {_MOST_GATHERED:,} layers in a step",
+             ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro", "parallel.zero"),
+             lambda at: at["parallel.zero"] < 3 or _gathered(at, gpus, batch, layers) <= _MOST_GATHERED),
         Rule("activations are offloaded or recomputed", ("recompute", "offload"),
-             lambda at: not at["offload"].get("activations") or at["recompute"] == _NONE),
+             lambda at: not at["offload"].get("activations") or at["recompute"] == _NONE
+             or at["offload"] == own_offload),
         Rule("the optimizer is offloaded without recomputation, or with all of it", ("recompute", "offload"),
-             lambda at: not at["offload"].get("optimizer") or at["recompute"]["mode"] != "selective"),
+             lambda at: not at["offload"].get("optimizer") or at["recompute"]["mode"] != "selective"
+             or at["offload"] == own_offload),
         Rule("Megatron-LM offloads activations without a pipeline alone", ("parallel.pp", "offload"),
              lambda at: target != "megatron" or at["parallel.pp"] == 1 or not at["offload"].get("activations")),
     )  # fmt: skip
-    keys = {axis.key for axis in axes}
-    return add_wanted(Space(tuple(axes), tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
 
 
 def _tensor_parallel(resolved: ResolvedTrain) -> tuple[int, ...]:
