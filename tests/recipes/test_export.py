@@ -87,6 +87,14 @@ def test_what_stands_beside_a_plan_is_in_comments():
     ]  # fmt: skip
 
 
+def test_what_comments_say_is_not_assumed():
+    scenario = {**PLAIN, "model": {"preset": "mixtral-8x7b"}, "parallel": {}, "experts": {"routing": "zipf"}}
+    text = str(export_recipe(check_train(scenario, "r")))
+    recipe = parse_recipe(text, "a.sh", "dgx-h100")
+
+    assert (recipe.beside["experts.routing"], [line for line in recipe.assumed if "routing" in line]) == ("zipf", [])
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

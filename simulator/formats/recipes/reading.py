@@ -76,7 +76,9 @@ def parse_recipe(
     if is_python(where) and form not in _IN_PYTHON:
         raise UserError(f"{where}: of Python files those of {', '.join(_IN_PYTHON)} are read")
     additions.check(form, where)
-    return replace(_reader(form, where)(form, text, where, machine, additions), beside=beside)
+    recipe = _reader(form, where)(form, text, where, machine, additions)
+    assumed = tuple(line for line in recipe.assumed if line.partition(" ")[0] not in beside)
+    return replace(recipe, beside=beside, assumed=assumed)
 
 
 _NANOTRON = {"parallelism", "tokens", "data_stages"}
