@@ -54,7 +54,7 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
         table = found.question.plan(changes, finest=found.winner in found.checked)
         if (recipe := _recipe_text(found, table)) is not None:
             files[_RECIPES[found.question.target]] = recipe
-        about = f"# Found by `runcast search`, best by {found.question.objective}: {plan_text(changes)}"
+        about = f"# Found by `runcast search`, best by {found.question.objective}: {_told(found, found.winner)}"
         files["winner.toml"] = f"{about}\n{to_toml(_move(table, found.question.where, folder))}"
     names = [name for name in FILES if name in files]
     for name in names:
@@ -152,6 +152,12 @@ def plan_text(changes: Changes) -> str:
     return ", ".join(_part(key, value) for key, value in changes.items() if value != {})
 
 
+def _told(found: SearchResult, number: int) -> str:
+    """A plan in a line, by its place on the axes: what follows from that for a tool is not told."""
+    keys = {axis.key for axis in found.space.axes}
+    return plan_text({key: value for key, value in found.rows[number].changes.items() if key in keys})
+
+
 def _part(key: str, value: Any) -> str:
     if key == "schedule":
         return " ".join([value["name"], *(f"{name} {item}" for name, item in value.items() if name != "name")])
@@ -159,7 +165,11 @@ def _part(key: str, value: Any) -> str:
         rest = [join(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
         return " ".join(["recompute", value["mode"], *rest])
     if key == "offload":
-        return " ".join(["offload", *(name if item is True else f"{name} {item:g}" for name, item in value.items())])
+        return (
+            "no offload"
+            if not value
+            else " ".join(["offload", *(name if item is True else f"{name} {item:g}" for name, item in value.items())])
+        )
     size = format_bytes(value) if key == "update.bucket" and isinstance(value, int) else join(value)
     return f"{_SHORT.get(key, key.removeprefix('update.'))} {size}"
 
@@ -208,7 +218,7 @@ def _pareto(found: SearchResult) -> Iterator[str]:
         speed, *others = _amounts(row.measured)
         best = format_probability(found.best_probabilities.get(number, 0.0))
         sure = [row.measured.speed_interval, _mfu(row.measured)]
-        cells.append([speed, *sure, *others, _likely(row.measured), best, mark, plan_text(row.changes)])
+        cells.append([speed, *sure, *others, _likely(row.measured), best, mark, _told(found, number)])
     told = [place for place, head in enumerate(cells[0]) if not head or any(line[place] for line in cells[1:])]
     cells = [[line[place] for place in told] for line in cells]  # updates have no MFU, and no interval of memory
     yield from (f"  {line}" for line in align(cells, range(len(cells[0]) - 1)))
@@ -233,14 +243,14 @@ def _likely(one: Measured) -> str:
 
 def _answer(found: SearchResult) -> Iterator[str]:
     assert found.winner is not None
-    yield f"winner by {found.question.objective}: {plan_text(found.rows[found.winner].changes)}"
+    yield f"winner by {found.question.objective}: {_told(found, found.winner)}"
     for number in found.best:
         if number in found.checked:
             coarse, fine = found.rows[number].measured, found.checked[number]
             assert coarse is not None
             fits = f", MFU {_mfu(fine)}, fits with {_likely(fine)}" if fine.fits else ", which does not fit"
             yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
-                   f"({plan_text(found.rows[number].changes)})")  # fmt: skip
+                   f"({_told(found, number)})")  # fmt: skip
     yield from _why(found, found.winner)
     counts = found.counts
     if not found.proved:
@@ -264,14 +274,15 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
         yield "no other plan was simulated"
         return
     ours, theirs = found.rows[winner].changes, found.rows[found.runner_up].changes
-    yield f"second: {plan_text(theirs)}"
+    yield f"second: {_told(found, found.runner_up)}"
     first, second = (_finest(found, number) for number in (winner, found.runner_up))
     if found.question.objective == "memory":
         yield f"it needs {format_bytes(second.memory_bytes)} where the winner needs {format_bytes(first.memory_bytes)}"
         return
     takes, instead = distinct_texts(second.time_s, first.time_s)
     by = second.time_s / first.time_s - 1
-    differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in ours if ours[key] != theirs[key]]
+    keys = [axis.key for axis in found.space.axes if ours[axis.key] != theirs[axis.key]]
+    differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in keys]
     more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
     difference = found.difference_to_winner(found.runner_up)
     beats = f" (faster than the winner with {format_probability(difference.faster_probability)})" if difference else ""
