@@ -152,21 +152,25 @@ def import_recipe_file(
         Path,
         typer.Argument(
             help="What starts a run: Megatron-LM arguments, a torchtitan recipe (Python, TOML or JSON), a YAML or "
-            "Python recipe of Megatron Bridge or NeMo, a YAML of Axolotl, LLaMA-Factory or NeMo AutoModel, a "
+            "Python recipe of Megatron Bridge or NeMo, a YAML of Axolotl, LLaMA-Factory, TRL or NeMo AutoModel, a "
             "DeepSpeed JSON, or a script of verl or slime."
         ),
     ],
     cluster: Annotated[
-        str, typer.Option(help="The machines: dgx-h100, or a Cluster file.", autocompletion=complete("clusters"))
-    ],
-    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 1,
+        str | None,
+        typer.Option(
+            help="The machines: dgx-h100, or a Cluster file; needed where FILE does not say.",
+            autocompletion=complete("clusters"),
+        ),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes; default: as FILE's comments say, or 1.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Scenario file to write.")] = Path("scenario.toml"),
     form: Annotated[
         str,
         typer.Option(
             "--format",
-            help="What FILE is: auto, megatron, torchtitan, bridge, nemo, axolotl, llamafactory, automodel, deepspeed, "
-            "verl, slime.",
+            help="What FILE is: auto, megatron, torchtitan, bridge, nemo, axolotl, llamafactory, trl, automodel, "
+            "deepspeed, verl, slime.",
         ),
     ] = "auto",
     model: Annotated[
@@ -207,18 +211,17 @@ def export_recipe_file(
             help="Scenario of kind train_step: a file, or a shipped name.", autocompletion=complete("scenarios")
         ),
     ],
-    to: Annotated[str, typer.Option(help="Whose arguments: megatron.")] = "megatron",
+    to: Annotated[str, typer.Option(help="Whose recipe: megatron, torchtitan or fsdp (Hugging Face).")] = "megatron",
+    changes: Annotated[list[str] | None, typer.Option("--set", help="Change the scenario: overlap.pp=false.")] = None,
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="Those of the nearest plan, headed by what it leaves out.")
+        bool, typer.Option("--nearest", help="That of the nearest plan, headed by what it leaves out.")
     ] = False,
 ) -> None:
-    """Print the arguments with which another tool trains as a scenario says.
+    """Print the recipe with which another tool trains as a scenario says; `plan import` gives the same step again.
 
-    A plan that they cannot say is refused.
+    A plan that the tool cannot be told is refused.
     """
-    from ..base.errors import UserError, fault
-    from ..formats.recipes import export_megatron, load_training
+    from ..formats.recipes import check_target, export_recipe, load_training
 
-    if to != "megatron":
-        raise UserError(fault("--to", "", to, "expected megatron"))
-    typer.echo(str(export_megatron(load_training(scenario), str(scenario), nearest=nearest)))
+    check_target(to)
+    typer.echo(str(export_recipe(load_training(scenario, changes or ()), to, str(scenario), nearest=nearest)))

@@ -35,12 +35,15 @@ def search(
     schedules: Annotated[
         str | None, typer.Option(help="Pipeline schedules, such as 1f1b,interleaved,zb-h1; default: Megatron's.")
     ] = None,
+    target: Annotated[
+        str, typer.Option("--for", help="Only plans that megatron, torchtitan or any tool can run.")
+    ] = "any",
     uneven: Annotated[bool, typer.Option("--uneven", help="Stages may have unequal numbers of layers.")] = False,
     memory_headroom: Annotated[str, typer.Option(help="Share of device memory that stays free: 5%.")] = "0",
     check: Annotated[int, typer.Option(min=0, help="How many of the best are predicted kernel by kernel, too.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder for the winner, every plan and the Pareto set.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: one per core.")] = None,
-    screen: Annotated[int, typer.Option(min=1, help="Most plans to look at; larger spaces are sampled.")] = 20_000,
+    screen: Annotated[int, typer.Option(min=1, help="Most plans to look at; larger spaces are sampled.")] = 40_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of Optuna's sampler.")] = 0,
 ) -> None:
     """Find the best parallel plan of a training step, or the best way of a weight update.
@@ -57,7 +60,7 @@ def search(
         headroom = parse_share(memory_headroom)
     except ValueError:
         raise UserError(fault("--memory-headroom", "", memory_headroom, "expected a share, such as 5%")) from None
-    wanted = read_wanted(schedules, vary or (), fix or (), uneven)
+    wanted = read_wanted(schedules, vary or (), fix or (), uneven, target)
     if out is not None:
         check_folder(out)
     with show_progress("plans") as show:

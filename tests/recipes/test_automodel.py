@@ -66,7 +66,7 @@ TORCH = {"stack": "pytorch-fsdp", "loss": "passes"}
          "distributed: {strategy: fsdp2, tp_size: 2, cp_size: 2, pp_size: 1, activation_checkpointing: true}\n"
          "packed_sequence: {packed_sequence_size: 4096}",
          (16, 2, 512), 1,
-         {"model": {"preset": "qwen3-32b"}, **AGAIN, "precision": LEAN,
+         {"model": {"preset": "qwen3-32b"}, **AGAIN, "precision": LEAN, "attention": "flash",
           "parallel": {"tp": 2, "cp": 2, "zero": 3, "sequence_parallel": False, "sync_each_microbatch": False},
           "batch": {"global": 16, "micro": 2, "seq_len": 4096}}),
         (FROM_CONFIG.format("Qwen/Qwen3-30B-A3B") + BACKEND,
@@ -74,7 +74,7 @@ TORCH = {"stack": "pytorch-fsdp", "loss": "passes"}
          "parallelizer: {activation_checkpointing: true}\nautopipeline: {pp_schedule: 1f1b, pp_microbatch_size: 2}",
          (512, 4, 4096), 1,
          {"model": {"preset": "qwen3-30b-a3b"}, **AGAIN, "precision": LEAN, "experts": {"dispatcher": "deepep"},
-          "parallel": {"ep": 8, "zero": 3, "reshard": False, "sync_each_microbatch": False},
+          "attention": "flash", "parallel": {"ep": 8, "zero": 3, "reshard": False, "sync_each_microbatch": False},
           "batch": {"global": 512, "micro": 4, "seq_len": 4096}}),
         (FROM_CONFIG.format("deepseek-ai/DeepSeek-V3") + BACKEND,
          f"distributed: {{{MANAGER}, tp_size: 1, cp_size: 1, pp_size: 4, dp_replicate_size: 1, ep_size: 64}}\n"
@@ -82,7 +82,7 @@ TORCH = {"stack": "pytorch-fsdp", "loss": "passes"}
          "autopipeline: {pp_schedule: interleaved1f1b, pp_microbatch_size: 1, layers_per_stage: 4}",
          (8192, 8, 4096), 128,
          {"model": {"preset": "deepseek-v3", "mtp": False}, **AGAIN, "precision": LEAN,
-          "experts": {"dispatcher": "deepep"},
+          "experts": {"dispatcher": "deepep"}, "attention": "flash",
           "parallel": {"pp": 4, "ep": 64, "zero": 3, "reshard": False, "layers": 13 * [4] + 3 * [3],
           "sync_each_microbatch": False},
           "schedule": {"name": "interleaved", "vpp": 4}, "batch": {"global": 8192, "seq_len": 4096}}),

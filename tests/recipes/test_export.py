@@ -6,7 +6,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training, read_recipe, scenario_table
+from runcast.simulator.formats.recipes import (
+    export_recipe,
+    import_recipe,
+    load_training,
+    parse_recipe,
+    read_recipe,
+    scenario_table,
+)
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
@@ -16,13 +23,14 @@ from ..examples import examples
 def test_layers_that_do_not_go_evenly_are_exported_as_a_layout():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"pp": 8},
                 "schedule": {"name": "interleaved", "vpp": 3}, "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
-    exported = export_megatron(check_train(scenario, "r"))
+    exported = export_recipe(check_train(scenario, "r"), where="r")
 
     assert "--pipeline-model-parallel-layout 'E" + "tt|" * 8 + "t|" * 15 + "tL'" in [
         line.replace("t*2", "tt") for line in exported.lines
     ]
 
 
+TWO_D = {"parallel": {"tp": 4, "tp_2d": True}, "batch": {"global": 8, "micro": 2, "seq_len": 2048}}
 OLMO = {"model_type": "olmo", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
 
@@ -36,7 +44,7 @@ OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
         ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
         ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
         ({"parallel": {"dp": 3}}, "parallel.dp = 3"),
-        ({"parallel": {"tp": 4, "tp_2d": True}}, "parallel.tp_2d = True: Megatron-LM splits widths over all of tp"),
+        (TWO_D, "parallel.tp_2d = True: Megatron-LM splits widths over all of tp"),
         ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
         ({"model": {"preset": "gemma2-9b"}}, "gemma2-9b has norms behind each part, which no argument says"),
         ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
@@ -47,7 +55,7 @@ def test_what_no_argument_says_is_a_fault(change, line):
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
     with pytest.raises(UserError, match=line):
-        export_megatron(check_train(scenario | change, "r"))
+        export_recipe(check_train(scenario | change, "r"))
 
 
 def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
@@ -55,22 +63,49 @@ def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
                 "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
 
-    assert export_megatron(check_train(scenario, "r"), nearest=True).unsaid == (
+    assert export_recipe(check_train(scenario, "r"), nearest=True).unsaid == (
         "parallel.shard_embedding = true: data-parallel ranks have copies",
-        "overlap.fusion: buckets of gradients wait for no tick",
+        "overlap.fusion = {cycle = 0.001, threshold = 67108864}: buckets of gradients wait for no tick",
     )
 
 
-def test_what_no_argument_says_of_attention_and_of_overlap_is_told():
+def test_what_stands_beside_a_plan_is_in_comments():
     scenario = {
-        "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "gpt3-175b"}, "parallel": {"tp": 8},
-        "batch": {"global": 8, "seq_len": 2048}, "attention": "unfused", "overlap": {"tp": True, "tp_exposed": 0.5},
+        "kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "stack": "nanotron", "model": {"preset": "gpt3-175b"},
+        "parallel": {"tp": 8}, "batch": {"global": 8, "seq_len": 2048}, "attention": "unfused", "bucket": 40_000_000,
+        "overlap": {"tp": True, "tp_exposed": 0.5},
     }  # fmt: skip
+    exported = export_recipe(check_train(scenario, "r"), where="r")
 
-    assert export_megatron(check_train(scenario, "r")).undecided == (
-        "attention = 'unfused': --attention-backend and dropout of scores are not written",
-        "overlap.tp_exposed = 0.5: how much of it is exposed is measured, not set",
+    assert exported.beside == (
+        "# runcast: nodes = 2",
+        '# runcast: stack = "nanotron"',
+        "# runcast: overlap.tp_exposed = 0.5",
     )
+    assert [line for line in exported.lines if "attention-" in line] == [
+        "--num-attention-heads 96", "--attention-backend unfused",
+    ]  # fmt: skip
+
+
+def test_what_comments_say_is_not_assumed():
+    scenario = {**PLAIN, "model": {"preset": "mixtral-8x7b"}, "parallel": {}, "experts": {"routing": "zipf"}}
+    text = str(export_recipe(check_train(scenario, "r")))
+    recipe = parse_recipe(text, "a.sh", "dgx-h100")
+
+    assert (recipe.beside["experts.routing"], [line for line in recipe.assumed if "routing" in line]) == ("zipf", [])
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("parallel.tp = 2", "# runcast: parallel.tp: is no key beside a plan"),
+        ("nodes =", "# runcast: nodes =: expected KEY = VALUE, as TOML has it"),
+        ("nodes = 'two'", "nodes = 'two'"),
+    ],
+)
+def test_a_comment_that_says_nothing_beside_a_plan_is_a_fault(line, error):
+    with pytest.raises(UserError, match=error):
+        parse_recipe(f"# runcast: {line}\n--num-layers 32", "a.sh", "dgx-h100")
 
 
 def test_megatron_recomputes_activations_of_experts_alone():
@@ -79,7 +114,7 @@ def test_megatron_recomputes_activations_of_experts_alone():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "recompute": recompute,
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
     said = [
-        export_megatron(check_train(scenario | {"model": {"preset": name}}, "r"), nearest=True)
+        export_recipe(check_train(scenario | {"model": {"preset": name}}, "r"), nearest=True)
         for name in ("llama3-8b", "mixtral-8x7b")
     ]
     modules = [next(line for line in one.lines if "recompute-modules" in line) for one in said]
@@ -97,27 +132,36 @@ PLAIN = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama
 def test_a_plan_that_no_arguments_say_is_refused_with_all_that_they_do_not_say():
     scenario = check_train({**PLAIN, "precision": {"master": False}, "overlap": {"pp": True}}, "r")
     with pytest.raises(UserError) as refused:
-        export_megatron(scenario, "r")
+        export_recipe(scenario, where="r")
 
     assert refused.value.faults == (
-        "r: overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only",
         "r: precision.master = false: the optimizer keeps weights in FP32",
-        "r: Megatron-LM has no arguments for this plan; --nearest prints those of the nearest one",
+        "r: overlap.pp = true: Megatron-LM overlaps sends of interleaved pipelines only (--nearest leaves it out)",
     )
 
 
 def test_the_nearest_plan_is_headed_by_what_it_leaves_out():
-    exported = str(export_megatron(check_train({**PLAIN, "precision": {"master": False}}, "r"), nearest=True))
+    scenario = {**PLAIN, "precision": {"master": False}, "overlap": {"pp": False}}
+    exported = str(export_recipe(check_train(scenario, "r"), nearest=True))
 
     assert exported.startswith(
         "# another plan than asked for: precision.master = false: the optimizer keeps weights in FP32\n--num-layers"
     )
 
 
-def test_on_what_a_scenario_is_silent_megatron_decides():
-    assert export_megatron(check_train(PLAIN, "r")).undecided == (
-        "overlap.pp, on which the scenario is silent: sends of interleaved pipelines alone are overlapped",
-    )
+def test_what_a_scenario_has_by_default_is_refused_too():
+    with pytest.raises(UserError, match=r"r: overlap\.pp = true by default: Megatron-LM overlaps sends of interleaved"):
+        export_recipe(check_train(PLAIN, "r"), where="r")
+
+
+def test_one_key_that_says_the_same_as_another_is_no_difference():
+    """An uneven split is a layout of Megatron-LM, whether the scenario counts the embedding as a layer or lists all."""
+    parallel = {"pp": 4, "embedding_as_layer": True, "zero": 1}
+    scenario = {**PLAIN, "parallel": parallel, "precision": {"master": False}, "overlap": {"pp": False}}
+    with pytest.raises(UserError) as refused:
+        export_recipe(check_train({**scenario, "model": {"preset": "qwen3-30b-a3b"}}, "r"), where="r")
+
+    assert [line.partition(" =")[0] for line in refused.value.faults] == ["r: precision.master"]
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-20b", "gpt-oss-120b"])
@@ -125,19 +169,19 @@ def test_windows_and_sinks_come_back_from_their_arguments(tmp_path, name):
     table = {"name": "r", "kind": "train_step", "cluster": "dgx-h100", "model": {"preset": name},
              "parallel": {"ep": 8}, "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
     scenario = check_train(table, "r")
-    (tmp_path / "r.sh").write_text(str(export_megatron(scenario)))
+    (tmp_path / "r.sh").write_text(str(export_recipe(scenario)))
     again = scenario_table(read_recipe(tmp_path / "r.sh", "dgx-h100"), "r", "dgx-h100", 1)
 
     assert check_train(again, "r") == scenario
 
 
-EXPORTED = ("gpt3-175b-1024xa100", "llama3-8b-8xh100", "qwen3-30b-a3b-16xh100")
+EXPORTED = ("gpt3-175b-1024xa100", "llama3-8b-8xh100")
 
 
 @pytest.mark.parametrize("name", EXPORTED)
 def test_what_is_not_refused_keeps_the_same_in_memory(name, tmp_path):
     scenario = load_training(Path(f"data/scenarios/train-{name}.toml"))
-    (tmp_path / "a.sh").write_text(str(export_megatron(scenario)))
+    (tmp_path / "a.sh").write_text(str(export_recipe(scenario)))
     import_recipe(tmp_path / "a.sh", tmp_path / "a.toml", scenario.cluster, scenario.nodes)
     asked, again = (ResolvedTrain(one).plan for one in (scenario, load_training(tmp_path / "a.toml")))
 
@@ -210,7 +254,7 @@ def test_a_scenario_comes_back_from_its_arguments(tmp_path_factory, table):
     if parallel.get("cp_type") == "ulysses":
         assume({"qwen2.5-7b": 28}.get(table["model"]["preset"], 32) // parallel["tp"] % parallel["cp"] == 0)
     scenario = check_train(table, "r")
-    exported = export_megatron(scenario)
+    exported = export_recipe(scenario)
     file = tmp_path_factory.mktemp("r") / "r.sh"
     file.write_text(str(exported))
     again = check_train(scenario_table(read_recipe(file, "dgx-h100", 8), "r", "dgx-h100", 8), "r")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runcast.simulator.formats.recipes import Additions, export_megatron, import_recipe, load_training
+from runcast.simulator.formats.recipes import Additions, export_recipe, import_recipe, load_training
 
 HERE = Path(__file__).parent
 RECIPES = {
@@ -50,7 +50,7 @@ def test_a_trainers_recipe_is_the_scenario_that_was_read_once(name, tmp_path):
 def test_a_recipe_says_the_same_after_export(name, tmp_path):
     _, out = imported(name, tmp_path)
     scenario = load_training(out)
-    exported = export_megatron(scenario, str(out))
+    exported = export_recipe(scenario, where=str(out))
     (tmp_path / "again.sh").write_text(str(exported))
     import_recipe(tmp_path / "again.sh", tmp_path / "again.toml", *RECIPES[name])
     again = load_training(tmp_path / "again.toml")
@@ -73,5 +73,5 @@ def test_a_model_without_a_preset_has_a_config_beside_the_scenario(tmp_path):
 
     assert [file.name for file in files] == ["small-model.json", "small.toml"]
     assert load_training(tmp_path / "small.toml").model.config == "small-model.json"
-    exported = export_megatron(load_training(tmp_path / "small.toml"), str(tmp_path / "small.toml"))
+    exported = export_recipe(load_training(tmp_path / "small.toml"), where=str(tmp_path / "small.toml"))
     assert "--num-layers 40" in exported.lines

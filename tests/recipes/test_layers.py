@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes import export_megatron, import_recipe, load_training, read_recipe
+from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training, read_recipe
 from runcast.simulator.models import from_hf_config
 
 COMMON = (
@@ -126,7 +126,8 @@ def test_sinks_go_with_dense_models_and_with_what_experts_have(read, more, shape
 def test_sinks_come_back_from_their_export(tmp_path, more):
     (tmp_path / "a.sh").write_text(COMMON + TINY + "--max-position-embeddings 4096 " + more)
     first, _ = import_recipe(tmp_path / "a.sh", tmp_path / "a.toml", "dgx-h100")
-    (tmp_path / "b.sh").write_text(str(export_megatron(load_training(tmp_path / "a.toml"), str(tmp_path / "a.toml"))))
+    exported = export_recipe(load_training(tmp_path / "a.toml"), where=str(tmp_path / "a.toml"))
+    (tmp_path / "b.sh").write_text(str(exported))
     again, _ = import_recipe(tmp_path / "b.sh", tmp_path / "b.toml", "dgx-h100")
 
     assert again.config == first.config

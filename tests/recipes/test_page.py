@@ -37,7 +37,7 @@ def test_the_page_shows_what_its_commands_print(tmp_path):
 
 
 def test_the_page_names_every_kind_of_argument_that_export_writes():
-    lines = re.findall(r'"(--[a-z0-9-]+)[ "{]', (ROOT / "simulator/formats/recipes/export.py").read_text())
+    lines = re.findall(r'"(--[a-z0-9-]+)[ "{]', (ROOT / "simulator/formats/recipes/to_megatron.py").read_text())
 
     assert [flag for flag in lines if flag not in PAGE.read_text() and flag not in UNNAMED] == []
 

@@ -284,5 +284,5 @@ def test_linear_attention_of_slimes_own_layers_is_read():
 def test_a_flag_of_another_trainer_is_refused():
     additions = Additions(accelerate="fsdp.yaml")
 
-    with pytest.raises(UserError, match="--accelerate: goes with recipes of llamafactory, not with slime"):
+    with pytest.raises(UserError, match="--accelerate: goes with recipes of llamafactory, trl, not with slime"):
         parse_recipe(SCRIPTS["slime"]["run-qwen3-4B.sh"], "r.sh", "dgx-h100", additions=additions)

@@ -40,6 +40,28 @@ def test_what_a_key_says(read, text, key, value):
     assert read(MODEL + text)[key] == value
 
 
+def test_stages_hold_the_modules_that_are_listed(read):
+    parts = [["tok_embeddings", *(f"layers.{number}" for number in range(20))], ["layers.20"], ["layers.21"]]
+    parts.append([*(f"layers.{number}" for number in range(22, 32)), "norm", "output"])
+    text = f"[parallelism]\npipeline_parallel_degree = 4\nmodule_fqns_per_model_part = {json.dumps(parts)}"
+
+    assert read(MODEL + text)["parallel"]["layers"] == [20, 1, 1, 10]
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        ('[["layers.0"], ["layers.1"]]', "module_fqns_per_model_part = 2: expected the 32 layers of llama3-8b"),
+        ('["layers.0", "layers.1"]', "module_fqns_per_model_part = 'layers.0 layers.1': expected a list of lists"),
+    ],
+)
+def test_a_list_of_other_modules_is_a_fault(read, parts, line):
+    with pytest.raises(UserError) as refused:
+        read(MODEL + f"[parallelism]\npipeline_parallel_degree = 2\nmodule_fqns_per_model_part = {parts}")
+
+    assert line in str(refused.value)
+
+
 def test_experts_are_whole_where_nothing_is_said(read):
     """Unlike Megatron-LM's, which are split as all else."""
     model = '[model]\nname = "deepseek_v3"\nflavor = "671B"\n'

@@ -69,7 +69,7 @@ def table(read):
         ("fsdp_config: {offload_params: true}", "offload", {"optimizer": True}),
         ("eager_attention: true", "attention", "unfused"),
         ("flash_attention: true", "attention", "flash-2"),
-        ("attn_implementation: flash_attention_3", "attention", None),
+        ("attn_implementation: flash_attention_3", "attention", "flash"),
         ("liger_fused_linear_cross_entropy: true", "loss", None),
         ("", "loss", "passes"),
     ],
@@ -95,7 +95,7 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
         ("sequence_parallel_size: 4\nsequence_parallel_mode: ulysses", "parallel",
          {"cp": 4, "cp_type": "ulysses", "zero": 0}),
         ("fsdp: full_shard auto_wrap", "parallel", {"zero": 3}),
-        ("flash_attn: fa3", "attention", None),
+        ("flash_attn: fa3", "attention", "flash"),
         ("flash_attn: disabled", "attention_dropout", False),
         ("enable_liger_kernel: true", "loss", None),
     ],
@@ -251,7 +251,7 @@ def test_what_accelerate_starts_is_compared_with_the_machine(launch):
     ("config", "text", "line"),
     [
         ("distributed_type: DEEPSPEED", FACTORY, "launch.yaml: distributed_type = 'DEEPSPEED': expected one of NO"),
-        ("distributed_type: FSDP", AXOLOTL, "--accelerate: goes with recipes of llamafactory, not with axolotl"),
+        ("distributed_type: FSDP", AXOLOTL, "--accelerate: goes with recipes of llamafactory, trl, not with axolotl"),
     ],
 )
 def test_a_config_of_accelerate_that_does_not_go_with_the_recipe(launch, config, text, line):

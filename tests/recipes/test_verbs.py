@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator.cli import main
+from runcast.simulator.formats.recipes import load_training
 from runcast.simulator.formats.recipes.reading import FORMS
 
 FILES = Path(__file__).parent / "files"
@@ -48,15 +49,45 @@ def test_export_prints_arguments(here, capsys):
     assert "--num-virtual-stages-per-pipeline-rank 5\n" in out
 
 
+SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
+
+
+def test_what_is_exported_says_on_how_many_nodes_it_runs(here, capsys):
+    scenario = SCENARIOS / "train-qwen3-30b-a3b-16xh100.toml"
+    _, out, _ = run(capsys, "export", scenario, "--set", "overlap.pp=false")
+    (here / "args").write_text(out)
+    code, _, _ = run(capsys, "import", "args", "--cluster", "dgx-h100", "-o", "again.toml")
+
+    assert (code, load_training("again.toml")) == (
+        0, load_training(scenario, ["overlap.pp=false"]).model_copy(update={"name": "again"}),
+    )  # fmt: skip
+
+
+def test_machines_that_are_a_table_come_back_without_a_flag(here, capsys):
+    scenario = SCENARIOS / "tiny-train-tp2-dp2.toml"
+    (here / "args").write_text(run(capsys, "export", scenario)[1])
+    code, _, _ = run(capsys, "import", "args", "-o", "again.toml")
+
+    assert (code, load_training("again.toml").cluster) == (0, load_training(scenario).cluster)
+
+
+def test_machines_that_nothing_names_are_asked_for(here, capsys):
+    (here / "args").write_text("--num-layers 32")
+
+    assert run(capsys, "import", "args", "-o", "a.toml") == (
+        2, "", "error: args: does not say on which machines; give --cluster\n",
+    )  # fmt: skip
+
+
 def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for(here, capsys):
     """Megatron-LM recomputes the activations of experts alone, so that its nearest plan needs more memory."""
-    scenario = Path(__file__).parents[2] / "data/scenarios/train-llama3-70b-64xh100.toml"
+    scenario = SCENARIOS / "train-llama3-70b-64xh100.toml"
     refused, nearest = run(capsys, "export", scenario), run(capsys, "export", scenario, "--nearest")
 
-    assert (refused[:2], refused[2].count("\n")) == ((2, ""), 2)
-    assert "recompute.modules activation: moe_act is of experts, and this model has none" in refused[2]
+    assert (refused[:2], refused[2].count("\n")) == ((2, ""), 1)
+    assert 'recompute.modules = ["layernorm", "activation"]: activations alone are' in refused[2]
     assert (nearest[0], nearest[2]) == (0, "")
-    assert nearest[1].startswith("# another plan than asked for: recompute.modules activation: moe_act is of experts")
+    assert nearest[1].startswith("# another plan than asked for: recompute.modules = ")
     assert "--recompute-modules layernorm\n" in nearest[1]
 
 
@@ -89,7 +120,10 @@ def test_the_first_step_of_the_readme_is_refused_unless_the_nearest_is_asked_for
             f"error: {FILES / 'zero2.json'}: says neither model nor length of sequences; give --model and --seq-len",
         ),
         (["export", "l.toml"], "error: l.toml: kind = None: expected 'train_step'"),
-        (["export", "l.toml", "--to", "maxtext"], "error: --to = 'maxtext': expected megatron"),
+        (
+            ["export", "l.toml", "--to", "maxtext"],
+            "error: --to = 'maxtext': expected one of megatron",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(here, capsys, arguments, line):

@@ -36,8 +36,10 @@ SERVERS = {
     "update": {"inference": {"tp": 8}},
 }
 LESS = {"mode": "full"}
-FEW = {"batch.micro": [1], "parallel.cp": [1, 2], "parallel.tp": [1, 4], "recompute": [{"mode": "none"}, LESS]}
-NO_CP = {"batch.micro": [1, 2], "parallel.cp": [1], "parallel.tp": [2, 4]}
+PLAIN = {"parallel.zero": 1, "offload": {}}
+ALIKE = {key: [value] for key, value in PLAIN.items()}
+FEW = {**ALIKE, "batch.micro": [1], "parallel.cp": [1, 2], "parallel.tp": [1, 4], "recompute": [{"mode": "none"}, LESS]}
+NO_CP = {**ALIKE, "batch.micro": [1, 2], "parallel.cp": [1], "parallel.tp": [2, 4]}
 
 SPACES = {
     "dense": (DENSE, {}, "tokens_per_s", Wanted(vary=FEW)),
@@ -56,7 +58,7 @@ SPACES = {
                NO_CP, {"recompute": {"mode": "none"}}),
     ),
     "sharded less": (
-        DENSE, {}, "tokens_per_s", Wanted(("1f1b",), {"parallel.zero": [0, 1, 2], **NO_CP}, {"recompute": LESS}),
+        DENSE, {}, "tokens_per_s", Wanted(("1f1b",), {**NO_CP, "parallel.zero": [0, 1, 2, 3]}, {"recompute": LESS}),
     ),
     "experts": (
         EXPERTS, {}, "tokens_per_s",
@@ -64,7 +66,7 @@ SPACES = {
     ),
     "experts in little memory": (
         EXPERTS, {"cluster.device.memory": "18 GiB", "experts.routing": "zipf"}, "memory",
-        Wanted(("1f1b",), {"parallel.ep": [4, 8], "parallel.tp": [1, 2], "batch.micro": [1], "parallel.cp": [1]}),
+        Wanted(("1f1b",), {**NO_CP, "parallel.ep": [4, 8], "parallel.tp": [1, 2], "batch.micro": [1]}),
     ),
     "uneven stages": (
         DENSE, {"model.overrides.num_hidden_layers": 5, "parallel.embedding_as_layer": True}, "tokens_per_s",

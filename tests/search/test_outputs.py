@@ -8,13 +8,13 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.search import Wanted, search
 from runcast.simulator.answers.search.outputs import check_folder, differences, distinct_texts, lines, write_files
 from runcast.simulator.answers.search.records import LEFT, SIMULATED
-from runcast.simulator.formats.recipes import read_recipe
+from runcast.simulator.formats.recipes import import_recipe, read_recipe
 from runcast.simulator.scenario import change
 
-from .small import DENSE, EXPERTS, SENDER, SPACES, best_value, brute_force, table_of
+from .small import DENSE, EXPERTS, PLAIN, SENDER, SPACES, best_value, brute_force, table_of
 
 ONE = {
-    "dense": search(DENSE, wanted=Wanted(("interleaved",), fix={"parallel.tp": 2}), check=0, workers=1),
+    "dense": search(DENSE, wanted=Wanted(("interleaved",), fix={**PLAIN, "parallel.tp": 2}), check=0, workers=1),
     "experts": search(EXPERTS, wanted=SPACES["experts"][3], check=1, workers=1),
     "update": search(SENDER, wanted=SPACES["pause"][3], workers=1),
 }  # fmt: skip
@@ -37,12 +37,13 @@ def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path)
     scenario = tmp_path / "scenario.toml"
     scenario.write_text("the table is given: this is where it stands")
     table = change({**DENSE, "cluster": "machine.toml"}, {}, "")
-    wanted = Wanted(("1f1b",), fix={"parallel.cp": 1, "parallel.tp": 1, "batch.micro": 1, "parallel.pp": 1})
+    wanted = Wanted(("1f1b",), fix={**PLAIN, "parallel.cp": 1, "parallel.tp": 1, "batch.micro": 1, "parallel.pp": 1})
     found = search(table, wanted=wanted, check=0, workers=1, where=str(scenario))
 
     write_files(found, tmp_path / "out")
 
     assert simulate(tmp_path / "out/winner.toml").report.step_time_s == found.rows[found.winner].measured.time_s
+    assert (tmp_path / "out/winner.megatron.txt").read_text().startswith("# runcast: level")
 
 
 @pytest.mark.parametrize("which", ["dense", "experts"])
@@ -59,8 +60,27 @@ def test_arguments_of_the_winner_import_back_as_its_plan(which, tmp_path):
     assert (table.get("recompute") or {"mode": "none"}) == plan["recompute"]
 
 
+LLAMA = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
+         "batch": {"global": 16, "seq_len": 4096}}  # fmt: skip
+FILES = {"megatron": "winner.megatron.txt", "torchtitan": "winner.torchtitan.toml"}
+SMALL = {"parallel.cp": [1], "parallel.tp": [1, 2], "batch.micro": [1]}
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+@pytest.mark.parametrize("target", FILES)
+def test_the_winners_recipe_predicts_what_the_search_reports(target, pp, tmp_path):
+    wanted = Wanted(vary={**SMALL, "parallel.pp": [pp]}, target=target)
+    found = search(LLAMA, wanted=wanted, check=0, workers=1)
+    write_files(found, tmp_path)
+    import_recipe(tmp_path / FILES[target], tmp_path / "again.toml", "dgx-h100")
+    report = simulate(tmp_path / "again.toml").report
+    told = found.rows[found.winner].measured
+
+    assert (report.step_time_s, report.peak.peak_bytes) == pytest.approx((told.time_s, told.memory_bytes), rel=1e-9)
+
+
 def test_a_winner_that_megatron_has_no_arguments_for_says_so(tmp_path):
-    wanted = Wanted(("zb-h1",), fix={"parallel.pp": 4, "parallel.cp": 1, "recompute": {"mode": "none"}})
+    wanted = Wanted(("zb-h1",), fix={**PLAIN, "parallel.pp": 4, "parallel.cp": 1, "recompute": {"mode": "none"}})
     write_files(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
 
     assert "schedule.name = 'zb-h1'" in (tmp_path / "winner.megatron.txt").read_text()
@@ -68,12 +88,12 @@ def test_a_winner_that_megatron_has_no_arguments_for_says_so(tmp_path):
 
 def test_no_arguments_of_another_plan_than_the_winner_are_written(tmp_path):
     recompute = {"mode": "selective", "modules": ["activation"]}
-    wanted = Wanted(("1f1b",), fix={"parallel.pp": 1, "parallel.cp": 1, "recompute": recompute})
+    wanted = Wanted(("1f1b",), fix={**PLAIN, "parallel.pp": 1, "parallel.cp": 1, "recompute": recompute})
     write_files(search(DENSE, wanted=wanted, check=0, workers=1), tmp_path)
     lines = (tmp_path / "winner.megatron.txt").read_text().splitlines()
 
     assert [line for line in lines if not line.startswith("# ")] == []
-    assert "# recompute.modules activation: moe_act is of experts, and this model has none" in lines
+    assert any(line.startswith('# recompute.modules = ["activation"]: activations alone are') for line in lines)
 
 
 def test_tables_have_a_row_per_plan_and_per_member_of_the_pareto_set(tmp_path):

@@ -11,8 +11,9 @@ from runcast.simulator.answers.search.outputs import lines
 from runcast.simulator.answers.search.records import BEATEN, MEMORY, REFUSED, SIMULATED, Row
 from runcast.simulator.answers.search.run import make_question
 from runcast.simulator.base.memo import Memo
+from runcast.simulator.scenario import change
 
-from .small import DENSE, LESS, SENDER, SPACES, best_value, brute_force, pareto_values, table_of
+from .small import ALIKE, DENSE, LESS, PLAIN, SENDER, SPACES, best_value, brute_force, pareto_values, table_of
 
 JUST = 1 + 1e-9  # sums in another order
 QUICK = ("dense", "little memory", "experts", "from trainers")
@@ -85,7 +86,7 @@ def broken(space, point):
 
 
 def test_what_rules_of_division_cut_the_scenario_refuses():
-    wanted = Wanted(vary={"batch.micro": [1, 3], "parallel.cp": [1, 2]}, fix={"recompute": {"mode": "none"}})
+    wanted = Wanted(vary={"batch.micro": [1, 3], "parallel.cp": [1, 2]}, fix={**PLAIN, "recompute": {"mode": "none"}})
     question, space = make_question(DENSE, None, None, wanted, 0.0, "dense")
     every, _ = Space(space.axes).points()
     cut = [point for point in every if (broken(space, point) or "").endswith(("the GPUs", "the batch"))]
@@ -113,7 +114,7 @@ def test_points_and_cuts_are_those_of_asking_every_rule_at_every_point():
 
 @pytest.mark.slow
 def test_a_search_is_the_same_in_processes_and_here():
-    wanted = Wanted(("1f1b",), {"parallel.cp": [1], "recompute": [{"mode": "none"}, {"mode": "full"}]})
+    wanted = Wanted(("1f1b",), {"parallel.cp": [1], **ALIKE, "recompute": [{"mode": "none"}, {"mode": "full"}]})
     here = search(DENSE, wanted=wanted, check=0, workers=1)
 
     assert (len(here.rows) > 64, search(DENSE, wanted=wanted, check=0, workers=2).rows) == (True, here.rows)
@@ -149,8 +150,9 @@ def test_where_nothing_fits_there_is_no_winner():
         ({"workers": 0}, "--workers = 0: expected at least 1"),
         ({"seed": -1}, "--seed = -1: expected at least 0"),
         ({"most": 0}, "--screen = 0: expected at least 1"),
+        ({"wanted": Wanted(target="maxtext")}, "--for = 'maxtext': expected one of any, megatron, torchtitan"),
         ({"wanted": Wanted(fix={"parallel.tp": 16})}, "plans is refused: tp x pp does not divide the GPUs"),
-        ({"wanted": Wanted(fix={"parallel.dp": 3, "parallel.tp": 8, "recompute": LESS, "batch.micro": 1})},
+        ({"wanted": Wanted(fix={**PLAIN, "parallel.dp": 3, "parallel.tp": 8, "recompute": LESS, "batch.micro": 1})},
          "plans is refused: parallel"),
     ],
 )  # fmt: skip
@@ -195,7 +197,6 @@ def test_where_no_plan_fits_kernel_by_kernel_there_is_no_winner(monkeypatch):
         ("schedule", {"name": "interleaved", "vpp": 0}, "schedule.vpp = 0: expected more than 0"),
         ("parallel.tp", "8", "parallel.tp = '8': expected a whole number"),
         ("parallel.tp", 0, "parallel.tp = 0: expected more than 0"),
-        ("parallel.zero", 3, "parallel.zero = 3: plans are compared action by action"),
         ("batch.micro", {"times": 2}, "batch.micro = {'times': 2}: expected a whole number"),
         ("batch.global", "x", "batch.global = 'x': expected a whole number"),
         ("parallel.tq", 4, "= 'parallel.tq': unknown; did you mean parallel.tp"),
@@ -238,3 +239,51 @@ def test_tables_of_a_user_are_told_by_the_names_they_have_by_default():
     axes = {axis.key: axis.values for axis in make_question(DENSE, None, None, wanted, 0.0, "dense")[1].axes}
 
     assert (axes["schedule"], axes["recompute"]) == (({"name": "1f1b"},), ({"mode": "none"},))
+
+
+def axes_of(table, **wanted):
+    return {axis.key: axis.values for axis in make_question(table, None, None, Wanted(**wanted), 0.0, "r")[1].axes}
+
+
+def test_tensor_parallelism_goes_as_far_as_nvlink():
+    racks = {**DENSE, "cluster": "gb200-nvl72", "nodes": 8}
+
+    assert (axes_of(DENSE)["parallel.tp"], axes_of(racks)["parallel.tp"]) == ((1, 2, 4, 8), (1, 2, 4, 8, 16, 32))
+
+
+def test_the_trainers_that_a_user_gives_stay():
+    free = {**SENDER, "update": {**SENDER["update"], "trainer": {"tp": 2}}}
+
+    assert ["update.trainer.gpus" in axes_of(table) for table in (SENDER, free)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("target", "zeros", "modules"),
+    [
+        ("any", (1, 2, 3), [("layernorm", "activation"), ("layernorm", "activation", "mlp")]),
+        ("megatron", (1, 2, 3), [("layernorm",), ("layernorm", "mlp")]),
+        ("torchtitan", (0, 3), [("layernorm", "activation")]),
+    ],
+)
+def test_a_tool_is_asked_for_what_it_has(target, zeros, modules):
+    axes = axes_of(DENSE, target=target)
+
+    assert (axes["parallel.zero"], [tuple(one["modules"]) for one in axes["recompute"] if "modules" in one]) == (
+        zeros, modules,
+    )  # fmt: skip
+
+
+def test_offloading_is_tried_where_a_plan_does_not_fit_without_it():
+    fixed = {"parallel.zero": 1, "batch.micro": 1, "parallel.cp": 1, "parallel.pp": 1, "recompute": {"mode": "none"}}
+    tight = change(DENSE, {"cluster.device.memory": "16 GiB"}, "dense")
+    found = [search(table, wanted=Wanted(fix=fixed), check=0, workers=1) for table in (DENSE, tight)]
+    tried = [{repr(row.changes["offload"]) for row in one.rows if row.status != REFUSED} for one in found]
+
+    assert {"{}"} == tried[0] < tried[1]
+
+
+def test_a_plan_that_a_tool_cannot_be_told_is_refused():
+    fixed = {**PLAIN, "parallel.cp": 1, "parallel.pp": 1, "batch.micro": 1, "parallel.tp": 1}
+    table = {**DENSE, "precision": {"master": False}}
+    with pytest.raises(UserError, match=r"plans is refused: precision\.master = false: the optimizer keeps weights"):
+        search(table, wanted=Wanted(fix=fixed, target="megatron"), check=0, workers=1)

@@ -63,6 +63,7 @@ def screen(question: Question, row: Row, memo: Memo) -> Row:
 def measure(question: Question, row: Row, memo: Memo) -> Row:
     """The row with what a simulation says of it."""
     try:
+        question.check_target(row.changes)
         one = predict(question, row.changes, memo)
     except UserError as error:
         return replace(row, status=REFUSED, reason=error.reasons(question.where)[0])

@@ -10,15 +10,17 @@ from ...base.files import write_atomic
 from ...base.named_files import rename_files
 from ...base.tables import align, csv_text
 from ...base.units import digits_apart, format_bytes, format_probability, format_seconds, format_usd
-from ...scenario import Changes, change, check_question, to_toml
+from ...scenario import Changes, check_question, to_toml
 from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
-FILES = ("plans.csv", "pareto.csv", "winner.toml", "winner.megatron.txt")
+_RECIPES = {"any": "winner.megatron.txt", "megatron": "winner.megatron.txt", "torchtitan": "winner.torchtitan.toml"}
+"""The winner's recipe, by the tool that is to run it."""
+FILES = ("plans.csv", "pareto.csv", "winner.toml", *dict.fromkeys(_RECIPES.values()))
 """All that a search writes."""
 _COLUMNS = (
     "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
-    "kernel_level_time_s", "kernel_level_memory_bytes", "fits_probability",
-    "time_to_winner_low", "time_to_winner_high", "beats_winner_probability",
+    "kernel_level_time_s", "kernel_level_memory_bytes", "fits_probability", "mfu", "interval_low_s", "interval_high_s",
+    "time_to_winner_low", "time_to_winner_high", "beats_winner_probability", "best_probability",
 )  # fmt: skip
 
 
@@ -46,13 +48,12 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
     check_folder(folder)
     files = {"plans.csv": plans_csv(found, range(len(found.rows))), "pareto.csv": plans_csv(found, found.pareto)}
     if found.winner is not None:
-        changes, levels = found.rows[found.winner].changes, found.question.subject.levels
+        changes = found.rows[found.winner].changes
         # at the level that the reported number is of
-        level = {"level": levels[-1 if found.winner in found.checked else 0]} if levels else {}
-        table = change(found.question.table, {**changes, **level}, found.question.where)
-        if (arguments := _megatron_text(found, table)) is not None:
-            files["winner.megatron.txt"] = arguments
-        about = f"# Found by `runcast search`, best by {found.question.objective}: {plan_text(changes)}"
+        table = found.question.plan(changes, finest=found.winner in found.checked)
+        if (recipe := _recipe_text(found, table)) is not None:
+            files[_RECIPES[found.question.target]] = recipe
+        about = f"# Found by `runcast search`, best by {found.question.objective}: {_told(found, found.winner)}"
         moved = rename_files(table, found.question.where, lambda place: os.path.relpath(place, folder.resolve()))
         files["winner.toml"] = f"{about}\n{to_toml(moved)}"
     names = [name for name in FILES if name in files]
@@ -64,8 +65,8 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:
-    """The best plan as arguments of Megatron-LM, or why it has none, as comments: never those of another plan.
+def _recipe_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:
+    """The best plan as a tool's recipe, or why it has none, as comments: never that of another plan.
 
     None where that is no question.
     """
@@ -73,7 +74,7 @@ def _megatron_text(found: SearchResult, table: Mapping[str, Any]) -> str | None:
     if export is None:
         return None
     try:
-        return f"{export(check_question(table, where), where)}\n"
+        return f"{export(check_question(table, where), found.question.target, where)}\n"
     except UserError as error:
         return "".join(f"# {line}\n" for line in ["runcast plan export winner.toml:", *error.reasons(where)])
 
@@ -107,13 +108,15 @@ def _cells(found: SearchResult, number: int) -> list[Any]:
     likely = last.fits_probability if (last := fine or one) else None
     difference = found.difference_to_winner(number) if one else None
     surely = [difference.low, difference.high, difference.faster_probability] if difference else [""] * 3
-    return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely, *surely]
+    sure = ["" if last is None or last.mfu is None else last.mfu, *(last.interval_s if last else ("", ""))]
+    best = found.best_probabilities.get(number, 0.0) if number in found.best else ""
+    return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely, *sure, *surely, best]
 
 
 # In words: what `runcast search` prints.
 
 _SHORT = {"parallel.tp": "tp", "parallel.pp": "pp", "parallel.cp": "cp", "parallel.ep": "ep", "parallel.etp": "etp",
-          "batch.micro": "micro"}  # fmt: skip
+          "batch.micro": "micro", "parallel.zero": "zero"}  # fmt: skip
 _MOST_ROWS = 12
 _MOST_TERMS = 3
 _SMALL = 0.05  # of the whole difference: a term below this share is not told
@@ -134,7 +137,13 @@ def lines(found: SearchResult) -> Iterator[str]:
 
 def plan_text(changes: Changes) -> str:
     """A plan in a line: `tp 4, pp 4, cp 1, micro 1, interleaved vpp 10, recompute none`."""
-    return ", ".join(_part(key, value) for key, value in changes.items())
+    return ", ".join(_part(key, value) for key, value in changes.items() if value != {})
+
+
+def _told(found: SearchResult, number: int) -> str:
+    """A plan in a line, by its place on the axes: what follows from that for a tool is not told."""
+    keys = {axis.key for axis in found.space.axes}
+    return plan_text({key: value for key, value in found.rows[number].changes.items() if key in keys})
 
 
 def _part(key: str, value: Any) -> str:
@@ -143,6 +152,12 @@ def _part(key: str, value: Any) -> str:
     if key == "recompute":
         rest = [join(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
         return " ".join(["recompute", value["mode"], *rest])
+    if key == "offload":
+        return (
+            "no offload"
+            if not value
+            else " ".join(["offload", *(name if item is True else f"{name} {item:g}" for name, item in value.items())])
+        )
     size = format_bytes(value) if key == "update.bucket" and isinstance(value, int) else join(value)
     return f"{_SHORT.get(key, key.removeprefix('update.'))} {size}"
 
@@ -161,7 +176,7 @@ def _counts(found: SearchResult) -> Iterator[str]:
     limit = format_bytes(found.question.memory_bytes)
     kept = f" ({found.headroom:.0%} of it kept free)" if found.headroom else ""
     meaning = {
-        REFUSED: "refused by the scenario's checks",
+        REFUSED: "refused, by the scenario's checks or as below",
         MEMORY: f"need more than {limit} of device memory{kept}",
         BEATEN: "beaten: no amount can be below those of a plan that was simulated",
         SIMULATED: "simulated",
@@ -182,16 +197,18 @@ def _pareto(found: SearchResult) -> Iterator[str]:
     shown = found.pareto[:_MOST_ROWS]
     proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
     yield f"Pareto set, {len(found.pareto)} plans ({proof})"
-    cells = [[found.question.subject.speed_name, "memory", "cost", "fits with", "beats winner", "", "plan"]]
+    speed = found.question.subject.speed_name
+    cells = [[speed, "90 % interval", "MFU", "memory", "cost", "fits with", "best with", "", "plan"]]
     for number in shown:
         row = found.rows[number]
         assert row.measured is not None
         mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
-        difference = found.difference_to_winner(number)
-        beats = format_probability(difference.faster_probability) if difference else ""
-        cells.append([*_amounts(row.measured), _likely(row.measured), beats, mark, plan_text(row.changes)])
-    if not any(line[3] for line in cells[1:]):  # memory of updates has no interval
-        cells = [[*line[:3], *line[4:]] for line in cells]
+        speed, *others = _amounts(row.measured)
+        best = format_probability(found.best_probabilities.get(number, 0.0))
+        sure = [row.measured.speed_interval, _mfu(row.measured)]
+        cells.append([speed, *sure, *others, _likely(row.measured), best, mark, _told(found, number)])
+    told = [place for place, head in enumerate(cells[0]) if not head or any(line[place] for line in cells[1:])]
+    cells = [[line[place] for place in told] for line in cells]  # updates have no MFU, and no interval of memory
     yield from (f"  {line}" for line in align(cells, range(len(cells[0]) - 1)))
     if len(found.pareto) > len(shown):
         yield f"  and {len(found.pareto) - len(shown)} more that need less memory"
@@ -203,6 +220,10 @@ def _amounts(one: Measured) -> list[str]:
     return [one.speed, format_bytes(one.memory_bytes), cost]
 
 
+def _mfu(one: Measured) -> str:
+    return "" if one.mfu is None else f"{one.mfu:.1%}"
+
+
 def _likely(one: Measured) -> str:
     """The probability of fitting in words; empty where there is none."""
     return "" if one.fits_probability is None else format_probability(one.fits_probability)
@@ -210,14 +231,14 @@ def _likely(one: Measured) -> str:
 
 def _answer(found: SearchResult) -> Iterator[str]:
     assert found.winner is not None
-    yield f"winner by {found.question.objective}: {plan_text(found.rows[found.winner].changes)}"
+    yield f"winner by {found.question.objective}: {_told(found, found.winner)}"
     for number in found.best:
         if number in found.checked:
             coarse, fine = found.rows[number].measured, found.checked[number]
             assert coarse is not None
-            fits = f", fits with {_likely(fine)}" if fine.fits else ", which does not fit"
+            fits = f", MFU {_mfu(fine)}, fits with {_likely(fine)}" if fine.fits else ", which does not fit"
             yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
-                   f"({plan_text(found.rows[number].changes)})")  # fmt: skip
+                   f"({_told(found, number)})")  # fmt: skip
     yield from _why(found, found.winner)
     counts = found.counts
     if not found.proved:
@@ -241,14 +262,15 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
         yield "no other plan was simulated"
         return
     ours, theirs = found.rows[winner].changes, found.rows[found.runner_up].changes
-    yield f"second: {plan_text(theirs)}"
+    yield f"second: {_told(found, found.runner_up)}"
     first, second = (_finest(found, number) for number in (winner, found.runner_up))
     if found.question.objective == "memory":
         yield f"it needs {format_bytes(second.memory_bytes)} where the winner needs {format_bytes(first.memory_bytes)}"
         return
     takes, instead = distinct_texts(second.time_s, first.time_s)
     by = second.time_s / first.time_s - 1
-    differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in ours if ours[key] != theirs[key]]
+    keys = [axis.key for axis in found.space.axes if ours[axis.key] != theirs[axis.key]]
+    differ = [f"{_part(key, theirs[key])} for {_part(key, ours[key])}" for key in keys]
     more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
     difference = found.difference_to_winner(found.runner_up)
     beats = f" (faster than the winner with {format_probability(difference.faster_probability)})" if difference else ""

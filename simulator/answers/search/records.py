@@ -14,11 +14,14 @@ from ...report.answer import Answer
 from ...scenario import Changes, change, check_question
 from ...systems.machines import inputs_of, stamp
 from ...uncertainty import Budget, Difference, difference
+from .chances import probabilities_of_best
 from .space import Space, Wanted
 
 if TYPE_CHECKING:
     import pandas as pd
 
+ANY = "any"
+"""Any tool may run a plan."""
 REFUSED, MEMORY, BEATEN, SIMULATED, LEFT = "refused", "memory", "beaten", "simulated", "left"
 UNSEEN = "unseen"
 """What becomes of a plan: the scenario's checks refuse it, it does not fit device memory, a simulated plan is at least
@@ -46,7 +49,7 @@ class Measured:
 
     `amounts` are per token; `time_s` is of the whole step or update; `terms` are what it is made of, in seconds.
     `fits_probability` is that of fitting whole devices, without headroom; None where memory has no interval. `budget`
-    are the errors of the time.
+    are the errors of the time, `interval_s` its 90 % interval. `mfu` is None of what has none.
     """
 
     amounts: Amounts
@@ -57,7 +60,9 @@ class Measured:
     cost_usd: float | None
     terms: Mapping[str, float]
     budget: Budget
+    interval_s: tuple[float, float]
     fits_probability: float | None = None
+    mfu: float | None = None
 
     @property
     def tokens_per_s(self) -> float:
@@ -68,6 +73,14 @@ class Measured:
     def speed(self) -> str:
         """Tokens per second in words, or the time of what has none."""
         return f"{self.tokens_per_s:,.0f} tokens/s" if self.tokens else format_seconds(self.time_s)
+
+    @property
+    def speed_interval(self) -> str:
+        """The 90 % interval of `speed`, in words."""
+        low, high = self.interval_s
+        if self.tokens:
+            return f"{self.tokens / high:,.0f} to {self.tokens / low:,.0f}"
+        return f"{format_seconds(low)} to {format_seconds(high)}"
 
 
 @dataclass(frozen=True)
@@ -88,39 +101,54 @@ class Row:
 class Subject:
     """A kind of scenario that can be searched.
 
-    `objectives` may be asked for, the first one is the default. Plans are tried at the first of `levels` and the best
-    ones checked at the last, if predictions have any. `speed_name` heads the column of speeds. `resolve` finds what a
-    scenario's names stand for, `space` makes the space of plans of that. `states_bytes` is what a plan needs at least,
-    before its scenario is made (None: not known); `screen` says what is known of that scenario without a simulation,
-    given these; `measure` what a report says of it. `export` gives it as Megatron-LM's arguments, to be printed.
+    `objectives` may be asked for, the first one is the default. `level` is that of a plan's prediction, the coarsest or
+    the finest, empty where predictions have none. `speed_name` heads the column of speeds. `resolve` finds what a
+    scenario's names stand for, `space` makes the space of plans of that. `complete` adds to a plan what follows from it
+    for the tool that is to run it. `states_bytes` is what a plan needs at least, before its scenario is made (None: not
+    known); `screen` says what is known of that scenario without a simulation, given these; `measure` what a report says
+    of it. `export` gives it as the recipe of a tool, to be printed; a UserError if the tool cannot run it.
     """
 
     objectives: tuple[str, ...]
-    levels: tuple[str, ...]
+    level: Callable[[Mapping[str, Any], bool], str]
     speed_name: str
     resolve: Callable[[Any, str], Any]
     space: Callable[[Mapping[str, Any], Any, Wanted], Space]
     states_bytes: "Callable[[Question, Changes, Memo], float] | None"
     screen: "Callable[[Question, Changes, Any, float, Memo], Row]"
     measure: "Callable[[Question, Any], Measured]"
-    export: Callable[[Any, str], object] | None = None
+    complete: Callable[[str, Changes], Changes] = lambda target, changes: changes
+    export: Callable[[Any, str, str], object] | None = None
 
 
 @dataclass(frozen=True)
 class Question:
-    """A scenario as a table and where it stands, what is wanted of its plans, and the memory that one may take."""
+    """A scenario as a table and where it stands, what is wanted of its plans, and the memory that one may take.
+
+    `target` is the tool that is to run a plan, or ANY.
+    """
 
     subject: Subject
     table: Mapping[str, Any]
     where: str
     objective: str
     memory_bytes: float = 0.0
+    target: str = ANY
+
+    def plan(self, changes: Changes, finest: bool = False) -> dict[str, Any]:
+        """The table of a plan's scenario, at the coarsest level or at the finest."""
+        table = change(self.table, changes, self.where)
+        level = self.subject.level(table, finest)
+        return change(table, {"level": level}, self.where) if level else table
 
     def scenario(self, changes: Changes, finest: bool = False) -> Any:
         """The scenario of a plan, at the coarsest level or at the finest; a UserError if it is not allowed."""
-        levels = self.subject.levels
-        extra = {"level": levels[-1 if finest else 0]} if levels else {}
-        return check_question(change(self.table, {**changes, **extra}, self.where), self.where)
+        return check_question(self.plan(changes, finest), self.where)
+
+    def check_target(self, changes: Changes) -> None:
+        """Raise UserError if the tool that is to run it cannot be told a plan."""
+        if self.target != ANY and self.subject.export is not None:
+            self.subject.export(self.scenario(changes), self.target, self.where)
 
     @property
     def gpus(self) -> int:
@@ -146,6 +174,7 @@ class Progress:
     best: Row | None = None
 
 
+_MOST_CANDIDATES = 64
 Watch = Callable[[Progress], None]
 
 
@@ -258,6 +287,20 @@ class SearchResult(Answer):
         of = [self.checked[one] if fine else self.rows[one].measured for one in both]
         first, other = (one for one in of if one is not None)
         return difference(first.amounts.time_s, other.amounts.time_s, first.budget, other.budget)
+
+    @cached_property
+    def best_probabilities(self) -> Mapping[int, float]:
+        """How likely each of the fastest rows is the fastest of all; of other rows it is next to nothing."""
+        fastest = sorted(self.best, key=lambda number: self._finest(number).amounts.time_s)[:_MOST_CANDIDATES]
+        times = [self._finest(number).amounts.time_s for number in fastest]
+        chances = probabilities_of_best(times, [self._finest(number).budget for number in fastest])
+        return dict(zip(fastest, chances, strict=True))
+
+    def _finest(self, number: int) -> Measured:
+        """Kernel by kernel if the row was checked so."""
+        one = self.checked.get(number) or self.rows[number].measured
+        assert one is not None
+        return one
 
     def _best_of(self, numbers: Sequence[int]) -> int | None:
         """The best of those that are checked and fit, else the first that is not checked: one that does not is out."""

@@ -27,7 +27,7 @@ SUBJECTS: Mapping[str, Subject] = {"train_step": STEPS, "weight_update": UPDATES
 TRIES = 2_000
 """Simulations of a search that is given no budget."""
 _NO_OPTUNA = "only the best bounds were simulated: pip install 'runcast[search]' for Optuna, which proposes others"
-MOST = 20_000
+MOST = 40_000
 """Plans that are all looked at, of a search that is not told how many; of larger spaces so many are drawn."""
 _FEW = 64  # plans below which other processes cost more than they save
 
@@ -69,7 +69,8 @@ def search(
             raise UserError(fault(flag, "", given, f"expected at least {lowest}"))
     question, space = make_question(table, gpus, objective, wanted or Wanted(), headroom, where)
     points, cuts = space.points()
-    found = SearchResult(question, space, [Row(point) for point in points], cuts, headroom)
+    rows = [Row(question.subject.complete(question.target, point)) for point in points]
+    found = SearchResult(question, space, rows, cuts, headroom)
     count = workers or cores() if len(points) >= _FEW else 1
     with InProcess() if count == 1 else Processes(count) as runner:
         exploration = Exploration(question, list(found.rows), runner, count, watch)
@@ -84,7 +85,7 @@ def search(
         except KeyboardInterrupt:
             found = replace(found, stopped=True)
     found = replace(found, rows=exploration.rows)
-    if not found.stopped and question.subject.levels:
+    if not found.stopped and question.subject.level(question.table, True):
         found = _check(found, check, watch)
     if all(row.status == REFUSED for row in found.rows):
         (reason, _), *others = (Counter(row.reason for row in found.rows) or cuts).most_common()
@@ -130,7 +131,8 @@ def make_question(
         names = ", ".join(device.name for device in resolved.devices)
         allowed = f"no price is known of {names}: --set cluster.device.price_usd_per_hour=2"
         raise UserError(fault("--objective", "", goal, allowed))
-    return replace(question, memory_bytes=resolved.memory_bytes * (1 - headroom)), space
+    question = replace(question, memory_bytes=resolved.memory_bytes * (1 - headroom), target=wanted.target)
+    return question, space
 
 
 def _freed(table: Mapping[str, Any], gpus: int | None, where: str) -> dict[str, Any]:

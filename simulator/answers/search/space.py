@@ -78,35 +78,35 @@ def divisors(number: int) -> tuple[int, ...]:
 
 # What a user wants.
 
-NO_ZERO_3 = (
-    "plans are compared action by action, and zero = 3 gathers weights across those: --set parallel.zero=1, or the "
-    "whole table where other keys go with 3"
-)
 _NAMED: Mapping[str, Values] = {"schedule": {"name": "1f1b"}, "recompute": {"mode": "none"}}
 """What tables of a user say by default, as plans are told by it."""
+_TABLES = {"schedule", "recompute", "offload"}
 _QUESTION = (*FOR_PEOPLE, "kind", "cluster", "nodes", "model", "level", "profile", "stack")
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What a user adds to the space: schedules by name (default: Megatron-LM's and the scenario's own), axes of their
-    own, axes that are fixed, and stages of unequal numbers of layers.
+    own, axes that are fixed, stages of unequal numbers of layers, and the tool that is to run a plan (or `any`).
     """
 
     schedules: tuple[str, ...] = ()
     vary: Mapping[str, Sequence[Any]] | None = None
     fix: Mapping[str, Any] | None = None
     uneven: bool = False
+    target: str = "any"
 
 
-def read_wanted(schedules: str | None, vary: Sequence[str], fix: Sequence[str], uneven: bool = False) -> Wanted:
+def read_wanted(
+    schedules: str | None, vary: Sequence[str], fix: Sequence[str], uneven: bool = False, target: str = "any"
+) -> Wanted:
     """Read the flags: names split by commas, `key=[value, …]` and `key=value` lines; else a UserError."""
     axes = parse_changes(vary, "--vary", "parallel.zero=[0, 1, 2]")
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
             raise UserError(fault("--vary", key, values, "expected a list of values, such as [0, 1, 2]"))
     names = tuple(name.strip() for name in (schedules or "").split(",") if name.strip())
-    return Wanted(names, axes, parse_changes(fix, "--fix", "parallel.tp=8"), uneven)
+    return Wanted(names, axes, parse_changes(fix, "--fix", "parallel.tp=8"), uneven, target)
 
 
 def add_wanted(space: Space, wanted: Wanted, table: Mapping[str, Any]) -> Space:
@@ -114,7 +114,7 @@ def add_wanted(space: Space, wanted: Wanted, table: Mapping[str, Any]) -> Space:
 
     Values are checked by the schema first, as rules compute with them.
     """
-    counted = {key for rule in space.rules for key in rule.keys} - {"schedule"}
+    counted = {key for rule in space.rules for key in rule.keys} - _TABLES
     given: dict[str, tuple[Any, ...]] = {}
     for flag, axes in (("--vary", wanted.vary or {}), ("--fix", {k: (v,) for k, v in (wanted.fix or {}).items()})):
         for key, values in axes.items():
@@ -145,8 +145,6 @@ def _check_value(flag: str, key: str, value: Any, table: Mapping[str, Any], coun
         raise UserError(fault(flag, key, value, "expected a whole number, such as 8"))
     if key == "schedule" and isinstance(value, Mapping) and value.get("name", "1f1b") not in SCHEDULES:
         raise unknown(flag, "schedule.name", str(value["name"]), SCHEDULES)
-    if key == "parallel.zero" and value == 3:
-        raise UserError(fault(flag, key, value, NO_ZERO_3))
     try:
         check_values(change(table, {key: value}, flag), flag)
     except UserError as error:

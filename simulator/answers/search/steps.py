@@ -1,56 +1,78 @@
 """Training steps as a search sees them: which plans there are, bounds without a simulation, what one says."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any
 
 from ...base.errors import UserError, fault
 from ...base.memo import Memo
-from ...formats.recipes import export_megatron
+from ...formats.recipes import export_recipe
 from ...report.spending import rates
 from ...scenario import Changes
 from ...schedules import SCHEDULES
+from ...systems.train_step.checks import no_such_part
 from ...systems.train_step.report import TrainReport
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
 from .floors import activation_bytes, floor_bytes, floor_s, shorten, states_bytes
-from .records import LEFT, MEMORY, Amounts, Measured, Question, Row, Subject
-from .space import NO_ZERO_3, Axis, Rule, Space, Values, Wanted, add_wanted, divisors
+from .records import ANY, LEFT, MEMORY, REFUSED, Amounts, Measured, Question, Row, Subject
+from .space import Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
-MEGATRON = ("1f1b", "interleaved")
-"""Schedules that are searched by default: those that Megatron-LM has arguments for, for any model."""
+SCHEDULES_OF: Mapping[str, tuple[str, ...]] = {
+    ANY: ("1f1b", "interleaved"),
+    "megatron": ("1f1b", "interleaved"),
+    "torchtitan": ("1f1b", "interleaved", "zb-v"),
+}
+"""Schedules that are searched by default, by the tool that is to run a plan."""
+_STAGES_OF_ZERO: Mapping[str, tuple[int, ...]] = {ANY: (1, 2, 3), "megatron": (1, 2, 3), "torchtitan": (0, 3)}
+_MOST_GATHERED = 4_000  # layers times micro-batches of a plan with zero = 3: a simulation of about half a second
 _NOT_OF_STATES = ("batch.micro", "schedule", "recompute")
+_NONE = {"mode": "none"}
 
 
 def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) -> Space:
-    """Every plan that divides on these GPUs: tp, cp, pp, ep and etp, micro-batch, schedule, recomputation.
+    """Every plan that divides on these GPUs, and what saves memory: ZeRO, recomputation, offloading.
 
-    tp goes up to the GPUs of a node; dp is what is left. What the scenario says otherwise stays. Its own recomputation
-    is tried beside none and full, its own schedule beside those of `wanted`. A UserError if `wanted` says what there is
-    not, or what no plan says.
+    dp is what is left. What the scenario says otherwise stays. A UserError if `wanted` says what there is not, or what
+    no plan says.
     """
-    scenario, spec, machines = resolved.scenario, resolved.spec, resolved.cluster
-    if scenario.parallel.zero == 3:
-        raise UserError(fault(resolved.where, "parallel.zero", 3, NO_ZERO_3))
-    gpus, layers = machines.n_gpus, spec.divided_layers + 2 * scenario.parallel.embedding_as_layer
-    batch = scenario.batch.global_
-    names = tuple(dict.fromkeys(wanted.schedules or (*MEGATRON, scenario.schedule.name)))
+    scenario, target = resolved.scenario, wanted.target
+    if target not in SCHEDULES_OF:
+        raise UserError(fault("--for", "", target, f"expected one of {', '.join(SCHEDULES_OF)}"))
+    layers = resolved.spec.divided_layers + 2 * scenario.parallel.embedding_as_layer
+    uneven = wanted.uneven or layers % scenario.parallel.pp > 0
+    axes = _axes(resolved, wanted, layers, uneven)
+    keys = {axis.key for axis in axes}
+    rules = (*_division(resolved, layers, uneven), *_saving(resolved, layers, target))
+    return add_wanted(Space(axes, tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+
+
+def _axes(resolved: ResolvedTrain, wanted: Wanted, layers: int, uneven: bool) -> tuple[Axis, ...]:
+    scenario, spec, target, gpus = resolved.scenario, resolved.spec, wanted.target, resolved.cluster.n_gpus
+    own = (scenario.schedule.name,) if target == ANY else ()
+    names = tuple(dict.fromkeys(wanted.schedules or (*SCHEDULES_OF[target], *own)))
     if unknown := [name for name in names if name not in SCHEDULES]:
         raise UserError(fault("--schedules", "", unknown[0], f"known: {', '.join(SCHEDULES)}"))
-    uneven = wanted.uneven or layers % scenario.parallel.pp > 0
-    none, own = {"mode": "none"}, scenario.recompute.model_dump(exclude_unset=True, mode="json")
-    recompute = [none, own or none, {"mode": "full"}]
-    axes = [
-        Axis("parallel.tp", divisors(min(machines.gpus_per_node))),
+    zeros = {*_STAGES_OF_ZERO[target], *([scenario.parallel.zero] if target == ANY else [])}
+    experts = spec.moe.n_routed_experts if spec.moe else 1
+    return (
+        Axis("parallel.tp", _tensor_parallel(resolved)),
         Axis("parallel.pp", tuple(pp for pp in divisors(gpus) if pp <= layers)),
         Axis("parallel.cp", divisors(gpus)),
-        *([Axis("parallel.ep", divisors(gcd(spec.moe.n_routed_experts, gpus))),
-           Axis("parallel.etp", divisors(min(machines.gpus_per_node)))] if spec.moe else []),
-        Axis("batch.micro", divisors(batch)),
+        *([Axis("parallel.ep", divisors(gcd(experts, gpus))),
+           Axis("parallel.etp", _tensor_parallel(resolved))] if spec.moe else []),
+        Axis("batch.micro", divisors(scenario.batch.global_)),
+        Axis("parallel.zero", tuple(sorted(zeros))),
         Axis("schedule", tuple(_schedules(scenario, names, layers, uneven))),
-        Axis("recompute", tuple(one for i, one in enumerate(recompute) if one not in recompute[:i])),
-    ]  # fmt: skip
-    rules = (
+        Axis("recompute", tuple(_recomputations(resolved, target))),
+        Axis("offload", tuple(_offloads(scenario, spec.num_hidden_layers, target))),
+    )  # fmt: skip
+
+
+def _division(resolved: ResolvedTrain, layers: int, uneven: bool) -> tuple[Rule, ...]:
+    """What must divide what."""
+    gpus, batch = resolved.cluster.n_gpus, resolved.scenario.batch.global_
+    return (
         Rule("tp x pp does not divide the GPUs", ("parallel.tp", "parallel.pp"), lambda at: gpus % _ranks(at, 1) == 0),
         Rule("tp x pp x cp does not divide the GPUs", ("parallel.tp", "parallel.pp", "parallel.cp"),
              lambda at: gpus % _ranks(at) == 0),
@@ -65,8 +87,86 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
         Rule("a schedule for one stage is 1f1b", ("parallel.pp", "schedule"),
              lambda at: at["parallel.pp"] > 1 or at["schedule"]["name"] == "1f1b"),
     )  # fmt: skip
-    keys = {axis.key for axis in axes}
-    return add_wanted(Space(tuple(axes), tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+
+
+def _saving(resolved: ResolvedTrain, layers: int, target: str) -> tuple[Rule, ...]:
+    """What saves memory, and goes together in the tool that is to run a plan, or makes sense together."""
+    gpus, scenario, batch = resolved.cluster.n_gpus, resolved.scenario, resolved.scenario.batch.global_
+    own_zero, own_offload = scenario.parallel.zero, scenario.offload.model_dump(exclude_unset=True, mode="json")
+    return (
+        Rule("ZeRO 2 and 3 exchange all weights in each micro-batch of a pipeline", ("parallel.pp", "parallel.zero"),
+             lambda at: at["parallel.pp"] == 1 or at["parallel.zero"] in (0, 1, own_zero) or target == "torchtitan"),
+        Rule("one rank shards nothing", ("parallel.tp", "parallel.pp", "parallel.zero"),
+             lambda at: gpus > _ranks(at, 1) or at["parallel.zero"] in (0, 1, own_zero)),
+        Rule("torchtitan copies models without other axes alone", ("parallel.tp", "parallel.pp", "parallel.zero"),
+             lambda at: target != "torchtitan" or at["parallel.zero"] > 0 or _ranks(at, 1) in (1, gpus)),
+        Rule(f"ZeRO 3 gathers more than {_MOST_GATHERED:,} layers in a step",
+             ("parallel.tp", "parallel.pp", "parallel.cp", "batch.micro", "parallel.zero"),
+             lambda at: at["parallel.zero"] < 3 or _gathered(at, gpus, batch, layers) <= _MOST_GATHERED),
+        Rule("activations are offloaded or recomputed", ("recompute", "offload"),
+             lambda at: not at["offload"].get("activations") or at["recompute"] == _NONE
+             or at["offload"] == own_offload),
+        Rule("the optimizer is offloaded without recomputation, or with all of it", ("recompute", "offload"),
+             lambda at: not at["offload"].get("optimizer") or at["recompute"]["mode"] != "selective"
+             or at["offload"] == own_offload),
+        Rule("Megatron-LM offloads activations without a pipeline alone", ("parallel.pp", "offload"),
+             lambda at: target != "megatron" or at["parallel.pp"] == 1 or not at["offload"].get("activations")),
+    )  # fmt: skip
+
+
+def _tensor_parallel(resolved: ResolvedTrain) -> tuple[int, ...]:
+    """Sizes that divide a node, and beyond it those that divide the heads, up to the GPUs that NVLink joins."""
+    machines, heads = resolved.cluster, resolved.spec.num_attention_heads
+    node = min(machines.gpus_per_node)
+    joined = sum(machines.island(gpu) == machines.island(0) for gpu in range(min(machines.n_gpus, _LARGEST_TP)))
+    return tuple(tp for tp in range(1, joined + 1) if node % tp == 0 or (tp > node and tp % node == heads % tp == 0))
+
+
+_LARGEST_TP = 72  # GPUs of an NVL72 rack
+
+
+def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, Any]]:
+    """Nothing, norms and activations, networks too, the scenario's own, and all: the cheap ones first."""
+    spec, scenario = resolved.spec, resolved.scenario
+    own = scenario.recompute.model_dump(exclude_unset=True, mode="json") or _NONE
+    light = ["layernorm", *(["activation"] if spec.moe or target != "megatron" else [])]
+    heavy = [*light, "mla_up_proj", "core_attn", "mlp"]
+    there = [module for module in heavy if not no_such_part(spec, module)]
+    kept = [module for module in there if module != "core_attn" or scenario.attention == "unfused"]
+    less, more = ({"mode": "selective", "modules": modules} for modules in (light, kept))
+    found = [_NONE, less, more, own, {"mode": "full"}]
+    if target == "torchtitan":  # which recomputes by operation
+        found = [_NONE, less, {"mode": "full"}]
+    yield from (one for place, one in enumerate(found) if one not in found[:place])
+
+
+def _offloads(scenario: TrainScenario, layers: int, target: str) -> Iterator[dict[str, Any]]:
+    """Nothing, the scenario's own, all activations, and the optimizer."""
+    own = scenario.offload.model_dump(exclude_unset=True, mode="json")
+    share = (layers - 1) / layers if target == "megatron" else 1.0  # it offloads fewer than all
+    found = [{}, own, {"activations": share}, {"optimizer": True}] if target != "torchtitan" else [{}]
+    yield from (one for place, one in enumerate(found) if one not in found[:place])
+
+
+def _complete(target: str, changes: Changes) -> Changes:
+    """The plan with what the tool that is to run it does in any case."""
+    pipeline = changes["parallel.pp"] > 1
+    if target == "megatron" and pipeline and changes["schedule"]["name"] == "1f1b":
+        return {**changes, "overlap.pp": False}  # it overlaps sends of interleaved pipelines only
+    if target == "torchtitan" and changes["parallel.zero"] == 3 and pipeline:
+        return {**changes, "parallel.reshard": False, "parallel.sync_each_microbatch": False}
+    return changes
+
+
+def _level(table: Mapping[str, Any], finest: bool) -> str:
+    """Action by action, but for the gathers of zero = 3, which run across actions."""
+    return "kernels" if finest or table.get("parallel", {}).get("zero") == 3 else "coarse"
+
+
+def _gathered(at: Values, gpus: int, batch: int, layers: int) -> float:
+    """Layers of a stage times micro-batches."""
+    dp = gpus // _ranks(at)
+    return at.get("batch.global", batch) / (at["batch.micro"] * dp) * layers / at["parallel.pp"]
 
 
 def _ranks(at: Values, cp: int | None = None) -> int:
@@ -113,26 +213,58 @@ def _states_bytes(question: Question, changes: Changes, memo: Memo) -> float:
 
 
 def _screen(question: Question, changes: Changes, scenario: TrainScenario, states: float, memo: Memo) -> Row:
+    if changes.get("offload") and question.objective != "memory" and _fits_without(question, changes, memo):
+        return Row(changes, REFUSED, "offload: the plan fits without it")
     resolved = shorten(ResolvedTrain(scenario, question.where, memo))
     for bound in (lambda: states + activation_bytes(resolved), lambda: floor_bytes(resolved)):  # the quick one first
         if (needed := bound()) > question.memory_bytes:
             return Row(changes, MEMORY, floor=Amounts(0.0, needed, None))
-    seconds = floor_s(resolved)
+    seconds = floor_s(_with_copies(resolved) if scenario.parallel.zero == 3 else resolved)
     tokens, per_second = scenario.batch.global_ * scenario.batch.seq_len, rates(resolved.cluster).amount(1.0).cost_usd
     cost = None if per_second is None else per_second * seconds / tokens
     return Row(changes, LEFT, floor=Amounts(seconds / tokens, needed, cost))
+
+
+def _fits_without(question: Question, changes: Changes, memo: Memo) -> bool:
+    """Whether a plan fits without offloading; its memory is then known by formula."""
+    plain = {**changes, "offload": {}}
+
+    def fits() -> bool:
+        try:
+            scenario = question.scenario(plain)
+            if _states_bytes(question, plain, memo) > question.memory_bytes:
+                return False
+            return floor_bytes(shorten(ResolvedTrain(scenario, question.where, memo))) <= question.memory_bytes
+        except UserError:
+            return False
+
+    return memo.get("fits", repr(plain), fits)  # neighbours in the space ask the same
+
+
+def _with_copies(resolved: ResolvedTrain) -> ResolvedTrain:
+    """The step with whole weights on each rank, which gathers none: its actions take no longer."""
+    parallel = resolved.scenario.parallel.model_copy(update={"zero": 1, "shard": None})
+    scenario = resolved.scenario.model_copy(update={"parallel": parallel, "level": "coarse"})
+    return shorten(ResolvedTrain(scenario, resolved.where, resolved.memo))
 
 
 def _measure(question: Question, report: TrainReport) -> Measured:
     tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spending.cost_usd
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
     fits = needed <= question.memory_bytes
-    terms, likely = dict(report.split_s), report.fits_probability
-    return Measured(amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, likely)
+    terms, interval = dict(report.split_s), (report.interval_low_s, report.interval_high_s)
+    return Measured(
+        amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, interval,
+        report.fits_probability, report.mfu,
+    )  # fmt: skip
+
+
+def _export(scenario: TrainScenario, target: str, where: str) -> object:
+    return export_recipe(scenario, "megatron" if target == ANY else target, where)
 
 
 STEPS = Subject(
-    objectives=("tokens_per_s", "cost", "memory"), levels=("coarse", "kernels"), speed_name="throughput",
+    objectives=("tokens_per_s", "cost", "memory"), level=_level, speed_name="throughput",
     resolve=ResolvedTrain, space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
-    export=export_megatron,
+    complete=_complete, export=_export,
 )  # fmt: skip

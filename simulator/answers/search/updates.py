@@ -12,7 +12,7 @@ from ...systems.weight_update.report import Report
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.scenario import Scenario
 from ...systems.weight_update.system import resolve
-from .records import LEFT, Amounts, Measured, Question, Row, Subject
+from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject
 from .space import Axis, Space, Wanted, add_wanted, divisors
 
 _FROM_TRAINERS = (
@@ -22,11 +22,13 @@ _SMALLEST_BUCKET = 2**28
 
 
 def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Space:
-    """Ways of a weight update: bucket size, and the pipeline, or the method and how many GPUs are trainers.
+    """Ways of a weight update: bucket size, and the pipeline, or the method; and how many GPUs train if nobody says it.
 
     A UserError if `wanted` says what there is not, or what no update says.
     """
     scenario, machines = resolved.scenario, resolved.cluster
+    if wanted.target != ANY:
+        raise UserError(f"--for {wanted.target}: is of training steps, and no tool has arguments for a weight update")
     if wanted.schedules or wanted.uneven:
         flag = "--schedules" if wanted.schedules else "--uneven"
         raise UserError(f"{flag}: is of pipelines, and a weight update has none")
@@ -41,10 +43,10 @@ def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Spac
     else:
         known = update.method in _FROM_TRAINERS
         axes.append(Axis("update.method", _FROM_TRAINERS if known else (update.method,)))
-        if update.inference.gpus is None and update.method != "colocated":
+        given = update.trainer is not None and update.trainer.gpus is not None
+        if not given and update.inference.gpus is None and update.method != "colocated":
             steps = range(each, gpus, each) if gpus > each else divisors(gpus)[:-1]
-            own = {update.trainer.gpus} if update.trainer is not None and update.trainer.gpus is not None else set()
-            axes.append(Axis("update.trainer.gpus", tuple(sorted({*steps, *own}))))
+            axes.append(Axis("update.trainer.gpus", tuple(steps)))
     return add_wanted(Space(tuple(axes)), wanted, table)
 
 
@@ -60,10 +62,12 @@ def _measure(question: Question, report: Report) -> Measured:
     time = report.pause_s if question.objective == "pause" else report.update_time_s
     needed, cost = float(report.peak.bytes), report.spending.cost_usd
     amounts, fits = Amounts(time, needed, cost), needed <= question.memory_bytes
-    return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget)
+    share = time / report.update_time_s
+    interval = report.interval_low_s * share, report.interval_high_s * share
+    return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget, interval)
 
 
 UPDATES = Subject(
-    objectives=("update_time", "pause", "cost", "memory"), levels=(), speed_name="time", resolve=Resolved, space=_space,
-    states_bytes=None, screen=_screen, measure=_measure,
+    objectives=("update_time", "pause", "cost", "memory"), level=lambda table, finest: "", speed_name="time",
+    resolve=Resolved, space=_space, states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip

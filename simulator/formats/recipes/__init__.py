@@ -1,10 +1,10 @@
-"""Recipes of other tools as scenarios, and scenarios as arguments of Megatron-LM.
+"""Recipes of other tools as scenarios, and scenarios as recipes of Megatron-LM, torchtitan and Hugging Face's trainer.
 
 `import_recipe("llama.sh", "llama.toml", "dgx-h100", nodes=8)` is `runcast plan import` as a function. Nothing is run.
 """
 
 from .additions import Additions
-from .export import Exported, export_megatron
+from .export import Exported, check_target, export_recipe
 from .reading import parse_recipe, parse_settings, read_recipe
 from .recipe import Recipe
 from .scenarios import import_recipe, load_training, scenario_table, scenario_text
@@ -13,7 +13,8 @@ __all__ = [
     "Additions",
     "Exported",
     "Recipe",
-    "export_megatron",
+    "check_target",
+    "export_recipe",
     "import_recipe",
     "load_training",
     "parse_recipe",

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from ...base.errors import UserError
 from .python_tools import is_python
 
-_TRAINERS = ("axolotl", "llamafactory", "automodel", "deepspeed")
+_TRAINERS = ("axolotl", "llamafactory", "trl", "automodel", "deepspeed")
 _OPEN = ("bridge", "nemo", *_TRAINERS, "verl", "slime")
 _TAKES = {
     "--model": (*_OPEN, "torchtitan"),
     "--seq-len": _OPEN,
-    "--accelerate": ("llamafactory",),
+    "--accelerate": ("llamafactory", "trl"),
     "--set": ("megatron", "torchtitan", "bridge", "nemo", "verl", "slime"),
 }
 """Forms of recipes that have a use for a flag."""

@@ -285,6 +285,14 @@ class Arguments:
             self.fault(name, f"expected one of {', '.join(word for word in words.values() if word)}")
         return default if found is None else found
 
+    def lists(self, name: str) -> tuple[tuple[str, ...], ...]:
+        """Several lists of texts; a fault is noted where one is none."""
+        values = self._arguments[name].values if name in self._arguments else ()
+        if any(not isinstance(value, list | tuple) for value in values):
+            self.fault(name, "expected a list of lists")
+            return ()
+        return tuple(tuple(map(str, value)) for value in values)
+
     def texts(self, name: str) -> tuple[str, ...]:
         """Several texts, however they are listed."""
         values = self._arguments[name].values if name in self._arguments else ()

@@ -24,9 +24,9 @@ _KERNELS = {
 }  # fmt: skip
 
 
-def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool) -> dict[str, Any]:
+def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool, default: int = 8) -> dict[str, Any]:
     """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every GEMM of a layer."""
-    found: dict[str, Any] = {"rank": args.whole(rank, 8)}
+    found: dict[str, Any] = {"rank": args.whole(rank, default)}
     modules = [name.rpartition(".")[2].lower() for name in args.texts(targets)]
     if all_linear or "all" in modules or "all-linear" in modules:
         return found

@@ -49,3 +49,11 @@ def _by_source() -> dict[str, str]:
         if match := re.match(r"[\w.-]+/[\w.-]+", str(preset_config(name).get("source", ""))):
             found.setdefault(_shape_name(match[0]), []).append(name)
     return {source: names[0] for source, names in found.items() if len(names) == 1}
+
+
+def id_of(name: str) -> str | None:
+    """The Hugging Face id of a preset, by which it is known again; None where it has none of its own."""
+    if name not in preset_names():
+        return None
+    found = re.match(r"[\w.-]+/[\w.-]+", str(preset_config(name).get("source", "")))
+    return found[0] if found and preset_of(found[0]) == name else None

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...base.errors import UserError, did_you_mean, fault
@@ -10,6 +11,7 @@ from ...hardware import Spec, cluster
 from . import nemo, trainers
 from .additions import Additions
 from .arguments import Arguments, Machine, Names, names_of
+from .beside import read_beside
 from .forms import read_arguments, read_keys, read_sections, sort_settings
 from .megatron import read_megatron
 from .overrides import read_overrides
@@ -34,9 +36,13 @@ _OF_SLIME = re.compile(r"--(actor-num-gpus-per-node|rollout-num-gpus(-per-engine
 
 
 def read_recipe(
-    source: Path | str, cluster_name: str, nodes: int = 1, form: str = "auto", additions: Additions | None = None
+    source: Path | str,
+    cluster_name: str | None,
+    nodes: int | None = None,
+    form: str = "auto",
+    additions: Additions | None = None,
 ) -> Recipe:
-    """Read another tool's file as a training step on these machines.
+    """Read another tool's file as a training step on these machines, or on those that its comments name.
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
@@ -45,11 +51,24 @@ def read_recipe(
 
 
 def parse_recipe(
-    text: str, where: str, machines: Spec, nodes: int = 1, form: str = "auto", additions: Additions | None = None
+    text: str,
+    where: str,
+    machines: Spec | None,
+    nodes: int | None = None,
+    form: str = "auto",
+    additions: Additions | None = None,
 ) -> Recipe:
     """Read the text of another tool's file, which stands in `where`, as `read_recipe` does."""
     if form not in FORMS:
         raise UserError(fault("--format", "", form, f"expected one of {', '.join(FORMS)}"))
+    beside = read_beside(text, where)
+    machines = machines if machines is not None else beside.get("cluster")
+    if machines is None:
+        raise UserError(f"{where}: does not say on which machines; give --cluster")
+    nodes = nodes if nodes is not None else beside.get("nodes", 1)
+    if not isinstance(nodes, int):
+        raise UserError(fault(where, "# runcast: nodes", nodes, "expected a whole number"))
+    beside |= {"cluster": machines, "nodes": nodes}
     name = machines if isinstance(machines, str) else str(machines.get("base", "a cluster"))
     machine = Machine(name, nodes, cluster(machines, nodes, "--cluster").n_gpus // nodes)
     additions = additions or Additions()
@@ -57,7 +76,9 @@ def parse_recipe(
     if is_python(where) and form not in _IN_PYTHON:
         raise UserError(f"{where}: of Python files those of {', '.join(_IN_PYTHON)} are read")
     additions.check(form, where)
-    return _reader(form, where)(form, text, where, machine, additions)
+    recipe = _reader(form, where)(form, text, where, machine, additions)
+    assumed = tuple(line for line in recipe.assumed if line.partition(" ")[0] not in beside)
+    return replace(recipe, beside=beside, assumed=assumed)
 
 
 _NANOTRON = {"parallelism", "tokens", "data_stages"}

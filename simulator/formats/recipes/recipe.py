@@ -1,7 +1,7 @@
 """What a recipe of another tool says: a scenario, and what became of each of its arguments."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...models import from_hf_config, preset
@@ -15,6 +15,7 @@ class Recipe:
     that go into a file of their own. Every argument of the file is in `read`, `untimed` (no part of a step's time),
     `not_modelled` (with a reason) or `unknown` (with near misses); `assumed` is what the file left open. `update` is
     the scenario of a weight update that a recipe of reinforcement learning says beside the step, without its model.
+    `beside` is what comments say of machines, software and data, by keys of the scenario.
     """
 
     form: str
@@ -26,6 +27,7 @@ class Recipe:
     not_modelled: tuple[str, ...]
     unknown: tuple[str, ...]
     update: Mapping[str, Any] | None = None
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(

@@ -232,7 +232,7 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
         spec = from_hf_config({_UNSAID: 1} | dict(config), args.where)
     except UserError:
         return None  # said again, with its reason, by whoever reads the keys next
-    same = [name for name, outline in _outlines().items() if outline == _outline(spec)]
+    same = [name for name, known in _outlines().items() if known == outline(spec)]
     padded = padding(args) * tp
     found = [name for name in same if unsaid or preset(name).vocab_size == spec.vocab_size]
     found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
@@ -255,16 +255,16 @@ _NO_SIZES = {
     *("vocab_size", "max_position_embeddings", "num_nextn_predict_layers", "mtp_copies", "mtp_apart"),
     *("sliding_window", "hidden_act", "intermediate_size", "moe"),
 }
-"""Fields in which models may differ and be the same to a training step; of the last row `_outline` says what counts."""
+"""Fields in which models may differ and be the same to a training step; of the last row `outline` says what counts."""
 
 
 @cache
 def _outlines() -> Mapping[str, tuple[Any, ...]]:
     """Outlines of all presets by name."""
-    return {name: _outline(preset(name)) for name in preset_names()}
+    return {name: outline(preset(name)) for name in preset_names()}
 
 
-def _outline(spec: ModelSpec) -> tuple[Any, ...]:
+def outline(spec: ModelSpec) -> tuple[Any, ...]:
     """All that makes two models the same to a training step, but for vocabulary and multi-token prediction."""
     moe = spec.moe
     dense = spec.intermediate_size if moe is None or len(moe.layers) < spec.num_hidden_layers else None

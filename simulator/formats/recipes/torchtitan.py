@@ -18,14 +18,14 @@ from .shapes import Shape
 from .torchtitan_registry import Registry, flavor_preset
 from .training import FSDP_STRATEGIES
 
-_SCHEDULES = {
+SCHEDULES = {
     "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zb-v",
     "DualPipeV": "dualpipe-v",
 }  # fmt: skip
 _VARIANT = re.compile(r"_((non_)?fused_qkv|(flex|varlen)(_attn)?)$")
 """What a flavor's name says of its kernels."""
-_TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
-_TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
+TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
+TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 _KEYS = {
     "parallel.tp": "tensor_parallel_degree",
     "parallel.ep": "expert_parallel_degree",
@@ -56,9 +56,10 @@ def read_torchtitan(
     if cp > 1:
         rotate = args.choice("context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
         parallel["cp_type"] = {"allgather": "all_gather", "alltoall": "ring"}[rotate]
+    counts = _split(args, spec) if pp > 1 else ()
     if pp > 1:
-        parallel["embedding_as_layer"] = True
-    schedule, batch = _schedule(args, spec, pp), _batch(args, spec, shard * replicate, pp)
+        parallel |= {"layers": counts} if counts else {"embedding_as_layer": True}
+    schedule, batch = _schedule(args, spec, pp, len(counts)), _batch(args, spec, shard * replicate, pp)
     table = {
         "model": dict(shape.model),
         "parallel": parallel,
@@ -159,21 +160,31 @@ def _dispatcher(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
     return {"dispatcher": "deepep"}
 
 
-def _schedule(args: Arguments, spec: ModelSpec, pp: int) -> dict[str, Any]:
-    name = _SCHEDULES[args.choice("pipeline_parallel_schedule", "1F1B", _SCHEDULES)]
+def _split(args: Arguments, spec: ModelSpec) -> tuple[int, ...]:
+    """Layers of each stage where the modules of all are listed; nothing where they go evenly."""
+    name = "module_fqns_per_model_part"
+    counts = tuple(sum("layers." in module for module in part) for part in args.lists(name))
+    if counts and sum(counts) != spec.num_hidden_layers:
+        args.fault(name, f"expected the {spec.num_hidden_layers} layers of {spec.name}", sum(counts))
+    return counts
+
+
+def _schedule(args: Arguments, spec: ModelSpec, pp: int, listed: int) -> dict[str, Any]:
+    """The table `schedule`; `listed` stages are those of which the file lists modules."""
+    name = SCHEDULES[args.choice("pipeline_parallel_schedule", "1F1B", SCHEDULES)]
     if pp == 1:
         return {}
     units = spec.num_hidden_layers + 2
     each = args.optional("pipeline_parallel_layers_per_stage")
-    stages = -(-units // each) if each else pp * (2 if name in _TWO_CHUNKS else 1)
+    stages = listed or -(-units // each) if each or listed else pp * (2 if name in TWO_CHUNKS else 1)
     chunks = stages // pp
     has = f"per rank; the layers per stage make {chunks}"
     if stages % pp:
         allowed = f"makes {stages} stages of {units} layers, with embedding and head; pp = {pp} must divide them"
         args.fault("pipeline_parallel_layers_per_stage", allowed)
-    elif chunks != 2 and name in _TWO_CHUNKS[1:]:
+    elif chunks != 2 and name in TWO_CHUNKS[1:]:
         args.fault("pipeline_parallel_schedule", f"has 2 stages {has}")
-    elif name not in _TWO_CHUNKS and chunks > 1:
+    elif name not in TWO_CHUNKS and chunks > 1:
         args.fault("pipeline_parallel_schedule", f"has one stage {has}")
     elif name == "interleaved" and chunks == 1:
         args.fault("pipeline_parallel_schedule", f"has more than one stage {has}")
@@ -216,10 +227,10 @@ def _batch_of_tokens(args: Arguments, seq_len: int, dp: int, pp: int) -> dict[st
 
 
 def _precision(args: Arguments) -> dict[str, Any]:
-    param = args.choice("mixed_precision_param", "bfloat16", _TYPES)
-    reduce = _TYPES[args.choice("mixed_precision_reduce", "float32", ("float32", "bfloat16"))]
+    param = args.choice("mixed_precision_param", "bfloat16", TYPES)
+    reduce = TYPES[args.choice("mixed_precision_reduce", "float32", ("float32", "bfloat16"))]
     own = args.choice("training.dtype", "float32", ("float32", "bfloat16"))
-    found: dict[str, Any] = {"compute": _TYPES[param]}
+    found: dict[str, Any] = {"compute": TYPES[param]}
     converters = args.texts("converters")
     if any("float8" in name for name in converters):
         found["compute"] = "fp8"
@@ -242,7 +253,7 @@ def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp
     if mode != "selective":
         return {}
     if option.isdigit() and int(option) > 0:
-        chunks = pp * schedule.get("vpp", 2 if schedule.get("name") in _TWO_CHUNKS else 1)
+        chunks = pp * schedule.get("vpp", 2 if schedule.get("name") in TWO_CHUNKS else 1)
         layers = max(spec.num_hidden_layers // chunks // int(option), 1)
         return {"mode": "full", "layers": layers, **stops}
     line = "selective by operation: norms and activations are computed again, half of the GEMMs are not"

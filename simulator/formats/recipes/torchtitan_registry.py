@@ -190,6 +190,17 @@ def flavor_preset(family: str, flavor: str) -> str | None:
     return found
 
 
+def flavor_of(name: str) -> tuple[str, str] | None:
+    """The family and the flavor with the shape of a preset; None where torchtitan has none."""
+    for family, known in _families().items():
+        called = {flavor: loose(family + flavor) for flavor in known.get("flavors", ())}
+        told = {flavor: loose(shape) for flavor, shape in known.get("presets", {}).items()}
+        for flavor, shape in (called | told).items():
+            if shape == loose(name):
+                return family, flavor
+    return None
+
+
 def _config_keys(model: Any, family: str) -> dict[str, Any]:
     """Sizes of a model as keys of a Hugging Face config of the family; nothing where some are missing."""
     if "config" not in _families().get(family, {}):

@@ -1,4 +1,4 @@
-"""Recipes of trainers on Hugging Face models as scenarios: Axolotl, LLaMA-Factory, NeMo AutoModel, DeepSpeed's JSON.
+"""Recipes of trainers on Hugging Face models as scenarios: Axolotl, LLaMA-Factory, TRL, NeMo AutoModel, DeepSpeed.
 
 A trainer says what a step is (`Training`); DeepSpeed, FSDP or DistributedDataParallel say how GPUs share it.
 """
@@ -25,6 +25,7 @@ from .recipe import Recipe
 from .shapes import Shape
 from .tables import find_file, read_table, to_arguments
 from .training import Tables, Training, has_fsdp, share_by_ddp, share_by_fsdp
+from .trl import read_trl
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class TrainerForm:
 _DEEPSPEED = r'"(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(bf16|fp16)"\s*:\s*\{'
 _FORMS = (
     TrainerForm("axolotl", r"^base_model\s*:", "base_model", read_axolotl),
+    TrainerForm("trl", r"^max_(seq_)?length\s*:", "model_name_or_path", read_trl),
     TrainerForm("llamafactory", r"^model_name_or_path\s*:", "model_name_or_path", read_llamafactory),
     TrainerForm("automodel", r"nemo_automodel\.|^step_scheduler\s*:", "model.name", read_automodel),
     TrainerForm("deepspeed", _DEEPSPEED, "--model", deepspeed.read_alone, is_json=True),
@@ -56,7 +58,7 @@ _SIZES = {
     "parallel.pp": ("pipeline.stages", "pipeline_parallel_size"),
     "parallel.ep": ("expert_parallel_size",),
     "parallel.etp": ("tensor_parallel_size", "tensor_parallel.autotp_size"),
-    "batch.seq_len": ("sequence_len", "cutoff_len", "seq_len"),
+    "batch.seq_len": ("sequence_len", "cutoff_len", "seq_len", "max_length"),
     "batch.global": ("step_scheduler.global_batch_size",),
 }
 STACK = "pytorch-fsdp"

@@ -1,0 +1,56 @@
+"""From the YAML of Hugging Face's trainer to what it says of a step: TrainingArguments, as TRL's scripts read them.
+
+TRL adds the model, how long sequences are, and adapters (SFTConfig, ModelConfig) to transformers' TrainingArguments.
+"""
+
+from typing import Any
+
+from .arguments import Arguments
+from .finetuning import read_adapters, read_attention, read_moments
+from .training import TRAINER_MICRO, Training
+
+_LENGTH = 1024  # max_length of TRL's SFTConfig
+
+
+def read_trl(args: Arguments, seq_len: int | None) -> Training:
+    """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
+    length = seq_len or args.whole("max_length", _LENGTH)
+    micro = "per_device_train_batch_size"
+    if not args.switch("packing"):
+        args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as max_length allows")
+    if not args.has(micro):
+        args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
+    more: dict[str, Any] = {
+        "recompute": _recompute(args),
+        "loss": "fused" if args.switch("use_liger_kernel") else "passes",
+        **read_attention(args, "attn_implementation", args.text("attn_implementation", "sdpa")),
+    }
+    if args.switch("use_peft"):
+        more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
+    lean = args.choice("dtype", "float32", ("float32", "auto", "bfloat16")) == "bfloat16" and "lora" not in more
+    return Training(
+        length,
+        args.whole(micro, TRAINER_MICRO),
+        args.whole("gradient_accumulation_steps"),
+        _compute(args),
+        lean=lean,
+        moments=read_moments(args, "optim"),
+        more=more,
+    )
+
+
+def _compute(args: Arguments) -> str:
+    """TRL computes in BF16 unless it is told otherwise; plain TrainingArguments would in FP32."""
+    if args.switch("fp16"):
+        return "fp16"
+    if args.switch("bf16", True):
+        return "bf16"
+    return "tf32" if args.switch("tf32") else "fp32"
+
+
+def _recompute(args: Arguments) -> dict[str, Any]:
+    """TRL keeps layers' inputs alone unless it is told otherwise."""
+    if not args.switch("gradient_checkpointing", True):
+        return {}
+    reentrant = args.switch("gradient_checkpointing_kwargs.use_reentrant", True)
+    return {"mode": "full"} | ({} if reentrant else {"early_stop": True})

@@ -1,0 +1,89 @@
+"""Scenarios as recipes of other tools and back: the same time and memory, or a refusal that names what is not said."""
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from runcast.simulator import simulate
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training
+from runcast.simulator.models import preset_names
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.scenario import TrainScenario
+
+from .trips import FORMATS, plans
+
+CLOSE = 1e-3
+
+
+def come_back(scenario: TrainScenario, form: str, folder: Path) -> TrainScenario | str:
+    """The scenario that a recipe of this form imports as, or what the form cannot say."""
+    try:
+        text = str(export_recipe(scenario, form))
+    except UserError as refused:
+        return refused.faults[0]
+    (folder / "args").write_text(text)
+    named = scenario.cluster if isinstance(scenario.cluster, str) else None
+    import_recipe(folder / "args", folder / "again.toml", named, replace=True)
+    return load_training(folder / "again.toml")
+
+
+def amounts(scenario: TrainScenario, where: Path) -> tuple[float, float]:
+    report = simulate(scenario, where=str(where)).report
+    return report.step_time_s, report.peak.peak_bytes
+
+
+def strays(scenarios, form: str, folder: Path) -> tuple[list[str], Counter[str]]:
+    """Plans that come back as others, and how many were refused, by the first thing that cannot be said."""
+    found, refused = [], Counter[str]()
+    for number, scenario in enumerate(scenarios):
+        again = come_back(scenario, form, folder)
+        if isinstance(again, str):
+            refused[again.split(" = ")[0].removeprefix("scenario: ")] += 1
+        elif amounts(again, folder / "again.toml") != pytest.approx(amounts(scenario, folder), rel=CLOSE):
+            found.append(f"{form} {number}: {scenario!r}")
+    return found, refused
+
+
+SHIPPED = sorted(path.stem for path in Path("data/scenarios").glob("*train-*.toml"))
+SMALL = [name for name in SHIPPED if name.startswith("tiny") or name.endswith("8xh100")]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_some_random_plans_come_back_or_are_refused(form, tmp_path):
+    found, refused = strays(islice(plans(1, form), 12), form, tmp_path)
+
+    assert (found, refused.total() < 12) == ([], True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMATS)
+def test_two_hundred_random_plans_come_back_or_are_refused(form, tmp_path):
+    found, refused = strays(islice(plans(2, form), 200), form, tmp_path)
+    print(f"\n{form}: {refused.total()} of 200 refused; {dict(refused.most_common(8))}")
+
+    assert (found, refused.total() <= 120) == ([], True)
+
+
+@pytest.mark.parametrize(
+    "name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in SHIPPED if n not in SMALL)]
+)
+def test_shipped_scenarios_come_back_or_are_refused(name, tmp_path):
+    scenario = load_training(Path(f"data/scenarios/{name}.toml"))
+    if scenario.parallel.zero < 3:
+        scenario = scenario.model_copy(update={"level": "coarse"})
+    found = [stray for form in FORMATS for stray in strays([scenario], form, tmp_path)[0]]
+
+    assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_model_comes_back_or_is_refused(form, tmp_path):
+    table = {"kind": "train_step", "cluster": "dgx-h100", "level": "coarse", "batch": {"global": 8, "seq_len": 1024}}
+    table |= {"parallel": {"zero": 0}, "precision": {"reduce": "fp32"}}
+    models = [{"preset": name, "mtp": mtp} for name in preset_names() for mtp in (True, False)]
+    found, refused = strays((check_train({**table, "model": model}) for model in models), form, tmp_path)
+
+    assert (found, refused.total() < len(models)) == ([], True)

@@ -1,0 +1,51 @@
+"""The YAML of Hugging Face's trainer as TRL's scripts read it: FSDP stands in it."""
+
+import pytest
+from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import Additions, parse_recipe, scenario_table
+
+LLAMA = "model_name_or_path: meta-llama/Llama-3.1-8B\nmax_length: 4096\npacking: true\n"
+SHARDED = "fsdp: full_shard auto_wrap\nfsdp_config: {fsdp_version: 2, reshard_after_forward: true}\n"
+
+
+def said(text, additions=None):
+    return scenario_table(parse_recipe(text, "r.yaml", "dgx-h100", additions=additions), "r", "dgx-h100", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("", "batch", {"global": 64, "micro": 8, "seq_len": 4096}),
+        ("per_device_train_batch_size: 2\ngradient_accumulation_steps: 4", "batch",
+         {"global": 64, "micro": 2, "seq_len": 4096}),
+        ("", "parallel", {"zero": 0}),
+        (SHARDED, "parallel", {"zero": 3}),
+        (SHARDED + "gradient_accumulation_steps: 2", "parallel", {"zero": 3, "sync_each_microbatch": False}),
+        ("fsdp: full_shard\nfsdp_config: {reshard_after_forward: false}", "parallel", {"zero": 3, "reshard": False}),
+        (SHARDED, "precision", {"reduce": "bf16"}),
+        (SHARDED + "bf16: false", "precision", {"compute": "fp32", "reduce": "fp32"}),
+        ("dtype: bfloat16", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("optim: adamw_bnb_8bit", "precision", {"reduce": "fp32", "moments": "fp8"}),
+        ("", "recompute", {"mode": "full"}),
+        ("gradient_checkpointing_kwargs: {use_reentrant: false}", "recompute", {"mode": "full", "early_stop": True}),
+        ("gradient_checkpointing: false", "recompute", None),
+        ("attn_implementation: flash_attention_3", "attention", "flash"),
+        ("use_liger_kernel: true", "loss", None),
+        ("", "loss", "passes"),
+        ("use_peft: true", "lora", {"targets": ["qkv"]}),
+        ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora", {"rank": 32}),
+    ],
+)  # fmt: skip
+def test_what_a_key_says(text, key, value):
+    assert said(LLAMA + text).get(key) == value
+
+
+def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
+    (tmp_path / "fsdp.yaml").write_text("distributed_type: FSDP\nfsdp_config: {fsdp_reshard_after_forward: false}\n")
+
+    assert said(LLAMA, Additions(accelerate=str(tmp_path / "fsdp.yaml")))["parallel"] == {"zero": 3, "reshard": False}
+
+
+def test_a_type_that_weights_cannot_have_is_one_line():
+    with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16"):
+        said(LLAMA + "dtype: float8")
