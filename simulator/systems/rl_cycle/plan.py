@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..lengths import Lengths
-from .pool import Pace
+from .pace import Pace
 
 Interrupt = Literal["drain", "abort", "keep"]
 

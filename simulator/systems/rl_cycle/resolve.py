@@ -19,7 +19,7 @@ from ..weight_update.resolve import Resolved
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
 from .plan import CyclePlan, Rollouts, Switch
-from .pool import Pace
+from .pace import Pace
 from .scenario import CycleScenario
 
 
