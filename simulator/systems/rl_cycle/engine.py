@@ -6,7 +6,7 @@ these touch, and the small messages between ranks; it has no kernel of decoding 
 rate that device memory sustains, or computes at the device's peak, whichever takes longer.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from ...base.op_kinds import ATTENTION, op_kind
-from ...collectives import CURVES, Collective, Machines, pricer
+from ...collectives import CURVES, Collective, Machines, Pricer, pricer
 from ...costs.kernels import PRODUCT_TYPE, Kernels
 from ...models import ModelSpec
 from ...models.blocks import embedding, embedding_parameters, head, head_parameters, layer, layer_parameters
@@ -30,7 +30,6 @@ GATHERS = ("permute", "sort", "unsort", "unpermute")
 
 _WIDE = 2  # bytes of an element of an activation, and of weights that are not quantized
 _PER_LOGIT = 10  # bytes: read in 16 bits, written in 32, read again by softmax (vLLM, v1/sample/sampler.py)
-_MOST_GRID = 65_536
 
 
 @dataclass(frozen=True)
@@ -133,11 +132,11 @@ class Terms:
     @classmethod
     def add(cls, parts: Iterable[tuple[str, float, float, str]]) -> "Terms":
         """The sum of (class, seconds, relative spread, provenance); errors of one class go together."""
-        labels, errors, total = Counter[str](), Counter[str](), 0.0
+        labels, errors, total = defaultdict[str, float](float), defaultdict[str, float](float), 0.0
         for name, seconds, spread, label in parts:
             total += seconds
-            labels[label] += seconds  # type: ignore[assignment]
-            errors[name] += seconds * spread  # type: ignore[assignment]
+            labels[label] += seconds
+            errors[name] += seconds * spread
         return cls(total, dict(labels), dict(errors))
 
     @property
@@ -156,11 +155,15 @@ Part = tuple[str, float, float, str]
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """What steps of an engine take on the first ranks of a cluster; `step_s` is host time that nothing hides."""
+    """What steps of an engine take on the first ranks of a cluster.
+
+    `step_s`, and `request_s` for each request, is host time that nothing hides.
+    """
 
     shape: EngineShape
     machines: Machines
     step_s: float = 0.0
+    request_s: float = 0.0
 
     @cached_property
     def kernels(self) -> Kernels:
@@ -238,16 +241,17 @@ class EngineCosts:
         return op, count * found.seconds, found.spread, PROVENANCE[found.provenance]
 
     @cached_property
-    def _pricer(self):  # type: ignore[no-untyped-def]
+    def _pricer(self) -> Pricer:
         return pricer(CURVES, self.machines, {})
 
     def step(self, requests: int, context: float) -> Terms:
         """A step of an engine that makes a token for each of `requests` requests, of `context` tokens on average."""
         each = -(-requests // self.shape.dp)
-        cached = [(name, seconds * each * context, *rest) for name, seconds, *rest in self.cache()]
-        cached += [
-            (name, seconds * each * min(context, window), *rest)
-            for window, parts in self.windows() for name, seconds, *rest in parts
+        reads = [(context, self.cache()), *((min(context, window), parts) for window, parts in self.windows())]
+        cached = [
+            (name, seconds * each * tokens, spread, label)
+            for tokens, parts in reads for name, seconds, spread, label in parts
         ]  # fmt: skip
-        host = [("host", self.step_s, 0.0, "given")] if self.step_s else []
-        return Terms.add([*self.layers(each), *self.head(each), *cached, *host])  # type: ignore[list-item]
+        host_s = self.step_s + self.request_s * requests
+        host = [("host", host_s, 0.0, "given")] if host_s else []
+        return Terms.add([*self.layers(each), *self.head(each), *cached, *host])

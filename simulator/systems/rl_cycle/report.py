@@ -4,19 +4,23 @@ All are over the counted steps, from the end of the warm-up to the end of the la
 have its weights and the trainer may go on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, hypot
 from typing import Any
 
 import numpy as np
 
 from ...base.arrays import Floats
 from ...insight import critical_path, sum_by_group
-from ...profile import PROVENANCE
-from ...report.report import PRICE, Metric, Report, Total, spending
+from ...profile import PROVENANCE, Z90
+from ...report.report import PRICE, Better, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
+from ...uncertainty import Budget
+from ..train_step.report import TrainReport
 from ..weight_update.report import Report as Update
+from .engine import Terms
 from .resolve import ResolvedCycle
 from .run import CycleRun
 
@@ -27,6 +31,42 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "switch": ("release", "onload", "offload", "kv_alloc"),
 }
 _COUNTED = 100  # versions behind
+_NOTHING = 1e-12  # a share that rounding leaves
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """A predicted engine: what a GPU holds, and a step with `running` requests on average, halfway through answers."""
+
+    weight_bytes: float
+    cache_tokens: int
+    cache_requests: int
+    running: float
+    preempted: int
+    step: Terms
+
+    @property
+    def by_class(self) -> dict[str, float]:
+        """The share of each class of errors in the relative deviation of a step."""
+        return {name: error / self.step.seconds for name, error in self.step.errors.items() if error}
+
+
+def _engine(name: str, unit: str, meaning: str, better: Better, of: Callable[[EngineReport], float]) -> Metric:
+    return Metric(name, unit, meaning, better, of=lambda report: None if report.engine is None else of(report.engine))
+
+
+_OF_ENGINE = (
+    _engine("token_time_s", "s", "a predicted step of an engine with its mean number of requests", "lower",
+            lambda engine: engine.step.seconds),
+    _engine("running", "1", "requests that run on an engine on average, while any does", "higher",
+            lambda engine: engine.running),
+    _engine("weight_bytes", "B", "an engine's weights on a GPU", "lower", lambda engine: engine.weight_bytes),
+    _engine("cache_tokens", "1", "tokens in the KV cache of an engine", "higher", lambda engine: engine.cache_tokens),
+    _engine("cache_requests", "1", "requests of the usual length that fill it", "higher",
+            lambda engine: engine.cache_requests),
+    _engine("preempted", "1", "requests that full caches sent back to the queue", "lower",
+            lambda engine: engine.preempted),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +106,9 @@ class CycleReport(Report):
     gpus: tuple[int, int]
     update: Update | None
     rates: Rates
+    engine: "EngineReport | None" = None
+    training: TrainReport | None = None
+    budget: Budget = Budget({}, 0.0)
 
     kind = "rl_cycle"
     metrics = (
@@ -77,6 +120,9 @@ class CycleReport(Report):
         Metric("step_time_s", "s", "a step on average, from when engines have the weights of one to the next", "lower"),
         Metric("step_p50_s", "s", "the median step", "lower"),
         Metric("step_p99_s", "s", "the 99 % quantile of steps", "lower"),
+        Metric("interval_low_s", "s", "the 5 % quantile of it, where anything in it is predicted",
+               of=lambda report: report.interval_s and report.interval_s[0]),
+        Metric("interval_high_s", "s", "its 95 % quantile", of=lambda report: report.interval_s and report.interval_s[1]),
         Metric("rollout_s", "s", "any slot decodes, per step", "lower"),
         Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
         Metric("train_s", "s", "the trainer trains, per step", "lower"),
@@ -96,6 +142,7 @@ class CycleReport(Report):
         Metric("mean_tokens", "1", "tokens of a request on average"),
         Metric("longest_tokens", "1", "tokens of the longest"),
         Metric("lost_share", "1", "share of the tokens that updates abort", "lower"),
+        *_OF_ENGINE,
         Metric("rollout_gpus", "1", "GPUs that roll out", role="input", of=lambda report: report.gpus[0]),
         Metric("trainer_gpus", "1", "GPUs that train", role="input", of=lambda report: report.gpus[1]),
         PRICE,
@@ -109,7 +156,15 @@ class CycleReport(Report):
                of=lambda report: None if report.update is None else round(report.update.peak.bytes)),
         Metric("update", "", "the report of the update, where that is simulated", inner="weight_update",
                of=lambda report: None if report.update is None else report.update.to_json()),
+        Metric("training", "", "the report of the training step, where that is predicted", inner="train_step",
+               of=lambda report: None if report.training is None else report.training.to_json()),
     )  # fmt: skip
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 90 % interval of the mean step, from the errors of what is predicted; None if all times are given."""
+        width = exp(Z90 * self.budget.deviation)
+        return (self.step_time_s / width, self.step_time_s * width) if width > 1 else None
 
     @property
     def mean_staleness(self) -> float:
@@ -144,6 +199,8 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
     held = rates(resolved.cluster).scale(plan.rollout_gpus + plan.trainer_gpus)
     ages, counts = np.unique(run.staleness(plan.warmup), return_counts=True)
     exposed = sum_by_group(critical_path(timeline), group, tuple(PHASES))
+    engine = _engine_report(resolved, run, slot_s / decoding / engines if decoding else 0.0)
+    training = None if resolved.training is None else resolved.training.step.report
     return CycleReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -174,7 +231,17 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
         lost_share=lost / (lost + tokens),
         gpus=(plan.rollout_gpus, plan.trainer_gpus),
         exposed=exposed,
-        provenance=_provenance(update, exposed.get("update", 0.0) / timeline.makespan_s),
+        provenance=_provenance(
+            exposed, timeline.makespan_s,
+            rollout=engine and engine.step.shares, train=training and training.provenance,
+            update=update and update.provenance,
+        ),
+        engine=engine,
+        training=training,
+        budget=_budget(
+            exposed, timeline.makespan_s, engine and engine.by_class, training and training.budget,
+            update and update.budget,
+        ),
         update=update,
         rates=held,
         notes=(*resolved.notes, *held.notes),
@@ -190,11 +257,44 @@ def total(report: Mapping[str, Any]) -> Total:
     return Total(report["makespan_s"] / steps, None, {name: value / steps for name, value in report["exposed"].items()})
 
 
-def _provenance(update: Update | None, share: float) -> dict[str, float]:
-    """The provenance of the critical path; `share` of it is updates."""
-    if update is None:
-        return {"given": 1.0}
-    return {"given": 1 - share} | {name: share * part for name, part in update.provenance.items()}
+def _engine_report(resolved: ResolvedCycle, run: CycleRun, running: float) -> EngineReport | None:
+    if (engine := resolved.engine) is None:
+        return None
+    return EngineReport(
+        engine.weight_bytes, int(engine.capacity), engine.room, running, run.preempted, engine.step(running)
+    )
+
+
+def _provenance(
+    exposed: Mapping[str, float], whole_s: float, **predicted: Mapping[str, float] | None
+) -> dict[str, float]:
+    """The provenance of the critical path, of which `exposed` seconds are of each phase, predicted or given."""
+    found, given = dict[str, float](), 1.0
+    for phase, parts in predicted.items():
+        share = exposed.get(phase, 0.0) / whole_s if parts is not None else 0.0
+        given -= share
+        for name, part in (parts or {}).items():
+            found[name] = found.get(name, 0.0) + share * part
+    return ({"given": max(given, 0.0)} if given > _NOTHING else {}) | found
+
+
+def _budget(
+    exposed: Mapping[str, float],
+    whole_s: float,
+    engine: Mapping[str, float] | None,
+    training: Budget | None,
+    update: Budget | None,
+) -> Budget:
+    """The errors of the step: those of its parts, each by the share of the critical path that it holds."""
+    shared, own = dict[str, float](), list[float]()
+    for name, size in (engine or {}).items():
+        shared[f"engine: {name}"] = size * exposed.get("rollout", 0.0) / whole_s
+    for phase, budget in (("train", training), ("update", update)):
+        share = exposed.get(phase, 0.0) / whole_s
+        for name, size in (budget.shared if budget is not None else {}).items():
+            shared[name] = shared.get(name, 0.0) + share * size
+        own.append(share * budget.own if budget is not None else 0.0)
+    return Budget(shared, hypot(*own), shares={name: seconds / whole_s for name, seconds in exposed.items()})
 
 
 _OF_TRAINER = {"train": PHASES["train"], "update": ("update",), "switch": PHASES["switch"]}
