@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def search(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step or weight_update.")],
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step, weight_update or rl_cycle.")],
     gpus: Annotated[int | None, typer.Option(help="On how many GPUs; default: those of the scenario.")] = None,
     objective: Annotated[
         str | None,
@@ -35,7 +35,7 @@ def search(
     screen: Annotated[int, typer.Option(min=1, help="Most plans to look at; larger spaces are sampled.")] = 20_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of Optuna's sampler.")] = 0,
 ) -> None:
-    """Find the best parallel plan of a training step, or the best way of a weight update.
+    """Find the best parallel plan of a training step, way of a weight update, or split of an RL cycle.
 
     Exits with 1 where no plan fits, and with 130 where Ctrl-C ended it.
     """

@@ -66,7 +66,7 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
 
 
 def explain(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step, weight_update or run.")],
+    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of any kind but collective.")],
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key: parallel.tp=8.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Simulate nothing again: no what-ifs.")] = False,
     json: Annotated[str | None, typer.Option(help="Write it as JSON; - is stdout and nothing else.")] = None,

@@ -121,7 +121,8 @@ def _of_train(line: str, where: str) -> str:
 def predict(trained: TrainScenario, minibatches: int, forward_passes: int, where: str, memo: Memo) -> Training:
     """Predict the training of a cycle; a UserError where its plan is not allowed."""
     try:
-        step = predict_step(ResolvedTrain(trained, where, memo))
+        resolved = ResolvedTrain(trained, where, memo)
+        step = memo.get("training of a cycle", resolved.hash, lambda: predict_step(resolved))
     except UserError as error:
         raise UserError(*(_of_train(line, where) for line in error.faults)) from None
     return Training(step, minibatches, forward_passes)
