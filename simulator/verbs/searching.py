@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 
 def search(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file (TOML) of kind train_step, weight_update or rl_cycle.")],
+    scenario: Annotated[
+        Path, typer.Argument(help="Scenario file (TOML) of kind train_step, weight_update or rl_cycle.")
+    ],
     gpus: Annotated[int | None, typer.Option(help="On how many GPUs; default: those of the scenario.")] = None,
     objective: Annotated[
         str | None,

@@ -13,8 +13,8 @@ def validate(
     kind: Annotated[
         str,
         typer.Option(
-            help="What to score: weight_update, train_step, run, rl_cycle, collective, gemm, attention, grouped_gemm, memory or "
-            "copy."
+            help="What to score: weight_update, train_step, run, rl_cycle, collective, gemm, attention, grouped_gemm, "
+            "memory or copy."
         ),
     ],
     rows: Annotated[
@@ -34,7 +34,9 @@ def validate(
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="train_step, run, rl_cycle: a CSV written earlier; says what moved since, exit code 1 if a row did."),
+        typer.Option(
+            help="train_step, run, rl_cycle: a CSV written earlier; says what moved since, exit code 1 if a row did."
+        ),
     ] = None,
     tolerance: Annotated[
         str | None, typer.Option(help="With --against: how far a prediction may move; default 0.5%.")

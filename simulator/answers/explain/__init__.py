@@ -8,6 +8,7 @@ from .sensitivity import Knob, Sensitivity, Side, Turned, knobs, turn
 from .text import lines, write_page
 
 __all__ = [
-    "Case", "CycleExplanation", "CycleLever", "Explanation", "Knob", "Lever", "Refused", "RunCase", "RunExplanation", "Sensitivity", "Side", "Tried",
-    "Turned", "explain", "explain_case", "first_look", "knobs", "lines", "make_case", "open_case", "turn", "write_page",
+    "Case", "CycleExplanation", "CycleLever", "Explanation", "Knob", "Lever", "Refused", "RunCase", "RunExplanation",
+    "Sensitivity", "Side", "Tried", "Turned", "explain", "explain_case", "first_look", "knobs", "lines", "make_case",
+    "open_case", "turn", "write_page",
 ]  # fmt: skip

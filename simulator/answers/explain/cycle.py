@@ -6,6 +6,7 @@ compared by the time for as many trained tokens, so that a larger batch is no lo
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, cast
 
 from ...base.errors import UserError
@@ -160,6 +161,7 @@ def _of_loop(resolved: ResolvedCycle) -> _Levers:
         for age in sorted({0, 1, stale + 1, 2 * stale} - {stale}):
             mode = "asynchronous" if age else "synchronous"
             changes: dict[str, Any] = {"cycle.mode": mode} | ({"cycle.staleness": age} if age else {})
+            changes["cycle.steps"] = ceil(cycle.steps / (age + 1)) * (age + 1)  # steps come in bunches of so many
             yield f"staleness {age}", "versions that a rollout may be behind", changes
         for interrupt in ("keep", "drain", "abort"):
             yield f"interrupt: {interrupt}", "what an update does to running requests", {"rollout.interrupt": interrupt}
@@ -175,20 +177,20 @@ def _of_split(resolved: ResolvedCycle) -> _Levers:
             apart["update.method"] = "relays"
         for rolls in sorted({nodes // 2, (3 * nodes) // 4} - {0, nodes}):
             about = "the others train at the same time, a version behind"
-            yield f"split: {_nodes(rolls)} roll out", about, apart | {"cycle.rollout_nodes": rolls}
+            yield f"split: {_rolling(rolls)}", about, apart | {"cycle.rollout_nodes": rolls}
         return
-    if (rolls := cycle.rollout_nodes) is not None:
-        for other in (rolls - 1, rolls + 1):
+    if cycle.rollout_nodes is not None:
+        for other in (cycle.rollout_nodes - 1, cycle.rollout_nodes + 1):
             if 0 < other < nodes:
-                yield f"{_nodes(other)} roll out", f"and {nodes - other} train", {"cycle.rollout_nodes": other}
+                yield _rolling(other), f"of {nodes}; the others train", {"cycle.rollout_nodes": other}
         together: dict[str, Any] = {"cycle.placement": "colocated", "cycle.mode": "synchronous"}
         if resolved.update is not None:
             together["update.method"] = "colocated"
         yield "colocated", "all GPUs roll out and train in turn", together
 
 
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' * (count > 1)}"
+def _rolling(nodes: int) -> str:
+    return f"{nodes} nodes roll out" if nodes > 1 else "1 node rolls out"
 
 
 def _of_engine(resolved: ResolvedCycle) -> _Levers:

@@ -75,14 +75,14 @@ def write_cycle_page(path: Path | str, found: CycleExplanation) -> None:
 
 def _sections(found: CycleExplanation) -> list[Section]:
     said = words(found.report)
-    facts = [(what, " ".join(amount.split())) for what, amount in (*said.rows, ("scenario", found.report.scenario_hash))]
+    facts = [
+        (what, " ".join(amount.split())) for what, amount in (*said.rows, ("scenario", found.report.scenario_hash))
+    ]
     per_step = {phase: seconds / (found.report.steps + found.report.warmup)
                 for phase, seconds in found.report.exposed.items()}  # fmt: skip
     shown = [
         Section("In words", [found.report.question, *sentences(found)], facts),
-        Section(
-            "What a step waits for", figures={"Waterfall": waterfall(per_step, "step")}, tables=[said.phases]
-        ),
+        Section("What a step waits for", figures={"Waterfall": waterfall(per_step, "step")}, tables=[said.phases]),
     ]
     if found.quick:
         return shown

@@ -1,4 +1,4 @@
-"""RL cycles as a search sees them: the split of nodes, the engines' tensor parallelism and batch, what a report says."""
+"""RL cycles as a search sees them: the split of nodes, the engines' tp and batch, and what a report says."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

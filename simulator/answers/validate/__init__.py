@@ -33,7 +33,9 @@ LEDGERS: Mapping[str, LedgerKind] = {
 """The kinds of which runcast ships published measurements."""
 
 __all__ = [
-    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "CycleLedger", "Gate", "LedgerKind", "RunLedger", "StepLedger",
-    "UpdateLedger", "Validation", "predict_samples", "read_cycle_ledger", "read_gate", "read_ledger", "read_run_ledger", "read_step_ledger",
+    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "CycleLedger", "Gate", "LedgerKind", "RunLedger",
+    "StepLedger",
+    "UpdateLedger", "Validation", "predict_samples", "read_cycle_ledger", "read_gate", "read_ledger",
+    "read_run_ledger", "read_step_ledger",
     "score_samples", "scores_by", "shipped_file", "validate",
 ]  # fmt: skip

@@ -110,7 +110,9 @@ def _values(repeats: Sequence[tuple[History, Mapping[str, Any]]], metric: str) -
 
 def read_cases(path: Path, of: type[RunCase] = RunCase) -> list[RunCase]:
     """The rows of a file; a UserError if it cannot be read or lacks a column."""
-    return [_case(of, line, where, cells) for line, where, cells in read_cells(path, REQUIRED, f"those of {of.kind}.csv")]
+    return [
+        _case(of, line, where, cells) for line, where, cells in read_cells(path, REQUIRED, f"those of {of.kind}.csv")
+    ]
 
 
 def _case(of: type[RunCase], line: int, where: str, cells: Cells) -> RunCase:

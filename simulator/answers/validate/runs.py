@@ -134,9 +134,7 @@ def read_run_ledger(path: Path | None = None, runner: Runner | None = None, watc
 L = TypeVar("L", bound=RunLedger)
 
 
-def predict_rows(
-    of: type[L], path: Path, cases: Sequence[RunCase], runner: Runner | None, watch: Watch | None
-) -> L:
+def predict_rows(of: type[L], path: Path, cases: Sequence[RunCase], runner: Runner | None, watch: Watch | None) -> L:
     """The ledger of these rows, predicted."""
     rows, reasons = split_rows(cases, predict_cases(cases, runner, watch), _row)
     types = dict.fromkeys(_NUMBERS, float) | dict.fromkeys(_TEXTS, str)

@@ -28,7 +28,10 @@ NEEDS: tuple[Need, ...] = (
     goes_with("rollout.engine.recompute", "rollout.interrupt", "keep", applies=bool),
     goes_with("cycle.staleness", "cycle.mode", "asynchronous"),
     *(goes_with(f"cycle.{key}", "cycle.placement", "colocated") for key in ("state", "kv_alloc", "release")),
-    *(goes_with(f"cycle.{key}", "cycle.placement", "disaggregated") for key in ("trainer_gpus", "rollout_nodes", "pause")),
+    *(
+        goes_with(f"cycle.{key}", "cycle.placement", "disaggregated")
+        for key in ("trainer_gpus", "rollout_nodes", "pause")
+    ),
     goes_beside("cycle.pause", "cycle.update_time"),
     *(
         Need(key, _is_simulated, lambda _: "is for an update that is simulated, not given as cycle.update_time")
@@ -37,7 +40,9 @@ NEEDS: tuple[Need, ...] = (
     Need(
         "model",
         _has_model,
-        lambda _: "is for an update that is simulated, not given as cycle.update_time, for rollout.engine or cycle.train",
+        lambda _: (
+            "is for an update that is simulated, not given as cycle.update_time, for rollout.engine or cycle.train"
+        ),
     ),
     *(
         Need(

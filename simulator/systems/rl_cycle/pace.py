@@ -10,7 +10,8 @@ from math import inf, sqrt
 class Pace:
     """Seconds per token of an engine with `running` requests: `token_s + request_s * running`.
 
-    After a change of weights each token that a running request has takes `recompute_s`. Nothing else takes time or room.
+    After a change of weights each token that a running request has takes `recompute_s`. Nothing else takes time, or
+    room.
     """
 
     token_s: float

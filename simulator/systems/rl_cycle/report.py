@@ -31,6 +31,8 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "switch": ("release", "onload", "offload", "kv_alloc"),
 }
 _COUNTED = 100  # versions behind
+_SURE = Budget({}, 0.0)
+"""The errors of a step whose times are all given."""
 _NOTHING = 1e-12  # a share that rounding leaves
 
 
@@ -108,7 +110,7 @@ class CycleReport(Report):
     rates: Rates
     engine: "EngineReport | None" = None
     training: TrainReport | None = None
-    budget: Budget = Budget({}, 0.0)
+    budget: Budget = _SURE
 
     kind = "rl_cycle"
     metrics = (
@@ -122,7 +124,8 @@ class CycleReport(Report):
         Metric("step_p99_s", "s", "the 99 % quantile of steps", "lower"),
         Metric("interval_low_s", "s", "the 5 % quantile of it, where anything in it is predicted",
                of=lambda report: report.interval_s and report.interval_s[0]),
-        Metric("interval_high_s", "s", "its 95 % quantile", of=lambda report: report.interval_s and report.interval_s[1]),
+        Metric("interval_high_s", "s", "its 95 % quantile",
+               of=lambda report: report.interval_s and report.interval_s[1]),
         Metric("rollout_s", "s", "any slot decodes, per step", "lower"),
         Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
         Metric("train_s", "s", "the trainer trains, per step", "lower"),
@@ -232,15 +235,20 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
         gpus=(plan.rollout_gpus, plan.trainer_gpus),
         exposed=exposed,
         provenance=_provenance(
-            exposed, timeline.makespan_s,
-            rollout=engine and engine.step.shares, train=training and training.provenance,
-            update=update and update.provenance,
+            exposed,
+            timeline.makespan_s,
+            rollout=None if engine is None else engine.step.shares,
+            train=None if training is None else training.provenance,
+            update=None if update is None else update.provenance,
         ),
         engine=engine,
         training=training,
         budget=_budget(
-            exposed, timeline.makespan_s, engine and engine.by_class, training and training.budget,
-            update and update.budget,
+            exposed,
+            timeline.makespan_s,
+            engine={} if engine is None else engine.by_class,
+            train=_SURE if training is None else training.budget,
+            update=_SURE if update is None else update.budget,
         ),
         update=update,
         rates=held,
@@ -279,22 +287,16 @@ def _provenance(
 
 
 def _budget(
-    exposed: Mapping[str, float],
-    whole_s: float,
-    engine: Mapping[str, float] | None,
-    training: Budget | None,
-    update: Budget | None,
+    exposed: Mapping[str, float], whole_s: float, engine: Mapping[str, float], train: Budget, update: Budget
 ) -> Budget:
     """The errors of the step: those of its parts, each by the share of the critical path that it holds."""
-    shared, own = dict[str, float](), list[float]()
-    for name, size in (engine or {}).items():
-        shared[f"engine: {name}"] = size * exposed.get("rollout", 0.0) / whole_s
-    for phase, budget in (("train", training), ("update", update)):
-        share = exposed.get(phase, 0.0) / whole_s
-        for name, size in (budget.shared if budget is not None else {}).items():
-            shared[name] = shared.get(name, 0.0) + share * size
-        own.append(share * budget.own if budget is not None else 0.0)
-    return Budget(shared, hypot(*own), shares={name: seconds / whole_s for name, seconds in exposed.items()})
+    share = {phase: seconds / whole_s for phase, seconds in exposed.items()}
+    shared = {f"engine: {name}": size * share.get("rollout", 0.0) for name, size in engine.items()}
+    of_steps = ((share.get("train", 0.0), train), (share.get("update", 0.0), update))
+    for part, budget in of_steps:
+        for name, size in budget.shared.items():
+            shared[name] = shared.get(name, 0.0) + part * size
+    return Budget(shared, hypot(*(part * budget.own for part, budget in of_steps)), shares=share)
 
 
 _OF_TRAINER = {"train": PHASES["train"], "update": ("update",), "switch": PHASES["switch"]}

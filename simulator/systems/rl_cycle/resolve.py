@@ -28,7 +28,6 @@ from .serving import Served, serve
 from .training import Setup, Training, step_table
 from .training import predict as predict_training
 
-
 _LATER: Mapping[str, tuple[str, ...]] = {
     "cycle": ("train", "minibatches", "forward_passes", "rollout_nodes"), "rollout": ("engine", "samples", "prompt"),
 }  # fmt: skip
@@ -176,9 +175,10 @@ class ResolvedCycle(ResolvedScenario):
         if said is None:
             return None
         assert self.spec is not None
-        if said.tp is not None and "tp" in self.scenario.update.inference.model_fields_set:
-            if said.tp != (given := self.scenario.update.inference.tp):
-                raise self._fault("rollout.engine.tp", said.tp, f"update.inference.tp = {given}: give one of the two")
+        inference = self.scenario.update.inference
+        if "tp" in inference.model_fields_set and said.tp not in (None, inference.tp):
+            allowed = f"update.inference.tp = {inference.tp}: give one of the two"
+            raise self._fault("rollout.engine.tp", said.tp, allowed)
         usual = self.lengths.moment(1), self.prompts.moment(1) if self.prompts is not None else 0.0
         return serve(said, self.scenario.tp, self.spec, Machines(self.cluster, self.profile), usual, self.where)
 
@@ -269,8 +269,11 @@ class ResolvedCycle(ResolvedScenario):
         notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
         if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
             notes.append("no trainer state is offloaded or onloaded; see cycle.state")
-        if self.scenario.rollout.interrupt == "keep" and not self.scenario.rollout.recompute_time:
-            notes.append("running requests keep their KV cache across an update; see rollout.recompute_time")
+        rollout = self.scenario.rollout
+        redoes = rollout.recompute_time or (rollout.engine is not None and rollout.engine.recompute)
+        if rollout.interrupt == "keep" and not redoes:
+            key = "rollout.recompute_time" if rollout.engine is None else "rollout.engine.recompute"
+            notes.append(f"running requests keep their KV cache across an update; see {key}")
         if self.engine is not None:
             notes += self.engine.notes
         if self.training is not None:

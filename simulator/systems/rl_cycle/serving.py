@@ -131,9 +131,7 @@ def _curve(parts_of: Callable[[int], Iterable[Part]], most: int) -> Curve:
     return Curve(sizes, tuple(Terms.add(parts_of(size)).seconds for size in sizes))
 
 
-def serve(
-    said: Engine, tp: int, spec: ModelSpec, machines: Machines, usual: tuple[float, float], where: str
-) -> Served:
+def serve(said: Engine, tp: int, spec: ModelSpec, machines: Machines, usual: tuple[float, float], where: str) -> Served:
     """The engine that a scenario describes.
 
     Raises:

@@ -87,7 +87,8 @@ class Setup:
         else:
             unit = given.get("micro", 1) * self._replicas(table.get("parallel", {}))
             needed = self.requests * self.tokens / self.minibatches / each
-            batch = {"global": ceil(needed / unit) * unit, "documents": {"mean": min(self.tokens, float(each))}}
+            batch = {"global": ceil(needed / unit) * unit}
+            given.setdefault("documents", {"mean": min(self.tokens, float(each))})
         model = {"model": self.model} if "model" not in table and self.model is not None else {}
         made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **model, **table}
         return check({**made, "batch": {**batch, **given}}, where)
@@ -115,7 +116,7 @@ def check(table: Mapping[str, Any], where: str) -> TrainScenario:
 def _of_train(line: str, where: str) -> str:
     start = f"{where}: "
     said = line if not isinstance(line, Fault) else str(line)
-    return f"{start}cycle.train.{said[len(start):]}" if said.startswith(start) else said
+    return f"{start}cycle.train.{said[len(start) :]}" if said.startswith(start) else said
 
 
 def predict(trained: TrainScenario, minibatches: int, forward_passes: int, where: str, memo: Memo) -> Training:
