@@ -60,7 +60,9 @@ def test_a_step_takes_at_least_the_time_to_read_weights_and_cache(model, request
     cached = requests * shape.kv_bytes * sum(
         layers * min(context, window or context) for window, layers in shape.kv_layers.items()
     )  # fmt: skip
-    read = cached + (0 if shape.spec.moe else engine.weight_bytes - 2 * shape.spec.vocab_size * shape.spec.hidden_size / 8)
+    read = cached + (
+        0 if shape.spec.moe else engine.weight_bytes - 2 * shape.spec.vocab_size * shape.spec.hidden_size / 8
+    )
 
     assert engine.costs.step(requests, context).seconds >= read / rate
 

@@ -13,6 +13,7 @@ from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
 from ...base.schema import validate
 from ..keys import Values, faults
+from ..tables import tuples
 from ..train_step import keys
 from ..train_step.lower.assembly import ACTIONS
 from ..train_step.resolve import ResolvedTrain
@@ -75,12 +76,12 @@ class Setup:
     tokens: float
 
     def scenario(self, said: Mapping[str, Any], where: str) -> TrainScenario:
-        """The step of a mini-batch: the keys that a scenario says, and a batch of the requests' tokens.
+        """The step of a mini-batch: the keys that a scenario says, the cycle's model, and a batch of its requests.
 
         With `batch.seq_len`, requests are packed into sequences of so many tokens.
         """
         table = {key: value for key, value in said.items() if key not in _OF_CYCLE}
-        given = dict(table.get("batch", {}))
+        given = {key: value for key, value in table.get("batch", {}).items() if key != "global"}
         each = given.get("seq_len")
         if each is None:
             batch = {"global": self.requests // self.minibatches, "seq_len": ceil(self.tokens)}
@@ -89,8 +90,8 @@ class Setup:
             needed = self.requests * self.tokens / self.minibatches / each
             batch = {"global": ceil(needed / unit) * unit}
             given.setdefault("documents", {"mean": min(self.tokens, float(each))})
-        model = {"model": self.model} if "model" not in table and self.model is not None else {}
-        made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **model, **table}
+        model = {} if self.model is None else {"model": self.model}
+        made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **table, **model}
         return check({**made, "batch": {**batch, **given}}, where)
 
     def _replicas(self, parallel: Mapping[str, Any]) -> int:
@@ -105,7 +106,7 @@ def check(table: Mapping[str, Any], where: str) -> TrainScenario:
     """The scenario of a training step; a UserError with a line per fault, whose keys are those of `cycle.train`."""
     filled = keys.add_defaults(table, where)
     try:
-        found = validate(TrainScenario, filled, where)
+        found = validate(TrainScenario, tuples(filled), where)
         if lines := faults(Values(filled, TrainScenario), keys.NEEDS, keys.RIVALS, where):
             raise UserError(*lines)
     except UserError as error:
