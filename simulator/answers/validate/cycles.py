@@ -61,6 +61,7 @@ class CycleLedger(RunLedger):
     """The rows of a file of rollouts and cycles."""
 
     kind = "rl_cycle"
+    title = "Rollouts and cycles"
     every = "measured rollouts and cycles"
     fitted = "nothing was fitted to them"
 

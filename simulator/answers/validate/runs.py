@@ -40,6 +40,7 @@ class RunLedger(Ledger):
     cases: Sequence[RunCase]
 
     kind = "run"
+    title = "Runs"
     every = "measured runs"
     fitted = "nothing but widths of intervals was fitted to them"
     compared = MappingProxyType({"predicted": "prediction"})
