@@ -122,7 +122,7 @@ class CycleReport(Report):
         Metric("step_time_s", "s", "a step on average, from when engines have the weights of one to the next", "lower"),
         Metric("step_p50_s", "s", "the median step", "lower"),
         Metric("step_p99_s", "s", "the 99 % quantile of steps", "lower"),
-        Metric("interval_low_s", "s", "the 5 % quantile of it, where anything in it is predicted",
+        Metric("interval_low_s", "s", "the 5 % quantile of it, where training or decoding is predicted",
                of=lambda report: report.interval_s and report.interval_s[0]),
         Metric("interval_high_s", "s", "its 95 % quantile",
                of=lambda report: report.interval_s and report.interval_s[1]),
@@ -165,7 +165,12 @@ class CycleReport(Report):
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """The 90 % interval of the mean step, from the errors of what is predicted; None if all times are given."""
+        """The 90 % interval of the mean step, from the errors of what is predicted.
+
+        None if training and decoding are given: that of the update alone says nothing of a step.
+        """
+        if self.engine is None and self.training is None:
+            return None
         width = exp(Z90 * self.budget.deviation)
         return (self.step_time_s / width, self.step_time_s * width) if width > 1 else None
 
