@@ -114,7 +114,12 @@ def test_a_split_of_an_update_from_trainers():
         ({"minibatches": 3}, "cycle.minibatches = 3: expected a divisor of rollout.requests = 64"),
         ({"train": {"parallel": {"pp": 3}}}, "cycle.train.parallel"),
         ({"train": {"paralel": {"tp": 2}}}, "cycle.train.paralel"),
-        ({"train": {"kind": "run", "parallel": {"tp": "2"}}}, "cycle.train.parallel.tp = '2'"),
+        ({"train": {"parallel": {"tp": "2"}}}, "cycle.train.parallel.tp = '2'"),
+        ({"train": {"parallel": 2}}, "cycle.train.parallel = 2: expected a table"),
+        ({"train": {"batch": 2}}, "cycle.train.batch = 2: expected a table"),
+        ({"train": {"batch": {"seq_len": "long"}}}, "cycle.train.batch.seq_len = 'long'"),
+        ({"train": {"nodes": 2}}, "cycle.train.nodes = 2: follows from the cycle"),
+        ({"train": {"batch": {"global": 2}}}, "cycle.train.batch.global = 2: follows from the cycle"),
         ({"train": "rl-colocated-qwen3-30b-8xh100"}, "expected a scenario of kind train_step"),
         ({"train": "no-such-step"}, "no-such-step: no such file"),
         (

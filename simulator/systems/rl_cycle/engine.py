@@ -16,7 +16,7 @@ import numpy as np
 
 from ...base.op_kinds import ATTENTION, op_kind
 from ...collectives import CURVES, Collective, Machines, Pricer, pricer
-from ...costs.kernels import PRODUCT_TYPE, Kernels
+from ...costs.kernels import Kernels
 from ...models import ModelSpec
 from ...models.blocks import embedding, embedding_parameters, head, head_parameters, layer, layer_parameters
 from ...models.kernels import Kernel, element_bytes
@@ -107,11 +107,9 @@ class EngineShape:
 
     def layers(self, shard: Shard) -> Iterator[tuple[Kernel, int]]:
         """(kernel, how often) of all layers of a step and of the embedding, without attention to the cache."""
-        first, served = self.spec.first_alike, PRODUCT_TYPE.get(self.dtype, self.dtype)
-        for number, count in Counter(first[: self.spec.n_layers]).items():
-            for kernel in layer(self.spec, number, shard).all:
-                if kernel.name not in GATHERS:
-                    yield replace(kernel, dtype=served if kernel.dtype == self.dtype else kernel.dtype), count
+        for number, count in Counter(self.spec.first_alike[: self.spec.n_layers]).items():
+            kernels = layer(self.spec, number, shard).all
+            yield from ((kernel, count) for kernel in kernels if kernel.name not in GATHERS)
         yield from ((kernel, 1) for kernel in embedding(self.spec, shard))
 
     def head(self, requests: int) -> Iterator[Kernel]:

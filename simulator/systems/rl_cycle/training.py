@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...base.errors import Fault, UserError, fault
 from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
 from ...base.schema import validate
-from ..keys import Values, faults
+from ..keys import Values, faults, value_at
 from ..tables import tuples
 from ..train_step import keys
 from ..train_step.lower.assembly import ACTIONS
@@ -21,8 +21,8 @@ from ..train_step.scenario import TrainScenario
 from ..train_step.system import TrainPrediction
 from ..train_step.system import predict as predict_step
 
-_OF_CYCLE = ("kind", "name", "notes", "cluster", "nodes", "run")
-"""Keys of a training step that the cycle says, or that say nothing of a step."""
+_OF_CYCLE = ("kind", "name", "notes", "cluster", "nodes", "run", "batch.global")
+"""Keys of a training step that follow from the cycle, or that say nothing of a step."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,11 @@ def step_table(said: str | Mapping[str, Any], where: str) -> dict[str, Any]:
     """The keys of a training step, from a table, or from a file by its name: beside the scenario, or a shipped one.
 
     Raises:
-        UserError: the file cannot be read, or is of another kind.
+        UserError: the file cannot be read, or is of another kind; the table has a key that follows from the cycle.
     """
     if not isinstance(said, str):
+        if own := [key for key in _OF_CYCLE if value_at(said, key) is not None]:
+            raise UserError(fault(where, f"cycle.train.{own[0]}", value_at(said, own[0]), "follows from the cycle"))
         return dict(said)
     path, shipped = path_beside(said, where), files("runcast.data") / "scenarios" / f"{said}.toml"
     table = read_toml(path if path.is_file() or not shipped.is_file() else shipped)
@@ -81,25 +83,26 @@ class Setup:
         With `batch.seq_len`, requests are packed into sequences of so many tokens.
         """
         table = {key: value for key, value in said.items() if key not in _OF_CYCLE}
-        given = {key: value for key, value in table.get("batch", {}).items() if key != "global"}
-        each = given.get("seq_len")
-        if each is None:
-            batch = {"global": self.requests // self.minibatches, "seq_len": ceil(self.tokens)}
-        else:
-            unit = given.get("micro", 1) * self._replicas(table.get("parallel", {}))
-            needed = self.requests * self.tokens / self.minibatches / each
-            batch = {"global": ceil(needed / unit) * unit}
-            given.setdefault("documents", {"mean": min(self.tokens, float(each))})
         model = {} if self.model is None else {"model": self.model}
         made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **table, **model}
-        return check({**made, "batch": {**batch, **given}}, where)
+        batch = table.get("batch", {})
+        return check(made if not isinstance(batch, Mapping) else {**made, "batch": self._batch(table, batch)}, where)
 
-    def _replicas(self, parallel: Mapping[str, Any]) -> int:
-        ranks = 1
-        for axis in ("tp", "cp", "pp"):
-            size = parallel.get(axis, 1)
-            ranks *= size if type(size) is int and size > 0 else 1
-        return max(self.gpus // ranks, 1)
+    def _batch(self, table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        batch = {key: value for key, value in given.items() if key != "global"}
+        if "seq_len" not in given:
+            return {"global": self.requests // self.minibatches, "seq_len": ceil(self.tokens), **batch}
+        each = _count(given, "seq_len")
+        ranks = prod(_count(table, f"parallel.{axis}") for axis in ("tp", "cp", "pp"))
+        unit = _count(given, "micro") * max(self.gpus // ranks, 1)
+        needed = self.requests * self.tokens / self.minibatches / each
+        return {"global": ceil(needed / unit) * unit, "documents": {"mean": min(self.tokens, float(each))}, **batch}
+
+
+def _count(table: Mapping[str, Any], key: str) -> int:
+    """A whole number above zero; 1 where it is not given, or is something else, which is refused later."""
+    value = value_at(table, key)
+    return value if type(value) is int and value > 0 else 1
 
 
 def check(table: Mapping[str, Any], where: str) -> TrainScenario:
