@@ -123,8 +123,8 @@ class CycleReport(Report):
         Metric("step_p50_s", "s", "the median step", "lower"),
         Metric("step_p99_s", "s", "the 99 % quantile of steps", "lower"),
         Metric("interval_low_s", "s", "the 5 % quantile of it, where training or decoding is predicted",
-               of=lambda report: report.interval_s and report.interval_s[0]),
-        Metric("interval_high_s", "s", "its 95 % quantile",
+               role="time", of=lambda report: report.interval_s and report.interval_s[0]),
+        Metric("interval_high_s", "s", "its 95 % quantile", role="time",
                of=lambda report: report.interval_s and report.interval_s[1]),
         Metric("rollout_s", "s", "any slot decodes, per step", "lower"),
         Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
@@ -267,7 +267,11 @@ TOTAL_NEEDS = ("makespan_s", "steps", "warmup", "exposed")
 def total(report: Mapping[str, Any]) -> Total:
     """Seconds per step, warm-up included, so that cycles of different lengths can be compared."""
     steps = report["steps"] + report["warmup"]
-    return Total(report["makespan_s"] / steps, None, {name: value / steps for name, value in report["exposed"].items()})
+    seconds, low_s, high_s = (report.get(key) for key in ("step_time_s", "interval_low_s", "interval_high_s"))
+    mean_s, interval = report["makespan_s"] / steps, None
+    if seconds and low_s is not None and high_s is not None:
+        interval = mean_s * low_s / seconds, mean_s * high_s / seconds
+    return Total(mean_s, interval, {name: value / steps for name, value in report["exposed"].items()})
 
 
 def _engine_report(resolved: ResolvedCycle, run: CycleRun, running: float) -> EngineReport | None:
