@@ -85,6 +85,7 @@ ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and t
 	$(VENV)/bin/runcast validate --kind train_step --csv out/training-ledger.csv
 	$(PY) tests/docs/training_ledger_page.py out/training-ledger.csv
 	$(PY) tests/docs/run_ledger_page.py > docs/run-ledger.md
+	$(PY) -m tests.docs.cycle_ledger_page > docs/rl-cycle-ledger.md
 
 # The shipped profiles again, from tables that stay outside: make profiles TABLES=DIR. --wider is what
 # carrying models from one device to another was seen to cost, in one generation and across two (docs/profiles.md).

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .answers.compare import Comparison, Side
-    from .answers.explain import Explanation, RunExplanation
+    from .answers.explain import CycleExplanation, Explanation, RunExplanation
     from .answers.search import SearchResult
     from .answers.sweep import Sweep, Swept
     from .runner import Runner
@@ -75,7 +75,7 @@ def simulate(scenario: Given, changes: Sequence[str] | Changes = ()) -> Predicti
 
 def explain(
     scenario: Given, changes: Sequence[str] | Changes = (), *, quick: bool = False
-) -> "Explanation | RunExplanation":
+) -> "Explanation | RunExplanation | CycleExplanation":
     """Say what bounds a prediction, what each number in it is worth, and which changes help most.
 
     `scenario` and `changes` are as for `load`. `quick` simulates nothing again: numbers are known to first order and

@@ -51,7 +51,6 @@ _INPUTS = _object({
     })),
 })  # fmt: skip
 _HEAD = {"name": _TEXT, "question": _TEXT, "scenario_hash": {"type": "string", "pattern": "^[0-9a-f]+$"}}
-_INTERVAL = {"interval_low_s": _NUMBER, "interval_high_s": _NUMBER}
 
 
 def _begun(form: str, properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
@@ -114,9 +113,9 @@ _TRIED = _object({"name": _TEXT, "about": _TEXT, "changes": _CHANGES, "gain": _N
 
 def _explanation() -> Schema:
     """Of `explain`; which parts there are depends on the kind of scenario."""
-    of = {"enum": [kind for kind, system in SYSTEMS.items() if system.what_ifs]}
+    of, interval = {"enum": [*SYSTEMS]}, dict.fromkeys(("interval_low_s", "interval_high_s"), _or_null(_NUMBER))
     properties = {
-        "of": of, **_HEAD, "total_s": _NUMBER, **_INTERVAL, "bound_by": _TEXT, "quick": _TRUTH, "best": _list(_TEXT),
+        "of": of, **_HEAD, "total_s": _NUMBER, **interval, "bound_by": _TEXT, "quick": _TRUTH, "best": _list(_TEXT),
         "what_ifs": _list(_TRIED), "refused": _list(_REFUSED), "inputs": _INPUTS,
     }  # fmt: skip
     return _form("explanation", "explanation", properties)

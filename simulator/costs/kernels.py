@@ -52,10 +52,15 @@ def alignment_penalty(widths: Sequence[int], dtype: str) -> str | None:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Estimates of kernels, from a device's profile and data-sheet limits."""
+    """Estimates of kernels, from a device's profile and data-sheet limits; `served` by an inference engine.
+
+    Served kernels are as profiles measured them: GEMMs without the factors of training, casts within them, and experts
+    by the kernels of serving, which also gather, activate and weigh.
+    """
 
     profile: Profile
     limits: Limits
+    served: bool = False
 
     def estimate(self, kind: str, shape: Shape, size: int, dtype: str) -> Estimate:
         """The estimate of one kernel of this kind, shape, bytes and data type.
@@ -85,13 +90,15 @@ class Kernels:
         found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
         if kind == "wgrad":
             return self._accumulated(found, float(shape[0] * shape[1]))
-        return self._quantized(found, float(shape[0] * shape[2]), dtype)
+        return found if self.served else self._quantized(found, float(shape[0] * shape[2]), dtype)
 
     def _in_training(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         """A GEMM in training. Profiles hold short measurements; in training clocks settle, and casts are fused."""
         m, n, k = shape
         kept = PRODUCT_TYPE.get(dtype, dtype)
         found = self._of(f"gemm.{kept}{op_kind(kind).model}", {"m": m, "n": n, "k": k})
+        if self.served:
+            return self._at_most_peak(found, shape, dtype)
         rate = self.profile.value_or("gemm.training_rate", 1.0)
         return self._at_most_peak(
             _times(found, 1 / self.profile.value_or(f"gemm.training_rate.{kept}", rate)), shape, dtype
@@ -153,6 +160,8 @@ class Kernels:
         The models of `grouped_gemm` come from serving, whose kernels also gather, activate and weigh; here these are
         priced separately. A rank's experts have equal rows; with uneven routing the rows are those of the fullest rank.
         """
+        if self.served and self.profile.is_measured(f"grouped_gemm.{PRODUCT_TYPE.get(dtype, dtype)}"):
+            return self._served_experts(shape, dtype)
         rows, hidden, inter, _, experts, etp, ep, matrices = shape
         rows, width = max(rows, 1), inter // etp
         filled = min(rows, experts // ep)
@@ -171,6 +180,15 @@ class Kernels:
             return self._accumulated(found, weights)
         inner = (matrices - 1) * width + hidden if direction == "dgrad" else hidden + width
         return self._quantized(found, float(rows * inner), dtype)
+
+    def _served_experts(self, shape: Shape, dtype: str) -> Estimate:
+        """The experts of a rank in one kernel of serving; the load on them is even."""
+        rows, hidden, inter, topk, experts, etp, ep, matrices = shape
+        features = {
+            "tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
+            "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices,
+        }  # fmt: skip
+        return self._of(f"grouped_gemm.{PRODUCT_TYPE.get(dtype, dtype)}", features)
 
     def _by_tiles(self, found: Estimate, share: float) -> Estimate:
         """Add the spread of the rows that unfilled tiles add; `share` is their share of all rows."""

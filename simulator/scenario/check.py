@@ -8,6 +8,7 @@ from ..base.schema import validate
 from ..systems.keys import Values, faults
 from ..systems.registry import SYSTEMS, AnyScenario
 from ..systems.system import System
+from ..systems.tables import tuples
 from ..systems.train_step.scenario import TrainScenario
 from ..systems.weight_update.scenario import Scenario
 
@@ -33,7 +34,7 @@ def check_train(table: Mapping[str, Any], where: str = "scenario") -> TrainScena
 def check_values(table: Mapping[str, Any], where: str) -> None:
     """Raise a UserError where a key has a value that it may never have, whatever the others say."""
     system = _system_of(table, where)
-    validate(system.schema, _tuples(system.fill(table, where)), where)
+    validate(system.schema, tuples(system.fill(table, where)), where)
 
 
 def _system_of(table: Mapping[str, Any], where: str) -> System:
@@ -49,7 +50,7 @@ def _check(system: System, table: Mapping[str, Any], where: str) -> Any:
     """A scenario of which every key has a value that is allowed, and says something beside the others."""
     _check_no_sweep(table, where)
     filled = system.fill(table, where)
-    found = validate(system.schema, _tuples(filled), where)
+    found = validate(system.schema, tuples(filled), where)
     if lines := faults(Values(filled, system.schema), system.needs, system.rivals, where):
         raise UserError(*lines)
     return found
@@ -59,10 +60,3 @@ def _check_no_sweep(table: Mapping[str, Any], where: str) -> None:
     """Refuse a sweep file, whose keys no scenario has, with a message that says so."""
     if "base" in table and {"axes", "points"} & table.keys():
         raise UserError(f"{where}: is a sweep: runcast sweep {where}")
-
-
-def _tuples(value: Any) -> Any:
-    """Lists as tuples, which is what a frozen schema holds; what is free, overrides and changes to a cluster, stays."""
-    if isinstance(value, Mapping):
-        return {key: item if key in ("overrides", "cluster") else _tuples(item) for key, item in value.items()}
-    return tuple(value) if isinstance(value, list) else value

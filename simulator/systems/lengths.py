@@ -58,9 +58,9 @@ class Lengths:
         at = (log(self.most) - self.mu) / self.sigma
         return whole * _below(at - power * self.sigma) + self.most**power * _below(-at)
 
-    def draw(self, requests: int, seed: int, batch: int) -> list[int]:
-        """The tokens of each request of a batch; they depend on seed and batch only."""
-        random = np.random.default_rng((seed, batch))
+    def draw(self, requests: int, seed: int, batch: int, stream: int = 0) -> list[int]:
+        """The tokens of each request of a batch; they depend on seed, batch and stream only."""
+        random = np.random.default_rng((seed, batch, stream) if stream else (seed, batch))
         if self.tokens:
             drawn = random.choice(np.array(self.tokens), requests, p=np.array(self.probability))
         else:

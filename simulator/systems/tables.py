@@ -1,5 +1,6 @@
 """Tables and values that scenario files of several kinds share: sizes, rates, durations, model, slow nodes."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
@@ -35,6 +36,13 @@ def as_tuple(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise ValueError("expected a list of numbers")
     return tuple(value)
+
+
+def tuples(value: Any) -> Any:
+    """Lists as tuples, which is what a frozen schema holds; what is free, overrides and changes to a cluster, stays."""
+    if isinstance(value, Mapping):
+        return {key: item if key in ("overrides", "cluster") else tuples(item) for key, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 Size = Annotated[int, BeforeValidator(_size)]

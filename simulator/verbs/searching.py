@@ -15,7 +15,7 @@ def search(
     scenario: Annotated[
         Path,
         typer.Argument(
-            help="Scenario of kind train_step or weight_update: a file, or a shipped name.",
+            help="Scenario of kind train_step, weight_update or rl_cycle: a file, or a shipped name.",
             autocompletion=complete("scenarios"),
         ),
     ],
@@ -46,7 +46,7 @@ def search(
     screen: Annotated[int, typer.Option(min=1, help="Most plans to look at; larger spaces are sampled.")] = 40_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of Optuna's sampler.")] = 0,
 ) -> None:
-    """Find the best parallel plan of a training step, or the best way of a weight update.
+    """Find the best parallel plan of a training step, way of a weight update, or split of an RL cycle.
 
     Exits with 1 where no plan fits, and with 130 where Ctrl-C ended it.
     """

@@ -77,7 +77,7 @@ def explain(
     scenario: Annotated[
         Path,
         typer.Argument(
-            help="Scenario of kind train_step, weight_update or run: a file, or a shipped name.",
+            help="Scenario of any kind but collective: a file, or a shipped name.",
             autocompletion=complete("scenarios"),
         ),
     ],

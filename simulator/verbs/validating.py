@@ -13,15 +13,15 @@ def validate(
     kind: Annotated[
         str,
         typer.Option(
-            help="What to score: weight_update, train_step, run, collective, gemm, attention, grouped_gemm, memory or "
-            "copy."
+            help="What to score: weight_update, train_step, run, rl_cycle, collective, gemm, attention, grouped_gemm, "
+            "memory or copy."
         ),
     ],
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Table of measurements: our own columns, or a published table's; weight_update, train_step, run and "
-            "collective have their own, which is the default."
+            help="Table of measurements: our own columns, or a published table's; weight_update, train_step, run, "
+            "rl_cycle and collective have their own, which is the default."
         ),
     ] = None,
     profile: Annotated[
@@ -34,7 +34,9 @@ def validate(
     json: Annotated[str | None, typer.Option(help="Write the errors as JSON; - is stdout and nothing else.")] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="train_step, run: a CSV written earlier; says what moved since, exit code 1 if a row did."),
+        typer.Option(
+            help="train_step, run, rl_cycle: a CSV written earlier; says what moved since, exit code 1 if a row did."
+        ),
     ] = None,
     tolerance: Annotated[
         str | None, typer.Option(help="With --against: how far a prediction may move; default 0.5%.")
@@ -75,9 +77,9 @@ def validate(
         raise typer.Exit(1)
 
 
-_LEDGERS = ("weight_update", "train_step", "run")
+_LEDGERS = ("weight_update", "train_step", "run", "rl_cycle")
 _ON_A_STACK = ("weight_update", "train_step")
-_COMPARED = ("train_step", "run")
+_COMPARED = ("train_step", "run", "rl_cycle")
 
 
 def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: str | None, stack: str | None) -> Any:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from runcast.simulator.systems.rl_cycle.pool import Pace, Pool
+from runcast.simulator.systems.rl_cycle.pace import Pace
+from runcast.simulator.systems.rl_cycle.pool import Pool
 
 
 def rollout_s(tokens: Sequence[int], engines: int, slots: int, pace: Pace) -> float:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.insight import critical_path
 from runcast.simulator.systems.lengths import Lengths
+from runcast.simulator.systems.rl_cycle.pace import Pace
 from runcast.simulator.systems.rl_cycle.plan import CyclePlan, Rollouts, Switch
-from runcast.simulator.systems.rl_cycle.pool import Pace
 from runcast.simulator.systems.rl_cycle.run import CycleRun, run_cycle
 
 from ..examples import examples

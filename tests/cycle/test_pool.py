@@ -5,7 +5,8 @@ from heapq import heapify, heapreplace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.systems.rl_cycle.pool import Pace, Pool
+from runcast.simulator.systems.rl_cycle.pace import Pace
+from runcast.simulator.systems.rl_cycle.pool import Pool
 
 from .batch import rollout_s
 

@@ -58,13 +58,14 @@ as far as runs of others had it.
 def page(ledger: RunLedger) -> str:
     """The page as text."""
     parts = (
-        [HEAD], _scores(ledger), _intervals(ledger), _measured(ledger), _bounds(ledger), _misses(ledger),
-        _unmeasured(ledger), _rows(ledger), _gaps(ledger),
+        [HEAD], scores(ledger), _intervals(ledger), measured(ledger), _bounds(ledger), misses(ledger),
+        _unmeasured(ledger), origins(ledger), gaps(ledger),
     )  # fmt: skip
     return "\n".join(line for part in parts for line in part)
 
 
-def _scores(ledger: RunLedger) -> Iterator[str]:
+def scores(ledger: RunLedger) -> Iterator[str]:
+    """How far off rows are, by subject and source."""
     yield "## Errors\n"
     evidence = "; ".join(f"*{name}*: {words}" for name, words in EVIDENCE.items())
     yield f"{runs.counts(ledger)}. Scored is what was measured, without bounds ({evidence}).\n"
@@ -110,8 +111,9 @@ def _shipped_errors() -> dict[str, Any]:
     return found
 
 
-def _measured(ledger: RunLedger) -> Iterator[str]:
-    yield "## Runs that were measured\n"
+def measured(ledger: RunLedger) -> Iterator[str]:
+    """Rows that are scored."""
+    yield f"## {ledger.title} that were measured\n"
     yield from (*runs.markdown(ledger.scored, _without("evidence", runs.ROWS)), "")
 
 
@@ -121,7 +123,8 @@ def _bounds(ledger: RunLedger) -> Iterator[str]:
     yield from (*runs.markdown(ledger.bounded, runs.BOUNDED), "")
 
 
-def _misses(ledger: RunLedger) -> Iterator[str]:
+def misses(ledger: RunLedger) -> Iterator[str]:
+    """What large errors are from."""
     yield "## What the misses are\n"
     missed = [row for row in plain(ledger.table) if row["miss"]]
     yield from (f"- **{row['id']}** ({_how_far(row)}): {row['miss']}." for row in missed)
@@ -139,12 +142,14 @@ def _unmeasured(ledger: RunLedger) -> Iterator[str]:
     yield from (*runs.markdown(ledger.unmeasured, runs.ROWS), "")
 
 
-def _rows(ledger: RunLedger) -> Iterator[str]:
+def origins(ledger: RunLedger) -> Iterator[str]:
+    """Sources and assumptions."""
     yield "## Where rows are from, and what they assume\n"
     yield from (*markdown_table(ledger.table.to_dict("records"), FROM), "")
 
 
-def _gaps(ledger: RunLedger) -> Iterator[str]:
+def gaps(ledger: RunLedger) -> Iterator[str]:
+    """Rows without a prediction, and why."""
     yield "## Rows that are not predicted\n"
     ids = {case.line: case.cells.text("id") for case in ledger.cases}
     yield from (f"- **{ids[line]}**: {reason}." for line, reason in ledger.reasons.items())

@@ -12,7 +12,7 @@ from runcast.simulator.hardware import cluster_names
 from runcast.simulator.models import preset_names
 from runcast.simulator.profile.forms import FEATURES, known_classes
 from runcast.simulator.systems.collective.scenario import CollectiveKeys, CollectiveScenario
-from runcast.simulator.systems.rl_cycle.scenario import Cycle, CycleScenario, Length, Rollout
+from runcast.simulator.systems.rl_cycle.scenario import Cycle, CycleScenario, Engine, Length, Rollout
 from runcast.simulator.systems.tables import Model, Slow
 from runcast.simulator.systems.train_step import scenario as training
 from runcast.simulator.systems.train_step.scenario import TrainScenario
@@ -94,10 +94,10 @@ def test_links_between_pages_lead_to_headings(page):
 
 
 TABLES = (
-    Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Length, TrainScenario, training.Parallel,
-    training.Schedule, training.Batch, training.Documents, training.Tower, training.Precision, training.Activations,
-    training.Recompute, training.Offload, training.Overlap, training.Fusion, training.Experts, training.Memory,
-    training.Lora, training.Run, training.Collectives, CollectiveScenario, CollectiveKeys,
+    Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Engine, Length, TrainScenario,
+    training.Parallel, training.Schedule, training.Batch, training.Documents, training.Tower, training.Precision,
+    training.Activations, training.Recompute, training.Offload, training.Overlap, training.Fusion, training.Experts,
+    training.Memory, training.Lora, training.Run, training.Collectives, CollectiveScenario, CollectiveKeys,
 )  # fmt: skip
 
 

@@ -319,7 +319,6 @@ def test_a_mix_of_nodes_has_no_knobs_of_the_machine():
 @pytest.mark.parametrize(
     ("scenario", "line"),
     [
-        (SCENARIOS / "rl-colocated-qwen3-30b-8xh100.toml", "kind = 'rl_cycle': runcast explain takes kind"),
         (SCENARIOS / "none.toml", "none.toml: no such file"),
         ({**ONE_GPU, "nodes": 0}, "scenario: nodes = 0: "),
     ],

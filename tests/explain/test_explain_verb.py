@@ -43,10 +43,6 @@ def test_json_in_a_file_is_what_stdout_would_be(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (
-            ["data/scenarios/rl-colocated-qwen3-30b-8xh100.toml"],
-            "kind = 'rl_cycle': runcast explain takes kind weight_update or train_step",
-        ),
         ([TINY, "--html", "why.txt"], "--html why.txt: expected a name that ends in .html"),
         ([TINY, "--set", "update.buckets=2"], "update.buckets: unknown key"),
         ([TINY, "--set", "cluster.nic='400 GiB'"], "cluster.nic = '400 GiB': unknown unit 'GiB'"),

@@ -18,6 +18,7 @@ from ...systems.registry import SYSTEMS, system_of
 from ...systems.system import System
 from ...uncertainty import difference
 from .case import Case, Refused, make_case
+from .cycle import CYCLE, CycleExplanation, explain_cycle
 from .levers import state
 from .neighbours import neighbours
 from .run import RunCase, RunExplanation, explain_run, make_run_case
@@ -168,13 +169,16 @@ def explain(
     *,
     quick: bool = False,
     progress: Progress = lambda phase, done, total, name: None,
-) -> Explanation | RunExplanation:
-    """Explain a training step, a weight update or a run, given as a table, a file or a shipped name, with changes.
+) -> Explanation | RunExplanation | CycleExplanation:
+    """Explain a step, an update, a run or an RL cycle, given as a table, a file or a shipped name, with changes.
 
     `quick` simulates nothing again: numbers are known to first order, what-ifs not at all. `progress` is called with
-    what is being tried. A UserError if the scenario says something that is not allowed, or is an RL cycle.
+    what is being tried. A UserError if the scenario says something that is not allowed.
     """
-    return explain_case(open_case(*open_table(scenario, changes)), quick, progress)
+    table, where = open_table(scenario, changes)
+    if system_of(table).kind == CYCLE:
+        return explain_cycle(table, where, quick, progress)
+    return explain_case(open_case(table, where), quick, progress)
 
 
 def open_case(table: Mapping[str, Any], where: str) -> Case | RunCase:

@@ -9,6 +9,8 @@ from ...base.units import digits_apart, format_bytes, format_probability, format
 from ...figures import Section, tornado, waterfall, write_html
 from ...insight import slowed_lines
 from ...report.report import Table
+from .cycle import CycleExplanation
+from .cycle_text import cycle_lines, write_cycle_page
 from .explanation import Explanation, Tried
 from .run import RunExplanation
 from .run_text import run_lines, write_run_page
@@ -22,8 +24,10 @@ _SUBJECTS = {"machine": "numbers of the machine", "class": "numbers of the softw
 _AXES = ("tp", "cp", "ep", "dp", "fsdp", "pipeline")
 
 
-def lines(found: Explanation | RunExplanation) -> Iterator[str]:
+def lines(found: Explanation | RunExplanation | CycleExplanation) -> Iterator[str]:
     """The whole of it."""
+    if isinstance(found, CycleExplanation):
+        return cycle_lines(found)
     words: Callable[[Any], Iterator[str]] = run_lines if found.system.has_levers else _lines
     return words(found)
 
@@ -189,8 +193,10 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[
 _BARS = 16
 
 
-def write_page(path: Path | str, found: Explanation | RunExplanation) -> None:
+def write_page(path: Path | str, found: Explanation | RunExplanation | CycleExplanation) -> None:
     """Write the page; a UserError if the file cannot be written."""
+    if isinstance(found, CycleExplanation):
+        return write_cycle_page(path, found)
     write: Callable[[Path | str, Any], None] = write_run_page if found.system.has_levers else _write_page
     write(path, found)
 

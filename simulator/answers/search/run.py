@@ -16,13 +16,14 @@ from ...base.memo import Memo
 from ...hardware import cluster
 from ...runner import InProcess, Processes, cores
 from ...scenario import Changes, Given, change, open_table, retitle
+from .cycles import CYCLES
 from .explore import Exploration, has_optuna, predict
 from .records import LEFT, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
 from .space import Space, Wanted
 from .steps import STEPS
 from .updates import UPDATES
 
-SUBJECTS: Mapping[str, Subject] = {"train_step": STEPS, "weight_update": UPDATES}
+SUBJECTS: Mapping[str, Subject] = {"train_step": STEPS, "weight_update": UPDATES, "rl_cycle": CYCLES}
 """By kind of scenario."""
 TRIES = 2_000
 """Simulations of a search that is given no budget."""

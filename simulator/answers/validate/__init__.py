@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import runs
+from .cycles import CycleLedger, read_cycle_ledger
 from .gate import TOLERANCE, Comparison, Gate, read_gate
 from .ledger import shipped_file
 from .runs import RunLedger, read_run_ledger
@@ -27,11 +28,14 @@ LEDGERS: Mapping[str, LedgerKind] = {
     "weight_update": LedgerKind(read_ledger),
     "train_step": LedgerKind(read_step_ledger, of_steps.PREDICTED),
     "run": LedgerKind(read_run_ledger, runs.PREDICTED),
+    "rl_cycle": LedgerKind(read_cycle_ledger, runs.PREDICTED),
 }
 """The kinds of which runcast ships published measurements."""
 
 __all__ = [
-    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "Gate", "LedgerKind", "RunLedger", "StepLedger",
-    "UpdateLedger", "Validation", "predict_samples", "read_gate", "read_ledger", "read_run_ledger", "read_step_ledger",
+    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "CycleLedger", "Gate", "LedgerKind", "RunLedger",
+    "StepLedger",
+    "UpdateLedger", "Validation", "predict_samples", "read_cycle_ledger", "read_gate", "read_ledger",
+    "read_run_ledger", "read_step_ledger",
     "score_samples", "scores_by", "shipped_file", "validate",
 ]  # fmt: skip

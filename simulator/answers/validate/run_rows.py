@@ -1,22 +1,23 @@
 """The rows of a table of published runs: each is a scenario file with changes, and a number of its report.
 
 Columns are those of data/validation/run.csv; the scenario files, with what the rows of a source have in common, are in
-data/validation/runs. How rows are scored and shown is in `runs`.
+data/validation/runs. How rows are scored and shown is in `runs`; rows of RL cycles, in `cycles`, are of the same form.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot, inf
 from operator import ge, le
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ...base.errors import UserError, hint
 from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
 from ...scenario import change, check_question, parse_changes, resolve
 from ...systems.run.history import History
-from ...systems.run.intervals import price_width, range_of
+from ...systems.run.intervals import SHARES, Range, price_width, quantity_of, range_of, shipped_run_errors
 from ...systems.run.report import make_run_report
 from ...systems.run.resolve import ResolvedRun
 from ...systems.run.training.rates import spread_between_clusters
@@ -35,7 +36,6 @@ BOUNDS = {">=": ge, "<=": le}
 """How what was measured may be bounded: by no more than this number of the source."""
 
 _SPEEDS = ("wall_s", "tokens_per_s")  # metrics to which the uncertainty of prices belongs
-_FILES = "runs"
 
 
 def shipped_table() -> Path:
@@ -48,9 +48,14 @@ def shipped_table() -> Path:
 
 @dataclass(frozen=True)
 class RunCase(Case):
-    """A row of the ledger of runs; `origin` is the file that its scenario is from, which paths rest on."""
+    """A row of the ledger of runs; `origin` is the file that its scenario is from, which paths rest on.
+
+    `kind` is that of the scenarios, and `files` the folder of the shipped ones.
+    """
 
     origin: str = ""
+    kind: ClassVar[str] = "run"
+    files: ClassVar[str] = "runs"
 
     def predict(self) -> dict[str, Any]:
         """The mean of the metric over repeats of the run with rates as stated, and the range of its report.
@@ -76,6 +81,13 @@ class RunCase(Case):
         found = [(resolved.simulate(seed), resolved.drawn_mtbf_s(seed)) for seed in seeds]
         return [(one, make_run_report(resolved, [one]).to_json() | {"mtbf_s": mtbf_s}) for one, mtbf_s in found]
 
+    def interval(self, found: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """The 90 % interval, with what runs of other sources were off; none where nothing is known to vary."""
+        metric, source = (self.cells.text(column) for column in ("metric", "source"))
+        off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if self.is_scored else 0.0
+        width = hypot(found["width"], off)
+        return Range(found["middle"], width).ends(1.0 if metric in SHARES else inf) if width else (None, None)
+
     @property
     def is_scored(self) -> bool:
         """Whether a run was measured, and not only bounded; in identities and projections rates are what they state."""
@@ -96,20 +108,22 @@ def _values(repeats: Sequence[tuple[History, Mapping[str, Any]]], metric: str) -
 # Rows of a file.
 
 
-def read_cases(path: Path) -> list[RunCase]:
+def read_cases(path: Path, of: type[RunCase] = RunCase) -> list[RunCase]:
     """The rows of a file; a UserError if it cannot be read or lacks a column."""
-    return [_case(line, where, cells) for line, where, cells in read_cells(path, REQUIRED, "those of run.csv")]
+    return [
+        _case(of, line, where, cells) for line, where, cells in read_cells(path, REQUIRED, f"those of {of.kind}.csv")
+    ]
 
 
-def _case(line: int, where: str, cells: Cells) -> RunCase:
+def _case(of: type[RunCase], line: int, where: str, cells: Cells) -> RunCase:
     try:
         if cells.has("gap"):
             raise CellError(cells.text("gap"))
         _check(cells)
-        origin = _origin(cells.text("base"), where.rpartition(":")[0])
-        return RunCase(line, cells, _scenario(origin, cells.text("changes")), "", where, str(origin))
+        origin = _origin(of.files, cells.text("base"), where.rpartition(":")[0])
+        return of(line, cells, _scenario(of.kind, origin, cells.text("changes")), "", where, str(origin))
     except (CellError, UserError) as error:
-        return RunCase(line, cells, None, str(error).partition("\n")[0], where)
+        return of(line, cells, None, str(error).partition("\n")[0], where)
 
 
 def _check(cells: Cells) -> None:
@@ -125,18 +139,18 @@ def _check(cells: Cells) -> None:
         raise CellError("measured is not stated")
 
 
-def _origin(base: str, table: str) -> Path:
+def _origin(files: str, base: str, table: str) -> Path:
     """The scenario file of a row: a shipped one by its name, or a .toml file beside the table."""
     if base.endswith(".toml"):
         return path_beside(base, table)
-    found = shipped_file(f"{_FILES}/{base}.toml")
+    found = shipped_file(f"{files}/{base}.toml")
     if not base or not found.is_file():
-        known = sorted(file.stem for file in shipped_file(_FILES).glob("*.toml"))
+        known = sorted(file.stem for file in shipped_file(files).glob("*.toml"))
         raise CellError(f"base = {base!r}: unknown; {hint(base, known)}, or a .toml file")
     return found
 
 
-def _scenario(origin: Path, changes: str) -> dict[str, Any]:
+def _scenario(kind: str, origin: Path, changes: str) -> dict[str, Any]:
     """The table of a scenario file with the changes of a row: `key=value; key=value`.
 
     Raises:
@@ -145,6 +159,6 @@ def _scenario(origin: Path, changes: str) -> dict[str, Any]:
     """
     lines = [line for line in changes.split(";") if line.strip()]
     table = read_toml(origin)
-    if table.get("kind") != "run":
-        raise CellError(f"base = {origin.name!r}: expected a scenario of kind run")
+    if table.get("kind") != kind:
+        raise CellError(f"base = {origin.name!r}: expected a scenario of kind {kind}")
     return change(table, parse_changes(lines, "changes", "run.wall='54 d'"), str(origin))

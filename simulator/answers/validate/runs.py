@@ -6,10 +6,9 @@ What a row is, and how it is predicted, is in `run_rows`.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import hypot, inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ import pandas as pd
 from ...base.tables import Columns, markdown_table, terminal_table
 from ...base.units import format_long
 from ...runner import Runner
-from ...systems.run.intervals import SHARES, Range, quantity_of, shipped_run_errors
+from ...systems.rl_cycle.report import CycleReport
 from ...systems.run.report import RunReport
 from .ledger import Ledger, Watch, csv_bytes, plain, predict_cases, split_rows
 from .run_rows import BOUNDS, RunCase, read_cases, shipped_table
@@ -40,6 +39,10 @@ class RunLedger(Ledger):
 
     cases: Sequence[RunCase]
 
+    kind = "run"
+    title = "Runs"
+    every = "measured runs"
+    fitted = "nothing but widths of intervals was fitted to them"
     compared = MappingProxyType({"predicted": "prediction"})
     measured = "measured"
     families = MappingProxyType(GROUPS)
@@ -89,7 +92,7 @@ class RunLedger(Ledger):
         """All numbers, errors as fractions."""
         return {
             "file": self.path.name,
-            "kind": "run",
+            "kind": self.kind,
             **scores(self.scored),
             "rows": len(self.cases),
             "predicted": len(self.table),
@@ -126,15 +129,22 @@ def read_run_ledger(path: Path | None = None, runner: Runner | None = None, watc
     A UserError if the file cannot be read, or lacks a column.
     """
     path = path or shipped_table()
-    cases = read_cases(path)
+    return predict_rows(RunLedger, path, read_cases(path), runner, watch)
+
+
+L = TypeVar("L", bound=RunLedger)
+
+
+def predict_rows(of: type[L], path: Path, cases: Sequence[RunCase], runner: Runner | None, watch: Watch | None) -> L:
+    """The ledger of these rows, predicted."""
     rows, reasons = split_rows(cases, predict_cases(cases, runner, watch), _row)
     types = dict.fromkeys(_NUMBERS, float) | dict.fromkeys(_TEXTS, str)
-    return RunLedger(path, pd.DataFrame(rows, columns=list(_COLUMNS)).astype(types), reasons, 0, cases)
+    return of(path, pd.DataFrame(rows, columns=list(_COLUMNS)).astype(types), reasons, 0, cases)
 
 
 def _row(case: RunCase, found: Mapping[str, Any]) -> dict[str, Any]:
     measured, bound = case.cells.number("measured"), case.cells.text("bound")
-    low, high = _interval(case, found)
+    low, high = case.interval(found)
     return {
         **{column: case.cells.text(column) for column in _TEXTS},
         **found,
@@ -145,14 +155,6 @@ def _row(case: RunCase, found: Mapping[str, Any]) -> dict[str, Any]:
         "error": np.nan if bound else found["predicted"] / measured - 1,
         "holds": BOUNDS[bound](found["predicted"], measured) if bound else None,
     }
-
-
-def _interval(case: RunCase, found: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The 90 % interval of a row, with what runs of other sources were off; none where nothing is known to vary."""
-    metric, source = (case.cells.text(column) for column in ("metric", "source"))
-    off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if case.is_scored else 0.0
-    width = hypot(found["width"], off)
-    return Range(found["middle"], width).ends(1.0 if metric in SHARES else inf) if width else (None, None)
 
 
 def scores(rows: pd.DataFrame) -> dict[str, Any]:
@@ -210,7 +212,7 @@ def _row_in_words(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _amount(metric: str, value: float) -> str:
     """An amount of a metric in words: seconds as people say them, and plain numbers."""
-    units = {one.name: one.unit for one in RunReport.metrics}
+    units = {one.name: one.unit for one in (*CycleReport.metrics, *RunReport.metrics)}
     above, *below = (units.get(key.strip().partition(".")[0], "1") for key in metric.split("/", 1))
     if above == "s" and below in ([], ["1"]):
         return format_long(value)
@@ -219,7 +221,7 @@ def _amount(metric: str, value: float) -> str:
 
 def score_rows(ledger: RunLedger) -> list[dict[str, Any]]:
     """Scores of all scored rows, of each group, and of what is shown apart; few rows in their interval are counted."""
-    every = {"group": "all", "name": "measured runs", **scores(ledger.scored)}
+    every = {"group": "all", "name": ledger.every, **scores(ledger.scored)}
     return [
         row | {"interval_coverage": coverage(row["held"], row["held_of"])}
         for row in (every, *ledger.groups, *ledger.unmeasured_groups)
@@ -231,7 +233,7 @@ def counts(ledger: RunLedger) -> str:
     held, bounds = int(ledger.bounded["holds"].astype(bool).sum()), len(ledger.bounded)
     return (
         f"{len(ledger.table)} of {len(ledger.cases)} rows predicted, {len(ledger.scored)} scored; "
-        f"{held} of {bounds} bounds held; nothing but widths of intervals was fitted to them"
+        f"{held} of {bounds} bounds held; {ledger.fitted}"
     )
 
 

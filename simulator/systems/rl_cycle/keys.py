@@ -8,20 +8,46 @@ def _is_simulated(values: Values) -> bool:
     return not values.gives("cycle.update_time")
 
 
+def _has_model(values: Values) -> bool:
+    return _is_simulated(values) or values.gives("rollout.engine") or values.gives("cycle.train")
+
+
+def _without_engine(key: str) -> Need:
+    return Need(
+        f"rollout.{key}",
+        lambda values: not values.gives("rollout.engine"),
+        lambda _: "is for decoding whose times are given; rollout.engine has its own",
+    )
+
+
 NEEDS: tuple[Need, ...] = (
     *of_update.NEEDS,
+    *(_without_engine(key) for key in ("slots", "token_time", "request_time", "recompute_time")),
+    *(goes_beside(f"rollout.{key}", "rollout.engine") for key in ("prompt", "samples")),
+    *(goes_beside(f"cycle.{key}", "cycle.train") for key in ("minibatches", "forward_passes")),
+    goes_with("rollout.engine.recompute", "rollout.interrupt", "keep", applies=bool),
     goes_with("cycle.staleness", "cycle.mode", "asynchronous"),
     *(goes_with(f"cycle.{key}", "cycle.placement", "colocated") for key in ("state", "kv_alloc", "release")),
-    *(goes_with(f"cycle.{key}", "cycle.placement", "disaggregated") for key in ("trainer_gpus", "pause")),
+    *(
+        goes_with(f"cycle.{key}", "cycle.placement", "disaggregated")
+        for key in ("trainer_gpus", "rollout_nodes", "pause")
+    ),
     goes_beside("cycle.pause", "cycle.update_time"),
     *(
         Need(key, _is_simulated, lambda _: "is for an update that is simulated, not given as cycle.update_time")
-        for key in ("model", "update", "slow", "fold")
+        for key in ("update", "slow", "fold")
+    ),
+    Need(
+        "model",
+        _has_model,
+        lambda _: (
+            "is for an update that is simulated, not given as cycle.update_time, for rollout.engine or cycle.train"
+        ),
     ),
     *(
         Need(
             key,
-            lambda values: _is_simulated(values) or values.gives("cycle.state"),
+            lambda values: _has_model(values) or values.gives("cycle.state"),
             lambda _: "is for an update that is simulated, or for cycle.state",
         )
         for key in ("profile", "stack")
@@ -39,5 +65,5 @@ NEEDS: tuple[Need, ...] = (
     ),
 )  # fmt: skip
 
-RIVALS = of_update.RIVALS
+RIVALS = (*of_update.RIVALS, ("cycle.rollout_nodes", "cycle.trainer_gpus"))
 PINS = of_update.pins(lambda cycle: cycle.update)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..lengths import Lengths
-from .pool import Pace
+from .pace import Pace, Roofline
 
 Interrupt = Literal["drain", "abort", "keep"]
+_PROMPTS = 1  # the stream of random numbers that says how long prompts are
 
 
 @dataclass(frozen=True)
@@ -21,20 +22,34 @@ class Switch:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """The pool of engines, and the requests of a batch."""
+    """The pool of engines, and the requests of a batch: `samples` answers to each prompt.
+
+    `room` requests of the usual length fill the KV cache of an engine (None: it has room for all).
+    """
 
     requests: int
     engines: int
     slots: int
-    pace: Pace
+    pace: Pace | Roofline
     lengths: Lengths
     seed: int = 0
     interrupt: Interrupt = "drain"
+    prompts: Lengths | None = None
+    samples: int = 1
+    room: int | None = None
 
     @property
     def usable(self) -> int:
         """The slots of the pool that one batch can fill."""
-        return min(self.slots * self.engines, self.requests)
+        slots = self.slots if self.room is None else min(self.slots, max(self.room, 1))
+        return min(slots * self.engines, self.requests)
+
+    def draw_prompts(self, batch: int) -> list[int]:
+        """The tokens of the prompt of each request of a batch; none where prompts take no time."""
+        if self.prompts is None:
+            return []
+        drawn = self.prompts.draw(-(-self.requests // self.samples), self.seed, batch, _PROMPTS)
+        return [drawn[number // self.samples] for number in range(self.requests)]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """The rollout pool: engines with continuous batching and one queue. It has no clock: callers pass the time.
 
-An engine gives each request in its slots one token at a time, at a pace that may depend on their number. The next
-request of the queue goes to the engine with the fewest requests, if it has a free slot.
+An engine gives each request in its slots one token at a time, at a pace that may depend on their number and on the
+tokens in its KV cache. The next request of the queue goes to the engine with the fewest requests, if it has a free slot
+and room in its cache. Where running requests fill the cache, the youngest one goes back to the queue; its tokens are
+prefilled with its prompt when it runs again, as in vLLM.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,45 +11,47 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from .pace import Pace, Roofline
+
 At = tuple[int, int]  # a request by its number, and the engine that holds it
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds per token of an engine with `running` requests: `token_s + request_s * running`.
-
-    After a change of weights each token that a running request has takes `recompute_s`.
-    """
-
-    token_s: float
-    request_s: float = 0.0
-    recompute_s: float = 0.0
-
-    def seconds(self, running: int) -> float:
-        """Seconds in which every running request gets one token."""
-        return self.token_s + self.request_s * running
 
 
 @dataclass
 class _Engine:
-    """`made` is the number of tokens that a request running since the start has at `since_s`."""
+    """`made` is the number of tokens that a request running since the start has at `since_s`.
+
+    `cached` counts the tokens in the KV cache, prompts included; `prompts` are those that need no prefill here.
+    """
 
     made: float = 0.0
     since_s: float = 0.0
     running: list[tuple[float, int]] = field(default_factory=list)  # a heap: what `made` is at the end, and the number
     begun: dict[int, float] = field(default_factory=dict)  # by number: what `made` was when it came
     changes: int = 0
+    cached: float = 0.0
+    prompts: set[int] = field(default_factory=set)
 
-    def settle(self, now_s: float, pace: Pace) -> None:
+    def settle(self, now_s: float, pace: Pace | Roofline) -> None:
         """Count tokens until now."""
         if now_s > self.since_s:
             if self.running:
-                self.made += (now_s - self.since_s) / pace.seconds(len(self.running))
+                self.make(pace.tokens(len(self.running), self.cached, now_s - self.since_s))
             self.since_s = now_s
 
-    def end_s(self, pace: Pace) -> float:
-        """When the first of the running requests ends."""
-        return self.since_s + max(self.running[0][0] - self.made, 0.0) * pace.seconds(len(self.running))
+    def make(self, tokens: float) -> None:
+        """Count so many tokens of each running request."""
+        self.made += tokens
+        self.cached += tokens * len(self.running)
+
+    def left(self, pace: Pace | Roofline) -> tuple[float, bool]:
+        """(tokens until the next event, whether that is a full cache and not the end of a request)."""
+        end, many = max(self.running[0][0] - self.made, 0.0), len(self.running)
+        full = (pace.capacity - self.cached) / many if many > 1 else inf
+        return (max(full, 0.0), True) if full < end else (end, False)
+
+    def next_s(self, pace: Pace | Roofline) -> float:
+        """When a running request ends, or the cache is full."""
+        return self.since_s + pace.span_s(len(self.running), self.cached, self.left(pace)[0])
 
     def tokens(self) -> float:
         """The tokens that the running requests have."""
@@ -58,35 +62,45 @@ class Pool:
     """`add` queues requests, `deal` starts them, `finish` ends them at `next_end_s`.
 
     `halt` stops decoding until `go_on`; running requests keep their slots. A `closed` pool starts nothing.
+    `preempted` counts requests that went back to the queue as a cache was full. Answers to one prompt have `samples`
+    numbers in a row.
     """
 
-    def __init__(self, engines: int, slots: int, pace: Pace):
+    def __init__(self, engines: int, slots: int, pace: Pace | Roofline, samples: int = 1):
         self.engines = [_Engine() for _ in range(engines)]
-        self.slots, self.pace = slots, pace
-        self.running, self.closed, self.halted = 0, False, False
+        self.slots, self.pace, self.samples = slots, pace, samples
+        self.running, self.closed, self.halted, self.preempted = 0, False, False, 0
         self._tokens: dict[int, int] = {}
+        self._prompts: dict[int, int] = {}  # tokens of each request's prompt
+        self._kept: dict[int, float] = {}  # tokens of requests that were preempted
         self._queue: list[int] = []
         self._spare = [(0, engine) for engine in range(engines)]  # (running, engine): out of date ones are skipped
         self._ends: list[tuple[float, int, int]] = []  # (end, engine, changes), likewise
 
-    def add(self, first: int, tokens: Sequence[int]) -> None:
-        """Requests numbered from `first`, each with the tokens it needs."""
+    def add(self, first: int, tokens: Sequence[int], prompts: Sequence[int] = ()) -> None:
+        """Requests numbered from `first`, each with the tokens it needs, and with those of its prompt."""
         for number, needed in enumerate(tokens, start=first):
             self._tokens[number] = needed
             heappush(self._queue, number)
+        self._prompts.update(enumerate(prompts, start=first))
 
     def deal(self, now_s: float) -> list[At]:
         """Start what can start; which request is where."""
-        dealt = []
+        dealt, new = list[At](), dict[int, list[float]]()
         while self._queue and not (self.closed or self.halted) and (engine := self._sparest()) is not None:
+            if not self._has_room(self._queue[0], engine):
+                break
             number = heappop(self._queue)
-            self._start(number, engine, now_s)
+            self._start(number, engine, now_s, new.setdefault(engine, []))
             dealt.append((number, engine))
+        for engine, prompts in new.items():
+            one = self.engines[engine]
+            one.since_s += self.pace.prefill_s(len(one.running), prompts)
         self._changed({engine for _, engine in dealt})
         return dealt
 
     def next_end_s(self) -> float:
-        """When the next request ends; infinity if none runs."""
+        """When the next request ends, or a cache is full; infinity if none runs."""
         if self.halted:
             return inf
         while self._ends and self._ends[0][2] != self.engines[self._ends[0][1]].changes:
@@ -94,12 +108,15 @@ class Pool:
         return self._ends[0][0] if self._ends else inf
 
     def finish(self, now_s: float) -> list[At]:
-        """End the requests that end now, which is `next_end_s`."""
+        """End the requests that end now, which is `next_end_s`, or preempt one where a cache is full."""
         until, done = self.next_end_s(), list[At]()
         engines = set[int]()
         while self.next_end_s() <= until:
             engine = heappop(self._ends)[1]
-            done += ((number, engine) for number in self._ended(self.engines[engine], now_s))
+            if self.engines[engine].left(self.pace)[1]:
+                self._preempt(self.engines[engine], now_s)
+            else:
+                done += ((number, engine) for number in self._ended(self.engines[engine], now_s))
             engines.add(engine)
         self._changed(engines)
         return done
@@ -113,19 +130,22 @@ class Pool:
         """Decode again, with `recompute` after the tokens of running requests are recomputed."""
         self.halted = False
         for engine in self.engines:
-            engine.since_s = now_s + (engine.tokens() * self.pace.recompute_s if recompute else 0.0)
+            engine.prompts.clear()
+            engine.since_s = now_s + (self.pace.redo_s(engine.tokens(), engine.cached) if recompute else 0.0)
         self._changed(range(len(self.engines)))
 
     def abort(self, now_s: float) -> float:
         """Put running requests back into the queue without their tokens; how many tokens are lost."""
         self._settle(now_s)
-        lost = sum(engine.tokens() for engine in self.engines)
+        lost = sum(engine.tokens() for engine in self.engines) + sum(self._kept.values())
         for engine in self.engines:
             for _, number in engine.running:
                 heappush(self._queue, number)
             self.running -= len(engine.running)
             engine.running.clear()
             engine.begun.clear()
+            engine.cached = 0.0
+        self._kept.clear()
         self._changed(range(len(self.engines)))
         return lost
 
@@ -134,20 +154,50 @@ class Pool:
             heappop(self._spare)
         return self._spare[0][1] if self._spare else None
 
-    def _start(self, number: int, engine: int, now_s: float) -> None:
+    def _has_room(self, number: int, engine: int) -> bool:
+        """Whether a request may start on an engine; one that is alone always may."""
         one = self.engines[engine]
+        return not one.running or one.cached + self._prompt(number) + self._kept.get(number, 0.0) <= self.pace.admits
+
+    def _prompt(self, number: int) -> int:
+        return self._prompts.get(number, 0)
+
+    def _start(self, number: int, engine: int, now_s: float, new: list[float]) -> None:
+        """Start a request; the tokens that it has to prefill join `new`."""
+        one, kept = self.engines[engine], self._kept.pop(number, 0.0)
         one.settle(now_s, self.pace)
-        one.begun[number] = one.made
-        heappush(one.running, (one.made + self._tokens[number], number))
+        prompt, shared = self._prompt(number), number // self.samples
+        known = shared in one.prompts
+        one.prompts.add(shared)
+        if prompt or kept:
+            new.append(kept + (0 if known and self.pace.shares_prompts else prompt))
+        one.cached += prompt + kept
+        one.begun[number] = one.made - kept if kept else one.made
+        heappush(one.running, (one.begun[number] + self._tokens[number], number))
         self.running += 1
         self._offer(engine)
 
+    def _preempt(self, engine: _Engine, now_s: float) -> None:
+        """Put the youngest request back into the queue: the cache is full now."""
+        engine.make(engine.left(self.pace)[0])
+        engine.since_s = now_s
+        number = next(reversed(engine.begun))
+        self._kept[number] = engine.made - engine.begun.pop(number)
+        engine.cached -= self._prompt(number) + self._kept[number]
+        engine.running = [one for one in engine.running if one[1] != number]
+        heapify(engine.running)
+        self.running -= 1
+        self.preempted += 1
+        heappush(self._queue, number)
+
     def _ended(self, engine: _Engine, now_s: float) -> Iterator[int]:
         """Take the requests that end now out of an engine; tokens are counted exactly, whatever the clock rounds."""
+        engine.cached += (engine.running[0][0] - engine.made) * len(engine.running)
         engine.made, engine.since_s = engine.running[0][0], now_s
         while engine.running and engine.running[0][0] <= engine.made:
             number = heappop(engine.running)[1]
             del engine.begun[number]
+            engine.cached -= self._prompt(number) + self._tokens[number]
             self.running -= 1
             yield number
 
@@ -162,7 +212,7 @@ class Pool:
             one = self.engines[engine]
             one.changes += 1
             if one.running:
-                heappush(self._ends, (one.end_s(self.pace), engine, one.changes))
+                heappush(self._ends, (one.next_s(self.pace), engine, one.changes))
             self._offer(engine)
         if len(self._spare) > 8 * len(self.engines) + 64:
             self._spare = [(len(one.running), i) for i, one in enumerate(self.engines) if len(one.running) < self.slots]

@@ -4,19 +4,23 @@ All are over the counted steps, from the end of the warm-up to the end of the la
 have its weights and the trainer may go on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, hypot
 from typing import Any
 
 import numpy as np
 
 from ...base.arrays import Floats
 from ...insight import critical_path, sum_by_group
-from ...profile import PROVENANCE
-from ...report.report import PRICE, Metric, Report, Total, spending
+from ...profile import PROVENANCE, Z90
+from ...report.report import PRICE, Better, Metric, Report, Total, spending
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
+from ...uncertainty import Budget
+from ..train_step.report import TrainReport
 from ..weight_update.report import Report as Update
+from .engine import Terms
 from .resolve import ResolvedCycle
 from .run import CycleRun
 
@@ -27,6 +31,44 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "switch": ("release", "onload", "offload", "kv_alloc"),
 }
 _COUNTED = 100  # versions behind
+_SURE = Budget({}, 0.0)
+"""The errors of a step whose times are all given."""
+_NOTHING = 1e-12  # a share that rounding leaves
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """A predicted engine: what a GPU holds, and a step with `running` requests on average, halfway through answers."""
+
+    weight_bytes: float
+    cache_tokens: int
+    cache_requests: int
+    running: float
+    preempted: int
+    step: Terms
+
+    @property
+    def by_class(self) -> dict[str, float]:
+        """The share of each class of errors in the relative deviation of a step."""
+        return {name: error / self.step.seconds for name, error in self.step.errors.items() if error}
+
+
+def _engine(name: str, unit: str, meaning: str, better: Better, of: Callable[[EngineReport], float]) -> Metric:
+    return Metric(name, unit, meaning, better, of=lambda report: None if report.engine is None else of(report.engine))
+
+
+_OF_ENGINE = (
+    _engine("token_time_s", "s", "a predicted step of an engine with its mean number of requests", "lower",
+            lambda engine: engine.step.seconds),
+    _engine("running", "1", "requests that run on an engine on average, while any does", "higher",
+            lambda engine: engine.running),
+    _engine("weight_bytes", "B", "an engine's weights on a GPU", "lower", lambda engine: engine.weight_bytes),
+    _engine("cache_tokens", "1", "tokens in the KV cache of an engine", "higher", lambda engine: engine.cache_tokens),
+    _engine("cache_requests", "1", "requests of the usual length that fill it", "higher",
+            lambda engine: engine.cache_requests),
+    _engine("preempted", "1", "requests that full caches sent back to the queue", "lower",
+            lambda engine: engine.preempted),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +108,9 @@ class CycleReport(Report):
     gpus: tuple[int, int]
     update: Update | None
     rates: Rates
+    engine: "EngineReport | None" = None
+    training: TrainReport | None = None
+    budget: Budget = _SURE
 
     kind = "rl_cycle"
     metrics = (
@@ -77,6 +122,10 @@ class CycleReport(Report):
         Metric("step_time_s", "s", "a step on average, from when engines have the weights of one to the next", "lower"),
         Metric("step_p50_s", "s", "the median step", "lower"),
         Metric("step_p99_s", "s", "the 99 % quantile of steps", "lower"),
+        Metric("interval_low_s", "s", "the 5 % quantile of it, where training or decoding is predicted",
+               role="time", of=lambda report: report.interval_s and report.interval_s[0]),
+        Metric("interval_high_s", "s", "its 95 % quantile", role="time",
+               of=lambda report: report.interval_s and report.interval_s[1]),
         Metric("rollout_s", "s", "any slot decodes, per step", "lower"),
         Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
         Metric("train_s", "s", "the trainer trains, per step", "lower"),
@@ -96,6 +145,7 @@ class CycleReport(Report):
         Metric("mean_tokens", "1", "tokens of a request on average"),
         Metric("longest_tokens", "1", "tokens of the longest"),
         Metric("lost_share", "1", "share of the tokens that updates abort", "lower"),
+        *_OF_ENGINE,
         Metric("rollout_gpus", "1", "GPUs that roll out", role="input", of=lambda report: report.gpus[0]),
         Metric("trainer_gpus", "1", "GPUs that train", role="input", of=lambda report: report.gpus[1]),
         PRICE,
@@ -109,7 +159,20 @@ class CycleReport(Report):
                of=lambda report: None if report.update is None else round(report.update.peak.bytes)),
         Metric("update", "", "the report of the update, where that is simulated", inner="weight_update",
                of=lambda report: None if report.update is None else report.update.to_json()),
+        Metric("training", "", "the report of the training step, where that is predicted", inner="train_step",
+               of=lambda report: None if report.training is None else report.training.to_json()),
     )  # fmt: skip
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 90 % interval of the mean step, from the errors of what is predicted.
+
+        None if training and decoding are given: that of the update alone says nothing of a step.
+        """
+        if self.engine is None and self.training is None:
+            return None
+        width = exp(Z90 * self.budget.deviation)
+        return (self.step_time_s / width, self.step_time_s * width) if width > 1 else None
 
     @property
     def mean_staleness(self) -> float:
@@ -144,6 +207,8 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
     held = rates(resolved.cluster).scale(plan.rollout_gpus + plan.trainer_gpus)
     ages, counts = np.unique(run.staleness(plan.warmup), return_counts=True)
     exposed = sum_by_group(critical_path(timeline), group, tuple(PHASES))
+    engine = _engine_report(resolved, run, slot_s / decoding / engines if decoding else 0.0)
+    training = None if resolved.training is None else resolved.training.step.report
     return CycleReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -174,7 +239,22 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
         lost_share=lost / (lost + tokens),
         gpus=(plan.rollout_gpus, plan.trainer_gpus),
         exposed=exposed,
-        provenance=_provenance(update, exposed.get("update", 0.0) / timeline.makespan_s),
+        provenance=_provenance(
+            exposed,
+            timeline.makespan_s,
+            rollout=None if engine is None else engine.step.shares,
+            train=None if training is None else training.provenance,
+            update=None if update is None else update.provenance,
+        ),
+        engine=engine,
+        training=training,
+        budget=_budget(
+            exposed,
+            timeline.makespan_s,
+            engine={} if engine is None else engine.by_class,
+            train=_SURE if training is None else training.budget,
+            update=_SURE if update is None else update.budget,
+        ),
         update=update,
         rates=held,
         notes=(*resolved.notes, *held.notes),
@@ -187,14 +267,45 @@ TOTAL_NEEDS = ("makespan_s", "steps", "warmup", "exposed")
 def total(report: Mapping[str, Any]) -> Total:
     """Seconds per step, warm-up included, so that cycles of different lengths can be compared."""
     steps = report["steps"] + report["warmup"]
-    return Total(report["makespan_s"] / steps, None, {name: value / steps for name, value in report["exposed"].items()})
+    seconds, low_s, high_s = (report.get(key) for key in ("step_time_s", "interval_low_s", "interval_high_s"))
+    mean_s, interval = report["makespan_s"] / steps, None
+    if seconds and low_s is not None and high_s is not None:
+        interval = mean_s * low_s / seconds, mean_s * high_s / seconds
+    return Total(mean_s, interval, {name: value / steps for name, value in report["exposed"].items()})
 
 
-def _provenance(update: Update | None, share: float) -> dict[str, float]:
-    """The provenance of the critical path; `share` of it is updates."""
-    if update is None:
-        return {"given": 1.0}
-    return {"given": 1 - share} | {name: share * part for name, part in update.provenance.items()}
+def _engine_report(resolved: ResolvedCycle, run: CycleRun, running: float) -> EngineReport | None:
+    if (engine := resolved.engine) is None:
+        return None
+    return EngineReport(
+        engine.weight_bytes, int(engine.capacity), engine.room, running, run.preempted, engine.step(running)
+    )
+
+
+def _provenance(
+    exposed: Mapping[str, float], whole_s: float, **predicted: Mapping[str, float] | None
+) -> dict[str, float]:
+    """The provenance of the critical path, of which `exposed` seconds are of each phase, predicted or given."""
+    found, given = dict[str, float](), 1.0
+    for phase, parts in predicted.items():
+        share = exposed.get(phase, 0.0) / whole_s if parts is not None else 0.0
+        given -= share
+        for name, part in (parts or {}).items():
+            found[name] = found.get(name, 0.0) + share * part
+    return ({"given": max(given, 0.0)} if given > _NOTHING else {}) | found
+
+
+def _budget(
+    exposed: Mapping[str, float], whole_s: float, engine: Mapping[str, float], train: Budget, update: Budget
+) -> Budget:
+    """The errors of the step: those of its parts, each by the share of the critical path that it holds."""
+    share = {phase: seconds / whole_s for phase, seconds in exposed.items()}
+    shared = {f"engine: {name}": size * share.get("rollout", 0.0) for name, size in engine.items()}
+    of_steps = ((share.get("train", 0.0), train), (share.get("update", 0.0), update))
+    for part, budget in of_steps:
+        for name, size in budget.shared.items():
+            shared[name] = shared.get(name, 0.0) + part * size
+    return Budget(shared, hypot(*(part * budget.own for part, budget in of_steps)), shares=share)
 
 
 _OF_TRAINER = {"train": PHASES["train"], "update": ("update",), "switch": PHASES["switch"]}

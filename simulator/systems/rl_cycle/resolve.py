@@ -1,26 +1,37 @@
 """From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ...base.errors import UserError
 from ...base.units import format_bytes
-from ...collectives import STREAMS
+from ...collectives import STREAMS, Machines
 from ...costs import cost
 from ...engine import simulate
 from ...hardware import Cluster, cluster_inputs
 from ...models import ModelSpec
+from ...models.model import identity
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
 from ..lengths import Lengths
-from ..machines import ResolvedScenario, content_hash, release
+from ..machines import ResolvedScenario, content_hash, release, shape_of
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
+from .pace import Pace, Roofline
 from .plan import CyclePlan, Rollouts, Switch
-from .pool import Pace
-from .scenario import CycleScenario
+from .scenario import CycleScenario, Length
+from .serving import Served, serve
+from .training import Setup, Training, step_table
+from .training import predict as predict_training
+
+_LATER: Mapping[str, tuple[str, ...]] = {
+    "cycle": ("train", "minibatches", "forward_passes", "rollout_nodes"), "rollout": ("engine", "samples", "prompt"),
+}  # fmt: skip
+"""Keys that hashes leave out where they are not given: so hashes from before they were added stay valid."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +45,47 @@ class ResolvedCycle(ResolvedScenario):
         """The weight update, unless its time is given."""
         if self.scenario.cycle.update_time is not None:
             return None
-        return resolve(self.scenario.weight_update(), self.where, self.memo)
+        _ = self._rollout_nodes
+        each = self.cluster.gpus_per_node[0]
+        return resolve(self.scenario.weight_update(each), self.where, self.memo)
 
-    @property
+    @cached_property
     def spec(self) -> ModelSpec | None:
-        """The shape of the updated model, if known."""
-        return None if self.update is None else self.update.spec
+        """The shape of the model, if known."""
+        if self.update is not None:
+            return self.update.spec
+        return None if self.scenario.model is None else shape_of(self.scenario.model, self.where)
 
     @cached_property
     def profile(self) -> Profile:
         """Device and software parameters; the switch uses those of copies."""
         return super().profile if self.update is None else self.update.profile
+
+    @property
+    def memory_bytes(self) -> int:
+        """Device memory of the smallest GPU."""
+        return int(min(device.memory_bytes for device in self.devices))
+
+    # Which GPUs do what
+
+    @cached_property
+    def _rollout_nodes(self) -> int | None:
+        """The nodes that roll out, as given; the others train."""
+        nodes = self.scenario.cycle.rollout_nodes
+        if nodes is not None and nodes >= self.scenario.nodes:
+            allowed = f"expected fewer than the {self.scenario.nodes} nodes, of which the others train"
+            raise self._fault("cycle.rollout_nodes", nodes, allowed)
+        return nodes
+
+    @property
+    def pools(self) -> tuple[int, int]:
+        """(GPUs that roll out, GPUs that only train)."""
+        if self.update is not None:
+            updated = len(self.update.plan.receivers)
+        else:
+            nodes = self._rollout_nodes or self.scenario.nodes
+            updated = sum(self.cluster.gpus_per_node[:nodes])
+        return updated, self.trainer_gpus(updated)
 
     def switch(self) -> Switch | None:
         """The switch of colocated GPUs, None if disaggregated."""
@@ -76,40 +117,115 @@ class ResolvedCycle(ResolvedScenario):
     @cached_property
     def lengths(self) -> Lengths:
         """The distribution of tokens per answer."""
-        length, most = self.scenario.rollout.length, self.scenario.rollout.max_tokens
-        if length.kind == "fixed":
-            assert length.tokens is not None
-            return Lengths.constant(length.tokens)
-        if length.kind == "lognormal":
-            assert length.mean is not None
-            assert length.p99 is not None
-            return Lengths.lognormal(length.mean, length.p99, most)
-        assert length.values is not None
-        assert length.weights is not None
-        return Lengths.histogram(length.values, length.weights, most)
+        return lengths_of(self.scenario.rollout.length, self.scenario.rollout.max_tokens)
 
-    def rollouts(self, gpus: int) -> Rollouts:
-        """The pool on `gpus` GPUs, and the requests of a batch."""
-        rollout = self.scenario.rollout
+    @cached_property
+    def prompts(self) -> Lengths | None:
+        """The distribution of tokens per prompt; None if prompts are not said."""
+        prompt = self.scenario.rollout.prompt
+        return None if prompt is None else lengths_of(prompt)
+
+    def engines(self, gpus: int) -> int:
+        """How many engines there are on `gpus` GPUs; a UserError if these cannot be shared out."""
+        rollout, engine = self.scenario.rollout, self.scenario.rollout.engine
+        if engine is not None and rollout.engines is None:
+            each = self.scenario.tp * engine.dp
+            if gpus % each:
+                raise self._fault("rollout.engine.tp", self.scenario.tp, f"{each} GPUs of an engine divide {gpus}")
+            return gpus // each
+        assert rollout.engines is not None
         if gpus % rollout.engines:
             raise self._fault("rollout.engines", rollout.engines, f"must divide the {gpus} GPUs that roll out")
         each = gpus // rollout.engines
+        if engine is not None and each != self.scenario.tp * engine.dp:
+            allowed = f"leaves {each} GPUs to an engine of tp x dp = {self.scenario.tp * engine.dp}"
+            raise self._fault("rollout.engines", rollout.engines, allowed)
         if self.update is not None and each % (tp := self.scenario.update.inference.tp):
             allowed = f"leaves {each} GPUs to an engine, which update.inference.tp = {tp} does not divide"
             raise self._fault("rollout.engines", rollout.engines, allowed)
+        return rollout.engines
+
+    def rollouts(self, gpus: int) -> Rollouts:
+        """The pool on `gpus` GPUs, and the requests of a batch."""
+        rollout, engines, engine = self.scenario.rollout, self.engines(gpus), self.engine
+        if engine is None:
+            assert rollout.token_time is not None
+            assert rollout.slots is not None
+            slots, room = rollout.slots, None
+            pace: Pace | Roofline = Pace(rollout.token_time, rollout.request_time, rollout.recompute_time)
+        else:
+            slots, room, pace = engine.said.max_batch, engine.room, engine.pace
         return Rollouts(
             requests=rollout.requests,
-            engines=rollout.engines,
-            slots=rollout.slots,
-            pace=Pace(rollout.token_time, rollout.request_time, rollout.recompute_time),
+            engines=engines,
+            slots=slots,
+            pace=pace,
             lengths=self.lengths,
             seed=self.scenario.seed,
             interrupt=rollout.interrupt,
+            prompts=self.prompts if engine is not None else None,
+            samples=rollout.samples,
+            room=room,
         )
+
+    @cached_property
+    def engine(self) -> Served | None:
+        """The engine whose steps are predicted; None where decoding's times are given."""
+        said = self.scenario.rollout.engine
+        if said is None:
+            return None
+        assert self.spec is not None
+        inference = self.scenario.update.inference
+        if "tp" in inference.model_fields_set and said.tp not in (None, inference.tp):
+            allowed = f"update.inference.tp = {inference.tp}: give one of the two"
+            raise self._fault("rollout.engine.tp", said.tp, allowed)
+        usual = self.lengths.moment(1), self.prompts.moment(1) if self.prompts is not None else 0.0
+        return serve(said, self.scenario.tp, self.spec, Machines(self.cluster, self.profile), usual, self.where)
+
+    # Training
+
+    @cached_property
+    def training(self) -> Training | None:
+        """The training that is predicted; None where its time is given."""
+        cycle = self.scenario.cycle
+        if cycle.train is None:
+            return None
+        setup = Setup(
+            cluster=self.scenario.cluster,
+            nodes=self._trainer_nodes,
+            gpus=self._trainer_nodes * self.cluster.gpus_per_node[0],
+            model=None if self.scenario.model is None else self.scenario.model.model_dump(exclude_unset=True),
+            requests=self.scenario.rollout.requests,
+            minibatches=cycle.minibatches,
+            tokens=self.lengths.moment(1) + (self.prompts.moment(1) if self.prompts is not None else 0.0),
+        )
+        if setup.requests % cycle.minibatches:
+            allowed = f"expected a divisor of rollout.requests = {setup.requests}"
+            raise self._fault("cycle.minibatches", cycle.minibatches, allowed)
+        scenario = setup.scenario(step_table(cycle.train, self.where), self.where)
+        return predict_training(scenario, cycle.minibatches, cycle.forward_passes, self.where, self.memo)
+
+    @property
+    def _trainer_nodes(self) -> int:
+        """The nodes that train, all GPUs of each."""
+        if self.scenario.cycle.placement == "colocated":
+            return self.scenario.nodes
+        each, gpus = self.cluster.gpus_per_node[0], self.pools[1]
+        if gpus % each:
+            allowed = f"a predicted step is on whole nodes, of {each} GPUs each"
+            raise self._fault("cycle.trainer_gpus", gpus, allowed)
+        return gpus // each
+
+    @property
+    def train_s(self) -> float:
+        """Seconds of training between a batch and new weights."""
+        return self.training.seconds if self.training is not None else self.scenario.cycle.train_time or 0.0
 
     def trainer_gpus(self, updated: int) -> int:
         """GPUs that only train: as given, or those of the cluster that the update leaves out."""
         cycle, others = self.scenario.cycle, self.cluster.n_gpus - updated
+        if cycle.rollout_nodes is not None:
+            return others
         if cycle.placement == "colocated":
             if others:
                 raise self._fault("cycle.placement", cycle.placement, f"the update leaves {others} GPUs out")
@@ -132,13 +248,13 @@ class ResolvedCycle(ResolvedScenario):
             update_s, pause_s, gpus = update.update_time_s, min(update.pause_s, update.update_time_s), update.gpus
         else:
             assert cycle.update_time is not None
-            update_s, gpus = cycle.update_time, self.cluster.n_gpus
+            update_s, gpus = cycle.update_time, self.pools[0]
             pause_s = update_s if cycle.pause is None else cycle.pause
         return CyclePlan(
             steps=cycle.warmup_steps + cycle.steps,
             warmup=cycle.warmup_steps,
             staleness=cycle.most_stale,
-            train_s=cycle.train_time,
+            train_s=self.train_s,
             update_s=update_s,
             pause_s=pause_s,
             rollouts=self.rollouts(gpus),
@@ -153,20 +269,46 @@ class ResolvedCycle(ResolvedScenario):
         notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
         if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
             notes.append("no trainer state is offloaded or onloaded; see cycle.state")
-        if self.scenario.rollout.interrupt == "keep" and not self.scenario.rollout.recompute_time:
-            notes.append("running requests keep their KV cache across an update; see rollout.recompute_time")
+        rollout = self.scenario.rollout
+        redoes = rollout.recompute_time or (rollout.engine is not None and rollout.engine.recompute)
+        if rollout.interrupt == "keep" and not redoes:
+            key = "rollout.recompute_time" if rollout.engine is None else "rollout.engine.recompute"
+            notes.append(f"running requests keep their KV cache across an update; see {key}")
+        if self.engine is not None:
+            notes += self.engine.notes
+        if self.training is not None:
+            notes += self._training_notes(self.training)
         if self.scenario.slow:
             notes.append("slow nodes make the update longer, not rollouts or training")
         return tuple(notes)
+
+    @staticmethod
+    def _training_notes(training: Training) -> list[str]:
+        report, steps = training.step.report, training.minibatches
+        notes = [f"training: {steps} x {report.question}" if steps > 1 else f"training: {report.question}"]
+        if not report.fits:
+            notes.insert(0, "THE TRAINING STEP DOES NOT FIT into the memory of its devices")
+        return notes
+
+    def _said(self, table: str) -> dict[str, Any]:
+        """A table of the scenario for the hash."""
+        later, said = _LATER[table], getattr(self.scenario, table)
+        dumped: dict[str, Any] = said.model_dump(mode="json")
+        default = {name: type(said).model_fields[name].default for name in later}
+        return {name: value for name, value in dumped.items() if name not in later or value != default[name]}
 
     @cached_property
     def hash(self) -> str:
         """The hash of everything that the prediction depends on, runcast's version included."""
         given = self.scenario
-        reads_profile = self.update is None and given.cycle.state is not None
+        reads_profile = self.update is None and (given.cycle.state is not None or self.engine is not None)
+        predicted = {} if self.training is None else {"train": self.training.step.resolved.hash}
+        if self.update is None and self.spec is not None:
+            predicted["model"] = identity(self.spec)
         content = {
-            "cycle": given.cycle.model_dump(mode="json"),
-            "rollout": given.rollout.model_dump(mode="json"),
+            **predicted,
+            "cycle": self._said("cycle"),
+            "rollout": self._said("rollout"),
             "seed": given.seed,
             "update": self.update.hash if self.update is not None else None,
             "cluster": cluster_inputs(given.cluster, given.nodes, self.where),
@@ -174,6 +316,20 @@ class ResolvedCycle(ResolvedScenario):
             "version": release(),
         }
         return content_hash(content)[:16]
+
+
+def lengths_of(length: Length, most: int | None = None) -> Lengths:
+    """The distribution that a table of a scenario describes, cut off at `most`."""
+    if length.kind == "fixed":
+        assert length.tokens is not None
+        return Lengths.constant(length.tokens)
+    if length.kind == "lognormal":
+        assert length.mean is not None
+        assert length.p99 is not None
+        return Lengths.lognormal(length.mean, length.p99, most)
+    assert length.values is not None
+    assert length.weights is not None
+    return Lengths.histogram(length.values, length.weights, most)
 
 
 # The switch of a colocated cycle moves the trainer state of every GPU to host memory, or back. All GPUs of a node copy

@@ -39,6 +39,8 @@ class Request:
 class CycleRun:
     """The run: spans, requests, and for each step its end and how long rollouts were paused and drained.
 
+    Full KV caches `preempted` requests so many times, warm-up included.
+
     `busy[i]` slots decode from `busy_since_s[i]` to the next entry.
     """
 
@@ -49,6 +51,7 @@ class CycleRun:
     pause_s: NDArray[np.float64]
     drain_s: NDArray[np.float64]
     lost_tokens: NDArray[np.float64]
+    preempted: int
     busy_since_s: NDArray[np.float64]
     busy: NDArray[np.int64]
 
@@ -69,7 +72,7 @@ class _Cycle:
     def __init__(self, plan: CyclePlan):
         self.plan, self.env, self.record = plan, Environment(), _Record(plan)
         rollouts = plan.rollouts
-        self.pool = Pool(rollouts.engines, rollouts.slots, rollouts.pace)
+        self.pool = Pool(rollouts.engines, rollouts.slots, rollouts.pace, rollouts.samples)
         self.version = 0
         self.opening: tuple[int, ...] = ()  # the span whose end let rollouts go on
         self.tokens = list[int]()
@@ -97,6 +100,7 @@ class _Cycle:
             pause_s=np.array(self.pauses),
             drain_s=np.array(self.drains),
             lost_tokens=np.array(self.lost),
+            preempted=self.pool.preempted,
             busy_since_s=np.array(since),
             busy=np.array(busy, np.int64),
         )
@@ -182,7 +186,7 @@ class _Cycle:
         rollouts = self.plan.rollouts
         while len(self.missing) <= self.version + self.plan.staleness:
             drawn = rollouts.lengths.draw(rollouts.requests, rollouts.seed, len(self.missing))
-            self.pool.add(len(self.tokens), drawn)
+            self.pool.add(len(self.tokens), drawn, rollouts.draw_prompts(len(self.missing)))
             self.tokens += drawn
             self.missing.append(rollouts.requests)
             self.complete.append(self.env.event())
@@ -220,7 +224,7 @@ class _Cycle:
         if self.quiet is not None and quiet:
             self.quiet.succeed()
             self.quiet = None
-        return set(self.record.engines) if completed else {engine for _, engine in done}
+        return {engine for _, engine in done} if done and not completed else set(self.record.engines)
 
     # What is written down
 

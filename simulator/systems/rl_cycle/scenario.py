@@ -1,6 +1,6 @@
 """The scenario file of kind rl_cycle: the tables of a weight update and of the cycle around it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -29,9 +29,19 @@ class Cycle(Table):
     warmup: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
         None, description="steps before them that do not count (default: staleness + 1, or 0 if that is 0)"
     )
-    train_time: Time = Field(description="time of one training step, from a batch to new weights")
+    train_time: Time | None = Field(None, description="time of one training step, from a batch to new weights")
+    train: str | dict[str, Any] | None = Field(
+        None, description="instead of train_time: the step that is predicted, as keys of kind train_step or their file"
+    )
+    minibatches: PositiveInt = Field(1, description="train: optimizer steps, each on an equal part of the batch")
+    forward_passes: NonNegativeInt = Field(
+        0, description="train: passes over the batch without gradients, such as log-probabilities of a reference"
+    )
     update_time: Time | None = Field(None, description="time of the weight update (default: simulated)")
     pause: Seconds | None = Field(None, description="part of update_time in which rollouts stand (default: all of it)")
+    rollout_nodes: PositiveInt | None = Field(
+        None, description="disaggregated: nodes of the cluster that roll out; the others train"
+    )
     trainer_gpus: PositiveInt | None = Field(
         None, description="disaggregated: GPUs that train (default: those of the cluster that are not updated)"
     )
@@ -45,6 +55,9 @@ class Cycle(Table):
     def _goes_together(self) -> "Cycle":
         if self.mode == "asynchronous" and self.placement == "colocated":
             raise ValueError("mode = 'asynchronous' needs placement = 'disaggregated': one set of GPUs takes turns")
+        if (self.train_time is None) == (self.train is None):
+            both = "not both" if self.train is not None else "the step that is predicted"
+            raise ValueError(f"give train_time, or train, {both}")
         if self.pause is not None and self.update_time is not None and self.pause > self.update_time:
             raise ValueError("pause is at most update_time")
         return self
@@ -94,17 +107,48 @@ class Length(Table):
         return self
 
 
+Slots = Annotated[int, Field(gt=0, le=1_000_000)]
+
+
+class Engine(Table):
+    """An inference engine, whose steps are predicted from its model and device."""
+
+    tp: PositiveInt | None = Field(None, description="tensor-parallel size (default: update.inference.tp)")
+    dp: PositiveInt = Field(1, description="groups of tp ranks, each with requests of its own, that share experts")
+    ep: PositiveInt = Field(1, description="ranks over which experts are spread: 1 (each is cut over tp), or tp x dp")
+    dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
+        None, description="type of matrix products and their weights (default: that of the checkpoint)"
+    )
+    kv_dtype: Literal["bf16", "fp8"] = Field("bf16", description="type of keys and values in the cache")
+    max_batch: Slots = Field(256, description="requests that run at once at most (vLLM's max_num_seqs)")
+    max_tokens: Slots = Field(
+        8192, description="tokens of a step at most, with those of prompts (vLLM's max_num_batched_tokens)"
+    )
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.9, description="share of device memory for weights, activations and KV cache (vLLM's gpu_memory_utilization)"
+    )
+    prefix_caching: bool = Field(True, description="whether an engine prefills a prompt once for all its answers")
+    step_time: Seconds = Field(0.0, description="host time of a step that no kernel hides")
+    request_time: Seconds = Field(0.0, description="the same for each running request")
+    recompute: bool = Field(False, description="keep: whether KV caches are computed again under new weights")
+
+
 class Rollout(Table):
     """What the inference engines generate in a step."""
 
     requests: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
         description="answers per step: prompts times samples of each"
     )
-    engines: PositiveInt = Field(description="inference engines, each on an equal share of the GPUs that roll out")
-    slots: Annotated[int, Field(gt=0, le=1_000_000)] = Field(description="requests that an engine decodes at once")
-    token_time: Time = Field(description="time per token of each running request")
+    samples: PositiveInt = Field(1, description="engine: answers to each prompt")
+    engine: Engine | None = Field(None, description="instead of token_time: an engine whose steps are predicted")
+    engines: PositiveInt | None = Field(
+        None, description="inference engines, each on an equal share of the GPUs that roll out (engine: tp x dp GPUs)"
+    )
+    slots: Slots | None = Field(None, description="requests that an engine decodes at once")
+    token_time: Time | None = Field(None, description="time per token of each running request")
     request_time: Seconds = Field(0.0, description="what each running request of the engine adds to it")
     length: Length = Field(description="how many tokens an answer has")
+    prompt: Length | None = Field(None, description="engine: how many tokens a prompt has (default: none)")
     max_tokens: Tokens | None = Field(None, description="longest answer: longer ones are cut (default: no limit)")
     interrupt: Literal["drain", "abort", "keep"] = Field(
         "drain", description="asynchronous: what an update does to running requests"
@@ -112,6 +156,15 @@ class Rollout(Table):
     recompute_time: Seconds = Field(
         0.0, description="keep: time per token that a request has, to rebuild its KV cache under the new weights"
     )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "Rollout":
+        given = {name: getattr(self, name) for name in ("engines", "slots", "token_time")}
+        if self.engine is None and (missing := [name for name, value in given.items() if value is None]):
+            raise ValueError(f"give {', '.join(missing)}, or engine, whose steps are predicted")
+        if self.requests % self.samples:
+            raise ValueError(f"samples = {self.samples} divides requests = {self.requests}")
+        return self
 
 
 class CycleScenario(OnCluster):
@@ -129,8 +182,10 @@ class CycleScenario(OnCluster):
 
     @model_validator(mode="after")
     def _goes_together(self) -> "CycleScenario":
-        if self.cycle.update_time is None and self.model is None:
+        if self.model is None and self.cycle.update_time is None:
             raise ValueError("give the model whose update is simulated, or cycle.update_time")
+        if self.model is None and self.rollout.engine is not None:
+            raise ValueError("give the model that rollout.engine serves")
         if self.update.drain is not None:
             raise ValueError("update.drain is not for a cycle, whose requests are simulated; see rollout.interrupt")
         if self.update.method == "colocated" and self.cycle.placement != "colocated":
@@ -138,14 +193,34 @@ class CycleScenario(OnCluster):
         return self
 
     @property
-    def _update(self) -> Update:
-        """The update, with the cycle's number of trainers if it gives none."""
-        trainer, gpus = self.update.trainer or Trainer(), self.cycle.trainer_gpus
-        if self.update.method not in FROM_TRAINERS or gpus is None or trainer.gpus is not None:
-            return self.update
-        return self.update.model_copy(update={"trainer": trainer.model_copy(update={"gpus": gpus})})
+    def tp(self) -> int:
+        """The tensor-parallel size of an engine."""
+        engine = self.rollout.engine
+        return self.update.inference.tp if engine is None or engine.tp is None else engine.tp
 
-    def weight_update(self) -> Scenario:
-        """The update of the cycle as a scenario of kind weight_update."""
+    def _update(self, trainers: int | None) -> Update:
+        """The update, with the cycle's number of trainers and its engine's tp if it gives none itself."""
+        trainer, inference = self.update.trainer or Trainer(), self.update.inference
+        changes: dict[str, Any] = {}
+        if self.update.method in FROM_TRAINERS and trainers is not None and trainer.gpus is None:
+            changes["trainer"] = trainer.model_copy(update={"gpus": trainers})
+        if inference.tp != self.tp and "tp" not in inference.model_fields_set:
+            changes["inference"] = inference.model_copy(update={"tp": self.tp})
+        return self.update.model_copy(update=changes) if changes else self.update
+
+    @property
+    def from_trainers(self) -> bool:
+        """Whether trainers and engines are all GPUs of the cluster."""
+        return self.update.method in FROM_TRAINERS
+
+    def weight_update(self, gpus_per_node: int = 0) -> Scenario:
+        """The update of the cycle as a scenario of kind weight_update.
+
+        With `rollout_nodes` the other nodes' GPUs train: their number is needed only then.
+        """
+        rolls, trainers = self.cycle.rollout_nodes, self.cycle.trainer_gpus
         same = {key: getattr(self, key) for key in Scenario.model_fields if key not in ("notes", "kind", "seed")}
-        return Scenario(kind="weight_update", **same | {"update": self._update})
+        if rolls is not None:
+            trainers = (self.nodes - rolls) * gpus_per_node
+            same["nodes"] = self.nodes if self.from_trainers else rolls
+        return Scenario(kind="weight_update", **same | {"update": self._update(trainers)})

@@ -41,7 +41,8 @@ class CyclePrediction(SystemPrediction):
 
 def predict(resolved: ResolvedCycle) -> CyclePrediction:
     """Run a cycle around its update and report on it."""
-    update = predict_update(resolved.update) if resolved.update is not None else None
+    of = resolved.update
+    update = resolved.memo.get("update of a cycle", of.hash, lambda: predict_update(of)) if of is not None else None
     report = update.report if update is not None else None
     run = run_cycle(resolved.plan(report))
     return CyclePrediction(resolved, run.timeline, make_cycle_report(resolved, run, report), run, update)

@@ -16,11 +16,13 @@ def words(report: CycleReport) -> Words:
     """The report in words; a page also has the tables of its update."""
     total = sum(report.staleness.values())
     ages = [(f"{age}", f"{count:,} ({count / total:.1%})") for age, count in report.staleness.items()]
+    below = [] if report.training is None else [f"training: {report.training.question}"]
+    below += [] if report.update is None else [_updated(report.update)]
     return Words(
         answer=f"{format_seconds(report.step_time_s)} per step",
         rows=list(_rows(report)),
         phases=Table("Phases", _COLUMNS, _phases(report)),
-        below=[] if report.update is None else [_updated(report.update)],
+        below=below,
         tables=[Table("Staleness", ("versions behind", "requests"), ages), *_of_update(report.update)],
     )
 
@@ -30,9 +32,17 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     steps = f"{report.steps} step{'s' * (report.steps > 1)}"
     steps += f" after {report.warmup} of warm-up" if report.warmup else ""
     yield "step time", f"{format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {steps})"
+    if (interval_s := report.interval_s) is not None:
+        low, high = map(format_seconds, interval_s)
+        yield "interval", f"{low} to {high} (90 %), of what is predicted"
     yield "throughput", f"{report.requests_per_s:.3g} rollouts/s, {report.tokens_per_s:,.0f} tokens/s"
     length = f"{report.mean_tokens:,.0f} tokens on average, at most {report.longest_tokens:,}"
     yield "rollouts", f"{length}; {report.slots_busy:.0%} of the slots busy while any is"
+    if (engine := report.engine) is not None:
+        step = f"{format_seconds(engine.step.seconds)} per token with {engine.running:,.0f} requests on an engine"
+        sent_back = f"; {engine.preempted:,} times a full one sent a request back" if engine.preempted else ""
+        yield "decoding", step
+        yield "KV cache", f"{engine.cache_tokens:,} tokens, {engine.cache_requests:,} usual requests{sent_back}"
     yield "pause", f"{format_seconds(report.pause_s)} per step in which engines cannot decode"
     total = sum(report.staleness.values())
     ages = ", ".join(f"{count / total:.0%} at {age}" for age, count in report.staleness.items())
@@ -65,7 +75,7 @@ def _phases(report: CycleReport) -> list[tuple[str, ...]]:
     seconds = {
         "rollout": (report.rollout_s, "any slot decodes"),
         "  tail": (report.tail_s, "under half of usable slots"),
-        "train": (report.train_s, "as given"),
+        "train": (report.train_s, "as given" if report.training is None else "predicted"),
         "  drain": (report.drain_s, "until running requests end"),
         "update": (report.update_s, "as given" if report.update is None else "simulated"),
         "switch": (report.switch_s, "GPUs change over"),

@@ -1,0 +1,77 @@
+"""The ledger of published rollouts and RL cycles: rows of data/validation/rl_cycle.csv beside their predictions.
+
+A row is a scenario file of data/validation/cycles with changes, and a number of its report, as in the ledger of runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from ...base.memo import Memo
+from ...profile import Z90
+from ...runner import Runner
+from ...scenario import check_question, resolve
+from ...systems.rl_cycle.report import CycleReport
+from ...systems.rl_cycle.resolve import ResolvedCycle
+from ...systems.rl_cycle.system import predict
+from .ledger import Watch, shipped_file
+from .metrics import value_of
+from .run_rows import RunCase, read_cases
+from .runs import RunLedger, predict_rows
+
+_ROLLOUTS = ("rollout_s", "tail_s", "token_time_s")  # metrics whose errors are those of decoding alone
+
+
+@dataclass(frozen=True)
+class CycleCase(RunCase):
+    """A row of the ledger of cycles."""
+
+    kind: ClassVar[str] = "rl_cycle"
+    files: ClassVar[str] = "cycles"
+
+    def predict(self) -> dict[str, Any]:
+        """The metric, and as `width` the standard deviation of its logarithm.
+
+        Raises:
+            UserError: the scenario contains something that is not allowed, or the report has no such metric.
+        """
+        assert self.scenario is not None
+        where, metric = self.origin or self.where, self.cells.text("metric")
+        resolved = cast(ResolvedCycle, resolve(check_question(self.scenario, where), where, Memo()))
+        report = predict(resolved).report
+        predicted = value_of(report.to_json(), metric)
+        return {"predicted": predicted, "width": _deviation(report, metric), "mode": report.mode}
+
+    def interval(self, found: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """The 90 % interval, from the errors of what is predicted; none where all is given."""
+        factor = exp(Z90 * found["width"])
+        return (found["predicted"] / factor, found["predicted"] * factor) if factor > 1 else (None, None)
+
+
+def _deviation(report: CycleReport, metric: str) -> float:
+    if metric not in _ROLLOUTS:
+        return report.budget.deviation
+    return report.engine.step.spread if report.engine is not None else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class CycleLedger(RunLedger):
+    """The rows of a file of rollouts and cycles."""
+
+    kind = "rl_cycle"
+    title = "Rollouts and cycles"
+    every = "measured rollouts and cycles"
+    fitted = "nothing was fitted to them"
+
+
+def read_cycle_ledger(
+    path: Path | None = None, runner: Runner | None = None, watch: Watch | None = None
+) -> CycleLedger:
+    """Predict the rows of a file (default: the one that ships); `watch` hears how many are done.
+
+    A UserError if the file cannot be read, or lacks a column.
+    """
+    path = path or shipped_file("rl_cycle.csv")
+    return predict_rows(CycleLedger, path, read_cases(path, CycleCase), runner, watch)

@@ -1,0 +1,125 @@
+"""How fast an engine decodes: at a pace that a scenario gives, or by roofline over what its steps read and compute."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds per token of an engine with `running` requests: `token_s + request_s * running`.
+
+    After a change of weights each token that a running request has takes `recompute_s`. Nothing else takes time, or
+    room.
+    """
+
+    token_s: float
+    request_s: float = 0.0
+    recompute_s: float = 0.0
+
+    capacity = admits = inf
+    shares_prompts = True
+
+    def seconds(self, running: int) -> float:
+        """Seconds in which every running request gets one token."""
+        return self.token_s + self.request_s * running
+
+    def span_s(self, running: int, cached: float, tokens: float) -> float:
+        """Seconds in which every running request gets so many tokens."""
+        return tokens * self.seconds(running)
+
+    def tokens(self, running: int, cached: float, seconds: float) -> float:
+        """Tokens that every running request gets in so many seconds."""
+        return seconds / self.seconds(running)
+
+    def prefill_s(self, running: int, prompts: Sequence[float]) -> float:
+        """Seconds to prefill prompts."""
+        return 0.0
+
+    def redo_s(self, tokens: float, cached: float) -> float:
+        """Seconds to compute the KV cache again, for requests that have so many tokens."""
+        return tokens * self.recompute_s
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds at some sizes, linear between them, and beyond the last one as from the one before."""
+
+    sizes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, size: float) -> float:
+        """Seconds at a size."""
+        if len(self.sizes) == 1:
+            return self.seconds[0]
+        right = min(max(bisect_left(self.sizes, size), 1), len(self.sizes) - 1)
+        low, high = self.sizes[right - 1], self.sizes[right]
+        share = (max(size, self.sizes[0]) - low) / (high - low)
+        return self.seconds[right - 1] + share * (self.seconds[right] - self.seconds[right - 1])
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """An engine of `replicas` that each serve an equal part of its requests.
+
+    A step with r requests on a replica, and c tokens in its KV cache, takes
+    `step_s + request_s * running + layers(r) + head(r) + cached_s * c` seconds, and `windowed_s` for each token of a
+    request up to `window`. A prompt adds what its tokens make layers longer, `chunk` of them at most in a step, and its
+    own attention. The cache of the engine holds `capacity` tokens; up to `admits` requests may start. `redoes`: running
+    requests compute their part of it again under new weights.
+    """
+
+    layers: Curve
+    head: Curve
+    attention: Curve
+    cached_s: float
+    capacity: float
+    admits: float
+    windowed_s: float = 0.0
+    window: int = 0
+    replicas: int = 1
+    chunk: int = 8192
+    step_s: float = 0.0
+    request_s: float = 0.0
+    shares_prompts: bool = True
+    redoes: bool = False
+
+    def seconds(self, running: int) -> float:
+        """Seconds of a step that no token of a KV cache adds to."""
+        each = running / self.replicas
+        host_s = self.step_s + self.request_s * running
+        return host_s + self.layers.at(max(each, 1.0)) + self.head.at(max(each, 1.0))
+
+    def _line(self, running: int, cached: float) -> tuple[float, float]:
+        """(seconds of the next step, seconds that each token in the cache adds to those after it)."""
+        each = cached / self.replicas
+        first, slope = self.seconds(running) + self.cached_s * each, self.cached_s
+        if self.window:
+            full = cached >= running * self.window
+            first += self.windowed_s * min(each, running * self.window / self.replicas)
+            slope += 0.0 if full else self.windowed_s
+        return first, slope / self.replicas
+
+    def span_s(self, running: int, cached: float, tokens: float) -> float:
+        """Seconds in which every running request gets so many tokens, each of which joins the cache."""
+        first, slope = self._line(running, cached)
+        return tokens * (first + slope * running * tokens / 2)
+
+    def tokens(self, running: int, cached: float, seconds: float) -> float:
+        """Tokens that every running request gets in so many seconds: the inverse of `span_s`."""
+        first, slope = self._line(running, cached)
+        return 2 * seconds / (first + sqrt(first**2 + 2 * slope * running * seconds))
+
+    def prefill_s(self, running: int, prompts: Sequence[float]) -> float:
+        """Seconds that prompts add to the steps of an engine in which so many requests run, these included."""
+        whole, rest = divmod(sum(prompts) / self.replicas, self.chunk)
+        beside = max((running - len(prompts)) / self.replicas, 0.0)
+        alone_s = self.layers.at(beside) if beside else 0.0
+        steps_s = whole * (self.layers.at(beside + self.chunk) - alone_s)
+        steps_s += self.layers.at(beside + rest) - alone_s if rest else 0.0
+        return steps_s + sum(map(self.attention.at, filter(None, prompts))) / self.replicas
+
+    def redo_s(self, tokens: float, cached: float) -> float:
+        """Seconds to compute the KV cache again."""
+        return self.prefill_s(0, [cached]) if self.redoes and cached else 0.0

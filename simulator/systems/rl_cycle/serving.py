@@ -1,0 +1,164 @@
+"""The engine of a scenario: whether its model can be served and fits, its KV cache, and its pace."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+
+from ...base.errors import UserError, fault
+from ...base.units import format_bytes
+from ...collectives import Machines
+from ...models import ModelSpec
+from ...models.parameters import split
+from .engine import EngineCosts, EngineShape, Part, Terms
+from .pace import Curve, Roofline
+from .scenario import Engine
+
+_WATERMARK = 0.01
+"""Share of the KV cache that stays free when a request starts (vLLM, v0.10: core/block_manager.py, watermark)."""
+
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, *(2**power for power in range(10, 18)))
+"""Tokens of a step at which it is priced; between them it is linear."""
+
+_UNKNOWN: dict[str, Callable[[ModelSpec], bool]] = {
+    "layers that replace attention": lambda spec: spec.linear_attention is not None,
+    "compressed attention": lambda spec: spec.compressed is not None,
+    "an indexer": lambda spec: spec.indexer is not None,
+    "towers or attention to them": lambda spec: bool(spec.towers) or spec.cross is not None,
+    "attention to later tokens": lambda spec: not spec.causal,
+    "several kinds of attention": lambda spec: bool(spec.variants),
+}
+"""Architectures whose decoding is not modelled."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """An engine with what it serves; `usual` are the mean tokens of an answer and of a prompt."""
+
+    said: Engine
+    costs: EngineCosts
+    usual: tuple[float, float]
+    device_bytes: float
+    context_bytes: float
+
+    @property
+    def shape(self) -> EngineShape:
+        """The model on the engine's ranks."""
+        return self.costs.shape
+
+    # Memory
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of a rank's weights."""
+        return self.shape.weight_bytes
+
+    @property
+    def working_bytes(self) -> float:
+        """Bytes that a rank needs for a step: activations of the widest layer and logits in 32 bits, at their most."""
+        spec, tp = self.shape.spec, self.shape.tp
+        inter = max(spec.intermediate_size, spec.moe.shared_intermediate_size if spec.moe else 0)
+        per_token = 2 * (2 * spec.hidden_size + 3 * split(inter, tp))
+        if spec.moe is not None:
+            chosen, width = spec.moe.num_experts_per_tok, spec.moe.moe_intermediate_size
+            per_token += 2 * chosen * (spec.hidden_size + 3 * width // self.shape.etp)
+        return float(per_token * self.said.max_tokens + 10 * spec.vocab_size * self._each_batch)
+
+    @property
+    def _each_batch(self) -> int:
+        return split(self.said.max_batch, self.shape.dp)
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes that a rank has for its KV cache: its share of the memory less everything else."""
+        share = self.device_bytes * self.said.memory_fraction
+        return share - self.context_bytes - self.weight_bytes - self.working_bytes
+
+    @property
+    def capacity(self) -> float:
+        """Tokens in the KV cache of the engine."""
+        return self.shape.dp * self.cache_bytes / self.shape.token_bytes
+
+    @property
+    def room(self) -> int:
+        """Requests of the usual length whose tokens fill the KV cache."""
+        return int(self.capacity // sum(self.usual))
+
+    # Time
+
+    @cached_property
+    def pace(self) -> Roofline:
+        """How fast the engine decodes and prefills."""
+        costs, said = self.costs, self.said
+        windows = costs.windows()
+        most = split(max(said.max_batch, 1), self.shape.dp) + said.max_tokens
+        return Roofline(
+            layers=_curve(costs.layers, most),
+            head=_curve(costs.head, self._each_batch),
+            attention=_curve(costs.attention, most),
+            cached_s=Terms.add(costs.cache()).seconds,
+            capacity=self.capacity,
+            admits=self.capacity * (1 - _WATERMARK),
+            windowed_s=sum(Terms.add(parts).seconds for _, parts in windows),
+            window=max((window for window, _ in windows), default=0),
+            replicas=self.shape.dp,
+            chunk=said.max_tokens,
+            step_s=said.step_time,
+            request_s=said.request_time,
+            shares_prompts=said.prefix_caching,
+            redoes=said.recompute,
+        )
+
+    def step(self, running: float) -> Terms:
+        """A step with so many requests of half the usual answer."""
+        answer, prompt = self.usual
+        return self.costs.step(max(round(running), 1), prompt + answer / 2)
+
+    @property
+    def notes(self) -> list[str]:
+        """Assumptions, for the report."""
+        held = f"{format_bytes(self.weight_bytes)} of weights and {format_bytes(self.cache_bytes)} of KV cache a GPU"
+        notes = [f"an engine has {held}: {self.capacity:,.0f} tokens"]
+        if not self.said.step_time and not self.said.request_time:
+            notes.append("no host time of engines is counted; see rollout.engine.step_time")
+        return notes
+
+
+def _curve(parts_of: Callable[[int], Iterable[Part]], most: int) -> Curve:
+    """A curve through the sizes up to the first one that is no smaller than `most`."""
+    below = list(takewhile(lambda size: size < most, _SIZES))
+    sizes = (*below, *_SIZES[len(below) : len(below) + 1])
+    return Curve(sizes, tuple(Terms.add(parts_of(size)).seconds for size in sizes))
+
+
+def serve(said: Engine, tp: int, spec: ModelSpec, machines: Machines, usual: tuple[float, float], where: str) -> Served:
+    """The engine that a scenario describes.
+
+    Raises:
+        UserError: its model is none whose decoding is modelled, cannot be cut so, or does not fit.
+    """
+    unknown = [what for what, has in _UNKNOWN.items() if has(spec)]
+    if unknown:
+        raise UserError(fault(where, "rollout.engine", spec.name, f"its decoding is not modelled: {unknown[0]}"))
+    ranks = tp * said.dp
+    if said.ep not in (1, ranks) or (said.ep > 1 and spec.moe is None):
+        allowed = "the model has no experts" if spec.moe is None else f"expected 1 or tp x dp = {ranks}"
+        raise UserError(fault(where, "rollout.engine.ep", said.ep, allowed))
+    if said.dp > 1 and said.ep == 1:
+        allowed = f"is for experts that are spread: rollout.engine.ep = {ranks}; give more engines otherwise"
+        raise UserError(fault(where, "rollout.engine.dp", said.dp, allowed))
+    if ranks > machines.cluster.n_gpus:
+        allowed = f"tp x dp = {ranks}, and the cluster has {machines.cluster.n_gpus} GPUs"
+        raise UserError(fault(where, "rollout.engine.tp", tp, allowed))
+    dtype = said.dtype or ("fp8" if spec.quantization is not None else "bf16")
+    shape = EngineShape(spec, tp, said.dp, said.ep, dtype, said.kv_dtype)
+    device = min(float(node.device.memory_bytes) for node in machines.cluster.nodes)
+    context_bytes = machines.profile.value_or("memory.context_bytes", 0.0)
+    served = Served(said, EngineCosts(shape, machines, said.step_time, said.request_time), usual, device, context_bytes)
+    if served.capacity < sum(usual):
+        allowed = (
+            f"{format_bytes(served.weight_bytes)} of weights leave {format_bytes(max(served.cache_bytes, 0.0))} of "
+            f"{format_bytes(device)} for a KV cache of {max(served.capacity, 0.0):,.0f} tokens"
+        )
+        raise UserError(fault(where, "rollout.engine.tp", tp, allowed))
+    return served

@@ -1,0 +1,133 @@
+"""The training of a cycle as our own training step: its batch, its seconds, and passes without gradients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import Fault, UserError, fault
+from ...base.files import path_beside, read_toml
+from ...base.memo import Memo
+from ...base.schema import validate
+from ..keys import Values, faults, value_at
+from ..tables import tuples
+from ..train_step import keys
+from ..train_step.lower.assembly import ACTIONS
+from ..train_step.resolve import ResolvedTrain
+from ..train_step.scenario import TrainScenario
+from ..train_step.system import TrainPrediction
+from ..train_step.system import predict as predict_step
+
+_OF_CYCLE = ("kind", "name", "notes", "cluster", "nodes", "run", "batch.global")
+"""Keys of a training step that follow from the cycle, or that say nothing of a step."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A cycle's training: `minibatches` steps like `step`, and `forward_passes` over what they train on."""
+
+    step: TrainPrediction
+    minibatches: int
+    forward_passes: int
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from a batch to new weights."""
+        step_s = self.step.report.step_time_s
+        return self.minibatches * step_s * (1 + self.forward_passes * self.forward_share)
+
+    @property
+    def forward_share(self) -> float:
+        """The share of a step's work that its forward is, and so a pass without gradients."""
+        timeline, action = self.step.timeline, self.step.timeline.program.tags["action"]
+        seconds = timeline.end_s - timeline.start_s
+        forward, both = (seconds[np.isin(action, list(map(ACTIONS.index, kinds)))].sum() for kinds in ("F", ACTIONS))
+        return float(forward / both)
+
+
+def step_table(said: str | Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The keys of a training step, from a table, or from a file by its name: beside the scenario, or a shipped one.
+
+    Raises:
+        UserError: the file cannot be read, or is of another kind; the table has a key that follows from the cycle.
+    """
+    if not isinstance(said, str):
+        if own := [key for key in _OF_CYCLE if value_at(said, key) is not None]:
+            raise UserError(fault(where, f"cycle.train.{own[0]}", value_at(said, own[0]), "follows from the cycle"))
+        return dict(said)
+    path, shipped = path_beside(said, where), files("runcast.data") / "scenarios" / f"{said}.toml"
+    table = read_toml(path if path.is_file() or not shipped.is_file() else shipped)
+    if table.get("kind") != "train_step":
+        raise UserError(fault(where, "cycle.train", said, "expected a scenario of kind train_step"))
+    return dict(table)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a cycle says of its training: the machines, the model, and a batch of `requests` of `tokens` on average."""
+
+    cluster: Any
+    nodes: int
+    gpus: int
+    model: Any
+    requests: int
+    minibatches: int
+    tokens: float
+
+    def scenario(self, said: Mapping[str, Any], where: str) -> TrainScenario:
+        """The step of a mini-batch: the keys that a scenario says, the cycle's model, and a batch of its requests.
+
+        With `batch.seq_len`, requests are packed into sequences of so many tokens.
+        """
+        table = {key: value for key, value in said.items() if key not in _OF_CYCLE}
+        model = {} if self.model is None else {"model": self.model}
+        made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **table, **model}
+        batch = table.get("batch", {})
+        return check(made if not isinstance(batch, Mapping) else {**made, "batch": self._batch(table, batch)}, where)
+
+    def _batch(self, table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        batch = {key: value for key, value in given.items() if key != "global"}
+        if "seq_len" not in given:
+            return {"global": self.requests // self.minibatches, "seq_len": ceil(self.tokens), **batch}
+        each = _count(given, "seq_len")
+        ranks = prod(_count(table, f"parallel.{axis}") for axis in ("tp", "cp", "pp"))
+        unit = _count(given, "micro") * max(self.gpus // ranks, 1)
+        needed = self.requests * self.tokens / self.minibatches / each
+        return {"global": ceil(needed / unit) * unit, "documents": {"mean": min(self.tokens, float(each))}, **batch}
+
+
+def _count(table: Mapping[str, Any], key: str) -> int:
+    """A whole number above zero; 1 where it is not given, or is something else, which is refused later."""
+    value = value_at(table, key)
+    return value if type(value) is int and value > 0 else 1
+
+
+def check(table: Mapping[str, Any], where: str) -> TrainScenario:
+    """The scenario of a training step; a UserError with a line per fault, whose keys are those of `cycle.train`."""
+    filled = keys.add_defaults(table, where)
+    try:
+        found = validate(TrainScenario, tuples(filled), where)
+        if lines := faults(Values(filled, TrainScenario), keys.NEEDS, keys.RIVALS, where):
+            raise UserError(*lines)
+    except UserError as error:
+        raise UserError(*(_of_train(line, where) for line in error.faults)) from None
+    return found
+
+
+def _of_train(line: str, where: str) -> str:
+    start = f"{where}: "
+    said = line if not isinstance(line, Fault) else str(line)
+    return f"{start}cycle.train.{said[len(start) :]}" if said.startswith(start) else said
+
+
+def predict(trained: TrainScenario, minibatches: int, forward_passes: int, where: str, memo: Memo) -> Training:
+    """Predict the training of a cycle; a UserError where its plan is not allowed."""
+    try:
+        resolved = ResolvedTrain(trained, where, memo)
+        step = memo.get("training of a cycle", resolved.hash, lambda: predict_step(resolved))
+    except UserError as error:
+        raise UserError(*(_of_train(line, where) for line in error.faults)) from None
+    return Training(step, minibatches, forward_passes)

@@ -1,0 +1,231 @@
+"""Engines whose steps are predicted: what bounds a step, what fits, and what a KV cache does to a rollout."""
+
+from math import floor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runcast.simulator import UserError, simulate
+from runcast.simulator.models import preset, total_params
+from runcast.simulator.scenario import check_question
+from runcast.simulator.systems.lengths import Lengths
+from runcast.simulator.systems.rl_cycle.engine import EngineShape
+from runcast.simulator.systems.rl_cycle.pace import Curve, Roofline
+from runcast.simulator.systems.rl_cycle.plan import Rollouts
+from runcast.simulator.systems.rl_cycle.pool import Pool
+from runcast.simulator.systems.rl_cycle.resolve import ResolvedCycle
+
+from ..examples import examples
+from .batch import rollout_s
+
+NEVER = 1e18
+
+
+def cycle(model: str = "qwen3-8b", **engine: Any) -> dict[str, Any]:
+    """A cycle of one engine of 8 GPUs with everything given but decoding."""
+    return {
+        "kind": "rl_cycle", "cluster": "h100-hgx", "model": {"preset": model},
+        "cycle": {"train_time": 4, "update_time": 2, "steps": 2},
+        "rollout": {
+            "requests": 16, "samples": 4, "prompt": {"kind": "fixed", "tokens": 100},
+            "length": {"kind": "fixed", "tokens": 400}, "engine": {"tp": 8, **engine},
+        },
+    }  # fmt: skip
+
+
+def engine_of(model: str = "qwen3-8b", **engine: Any) -> Any:
+    """The engine of such a cycle."""
+    return ResolvedCycle(check_question(cycle(model, **engine))).engine
+
+
+def roofline(**changes: Any) -> Roofline:
+    """A pace of 1 s per step and 1 ms for each token in the cache, with room for all."""
+    nothing = Curve((1,), (0.0,))
+    return Roofline(**{  # type: ignore[arg-type]
+        "layers": nothing, "head": Curve((1,), (1.0,)), "attention": nothing, "cached_s": 0.001, "capacity": NEVER,
+        "admits": NEVER, **changes,
+    })  # fmt: skip
+
+
+# A step
+
+
+@pytest.mark.parametrize("model", ["qwen3-8b", "llama3-70b", "gpt-oss-20b", "deepseek-v2-lite"])
+@pytest.mark.parametrize("requests", [1, 64])
+def test_a_step_takes_at_least_the_time_to_read_weights_and_cache(model, requests):
+    """Of a mixture of experts only those of the requests' tokens are read, so cache and attention's weights are."""
+    engine, context = engine_of(model, dtype="bf16"), 2048
+    shape, rate = engine.shape, engine.costs.kernels.limits.memory_bytes_per_s
+    cached = requests * shape.kv_bytes * sum(
+        layers * min(context, window or context) for window, layers in shape.kv_layers.items()
+    )  # fmt: skip
+    read = cached + (
+        0 if shape.spec.moe else engine.weight_bytes - 2 * shape.spec.vocab_size * shape.spec.hidden_size / 8
+    )
+
+    assert engine.costs.step(requests, context).seconds >= read / rate
+
+
+def test_a_longer_context_adds_the_time_to_read_it():
+    costs = engine_of(tp=1).costs
+    fraction = costs.kernels.profile.value("link_fraction.hbm")
+    more = 32 * 1000 * costs.shape.token_bytes / (costs.kernels.limits.memory_bytes_per_s * fraction)
+
+    assert costs.step(32, 3000).seconds - costs.step(32, 2000).seconds == pytest.approx(more)
+
+
+def test_the_parts_of_a_step_add_up_by_provenance():
+    step = engine_of().step(16)
+
+    assert sum(step.by_label.values()) == pytest.approx(step.seconds)
+    assert sum(step.shares.values()) == pytest.approx(1)
+    assert 0 < step.spread < 1
+
+
+def test_host_time_that_nothing_hides_is_added_to_each_step():
+    sure, slow = (engine_of(**host).costs.step(16, 500) for host in ({}, {"step_time": 0.003, "request_time": 1e-4}))
+
+    assert slow.seconds - sure.seconds == pytest.approx(0.003 + 16e-4)
+    assert slow.by_label["given"] == pytest.approx(0.003 + 16e-4)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("model", ["qwen3-8b", "qwen3-30b-a3b", "llama3-70b", "qwen3-0.6b", "gpt-oss-20b"])
+def test_one_rank_holds_all_parameters(model):
+    spec = preset(model, "test", None)
+
+    assert EngineShape(spec).weight_bytes == 2 * total_params(spec)
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_tensor_parallel_ranks_hold_equal_parts_and_copies_of_norms(tp):
+    spec = preset("qwen3-30b-a3b", "test", None)
+    whole, part = EngineShape(spec).weight_bytes, EngineShape(spec, tp=tp).weight_bytes
+
+    assert whole / tp < part < 1.01 * whole / tp
+    assert EngineShape(spec, tp=tp, ep=tp).weight_bytes == part  # experts spread instead of cut
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "expected"),
+    [
+        ("qwen3-8b", 1, 36 * 2 * 8 * 128 * 2),
+        ("qwen3-8b", 4, 36 * 2 * 2 * 128 * 2),
+        ("qwen3-8b", 16, 36 * 2 * 1 * 128 * 2),  # 8 heads of keys: two ranks have the same one
+        ("deepseek-v3", 1, 61 * (512 + 64) * 2),
+        ("deepseek-v3", 16, 61 * (512 + 64) * 2),  # each rank has the latents
+    ],
+)
+def test_bytes_of_a_token_in_the_cache(model, tp, expected):
+    assert EngineShape(preset(model, "test", None), tp=tp).token_bytes == expected
+
+
+def test_the_batch_limit_is_the_free_memory_over_the_bytes_of_a_request():
+    engine = engine_of(tp=1)
+    free = 0.9 * engine.device_bytes - engine.context_bytes - engine.weight_bytes - engine.working_bytes
+
+    assert engine.room == floor(free / (engine.shape.token_bytes * (100 + 400)))
+
+
+def test_a_cache_in_8_bits_holds_twice_as_much():
+    assert engine_of(kv_dtype="fp8").capacity == pytest.approx(2 * engine_of().capacity)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "line"),
+    [
+        ("llama3-70b", {"tp": 1}, "rollout.engine.tp = 1: 131 GiB of weights leave"),
+        ("qwen3-8b", {"ep": 8}, "rollout.engine.ep = 8: the model has no experts"),
+        ("qwen3-30b-a3b", {"ep": 4}, "rollout.engine.ep = 4: expected 1 or tp x dp = 8"),
+        ("qwen3-30b-a3b", {"tp": 4, "dp": 2}, "rollout.engine.dp = 2: is for experts that are spread"),
+        ("qwen3-30b-a3b", {"tp": 16}, "rollout.engine.tp = 16: 16 GPUs of an engine divide 8"),
+        ("mamba2-2.7b", {}, "its decoding is not modelled: layers that replace attention"),
+    ],
+)
+def test_an_engine_that_cannot_be_is_one_line(model, engine, line):
+    with pytest.raises(UserError) as error:
+        simulate(check_question(cycle(model, **engine)))
+
+    assert line in str(error.value)
+    assert len(error.value.faults) == 1
+
+
+# A rollout
+
+
+def test_a_rollout_is_the_sum_of_its_steps():
+    """Step k reads the prompt and k tokens of both requests; the continuous sum counts half a token more of each."""
+    steps = [1 + 0.001 * 2 * (50 + token) for token in range(200)]
+    pool, pace = Pool(1, 4, roofline()), roofline()
+    pool.add(0, [200, 200], [50, 50])
+    pool.deal(0.0)
+
+    assert pool.next_end_s() == pytest.approx(sum(steps) + 200 * 0.001 * 2 / 2)
+    assert pace.span_s(2, 100, 200) == pool.next_end_s()
+
+
+@examples(60)
+@given(st.integers(1, 300), st.floats(0, 1e5), st.floats(0.01, 5000))
+def test_tokens_in_a_span_are_its_inverse(running, cached, tokens):
+    pace = roofline(replicas=3, window=100, windowed_s=0.0)
+
+    assert pace.tokens(running, cached, pace.span_s(running, cached, tokens)) == pytest.approx(tokens)
+
+
+def test_without_reading_a_cache_it_is_a_constant_pace():
+    assert rollout_s([3, 9, 4, 1], engines=1, slots=4, pace=roofline(cached_s=0.0)) == 9.0
+
+
+def test_prompts_are_prefilled_once_for_all_their_answers():
+    prefill = roofline(cached_s=0.0, layers=Curve((1, 1001), (0.5, 10.5)))
+    ends = []
+    for samples in (1, 4):
+        pool = Pool(1, 8, prefill, samples)
+        pool.add(0, [10] * 4, [100] * 4)
+        pool.deal(0.0)
+        ends.append(pool.next_end_s())
+
+    assert ends[0] - ends[1] == pytest.approx(300 * 0.01)  # 10 ms for each token of a prompt
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+def test_a_full_cache_sends_the_youngest_request_back_and_all_are_decoded(slots):
+    pace = roofline(capacity=1000.0, admits=990.0)
+    pool, now_s, done = Pool(1, slots, pace), 0.0, []
+    pool.add(0, [200] * 16, [20] * 16)
+    pool.deal(now_s)
+    while pool.running:
+        now_s = pool.next_end_s()
+        done += [number for number, _ in pool.finish(now_s)]
+        pool.deal(now_s)
+        assert pool.engines[0].cached <= 1000 + 1e-6
+
+    assert sorted(done) == list(range(16))
+    assert pool.preempted > 0
+    assert pool.engines[0].cached == pytest.approx(0, abs=1e-6)
+
+
+@examples(40)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(100, 400))
+def test_any_cache_ends_all_requests_and_a_smaller_one_is_never_faster(lengths, capacity):
+    small = rollout_s(lengths, 1, 16, roofline(cached_s=0.0, capacity=float(capacity), admits=0.99 * capacity))
+
+    assert small >= rollout_s(lengths, 1, 16, roofline(cached_s=0.0)) - 1e-6
+
+
+def test_the_room_of_a_cache_bounds_the_slots_that_a_batch_can_fill():
+    rollouts = Rollouts(100, 2, 64, roofline(), Lengths.constant(10), room=20)
+
+    assert rollouts.usable == 40
+
+
+def test_equal_prompts_have_equal_lengths():
+    rollouts = Rollouts(6, 1, 8, roofline(), Lengths.constant(5), prompts=Lengths.lognormal(100, 900), samples=3)
+    drawn = rollouts.draw_prompts(0)
+
+    assert drawn[:3] == [drawn[0]] * 3
+    assert drawn[3:] == [drawn[3]] * 3
+    assert drawn != rollouts.draw_prompts(1)
