@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         sweep,
     )
 
+    __version__: str
+
 __all__ = [
     "Answer", "Comparison", "Explanation", "Prediction", "RunExplanation", "SearchResult", "SweepResult", "UserError",
     "compare", "explain", "load", "schema", "search", "shipped", "simulate", "sweep",
@@ -39,6 +41,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("runcast")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("runcast.simulator.api"), name)

@@ -84,6 +84,12 @@ def test_data_is_found():
     assert files("runcast.data").joinpath("hardware").is_dir()
 
 
+def test_version_of_the_package():
+    import runcast
+
+    assert runcast.__version__ == version("runcast")
+
+
 def test_version():
     assert runcast("--version").stdout == f"runcast {version('runcast')}\n"
 
