@@ -11,6 +11,7 @@ from .load import (
     Names,
     check_complete,
     check_devices,
+    check_stack,
     choose_profiles,
     devices_of,
     fitted_parameters,
@@ -46,8 +47,9 @@ from .profile import Profile
 __all__ = [
     "FACTORS", "FACTORS_OF_TYPES", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SIBLING_WIDER", "TP_EXPOSED",
     "Z90", "Band", "Entry", "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio", "Stated",
-    "bounds", "check_complete", "check_devices", "choose_profiles", "devices_of", "errors_of", "fitted_parameters",
-    "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack", "meaning_of", "own_values",
-    "parameters", "profile_for", "profile_names", "profile_notes", "read_profile", "stack_chain", "stack_defaults",
+    "bounds", "check_complete", "check_devices", "check_stack", "choose_profiles", "devices_of", "errors_of",
+    "fitted_parameters", "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack",
+    "meaning_of", "own_values", "parameters", "profile_for", "profile_names", "profile_notes", "read_profile",
+    "stack_chain", "stack_defaults",
     "stack_names", "write_limits", "write_models",
 ]  # fmt: skip

@@ -142,6 +142,14 @@ def check_complete(profile: Profile, where: str) -> None:
         raise UserError(*(f"{where}: {profile.name}: {n}: is missing; expected {PARAMETERS[n][2]}" for n in missing))
 
 
+def check_stack(profile: Profile, stack: str, where: str) -> None:
+    """Raise a UserError if a profile lacks numbers of the generic stack, as with a stack that rests on no other."""
+    if missing := [name for name in own_values("stacks", "generic") if name not in profile.parameters]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        allowed = f"lacks {missing[0]}{more}; name the stack that it changes, such as base = 'generic'"
+        raise UserError(fault(where, "stack", stack, allowed))
+
+
 def profile_for(*devices: str) -> str:
     """The shipped profile of the first of these devices that has one, by names of the catalogue, or the generic one."""
     owner = {of: name for name in _shipped("profiles") for of in _content("profiles", name).get("devices", ())}

@@ -148,6 +148,8 @@ def test_a_report_of_another_version_is_told(folder, tmp_path, capsys, key):
         ({"interval_low_s": 9.0, "interval_high_s": 1.0}, "interval_low_s = 9.0: expected at most interval_high_s"),
         ({"split_s": 3.0}, "split_s = 3.0: expected seconds by phase"),
         ({"split_s": {"gemm": None}}, "split_s.gemm = None: expected a number"),
+        ({"notes": 1}, "notes = 1: expected a list of texts"),
+        ({"mfu": float("nan")}, "holds a number that is not finite"),
     ],
 )
 def test_a_report_that_was_spoilt_is_told(folder, tmp_path, capsys, changes, line):

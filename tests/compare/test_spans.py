@@ -108,7 +108,13 @@ def test_a_prediction_is_no_measurement(tmp_path, capsys, fold):
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [(None, "no such file"), ("", "cannot be read as CSV"), ("op,rank\n", "lacks the columns name, kind")],
+    [
+        (None, "no such file"),
+        ("", "cannot be read as CSV"),
+        ("op,rank\n", "lacks the columns name, kind"),
+        ("op,rank,name,kind,start_s,end_s\n0,0,a,b,0,1\n0,1,a,b,0,x\n", "a.csv:3: end_s = 'x': expected a number"),
+        ("op,rank,name,kind,start_s,end_s\n0,0,a,b,0,inf\n", "a.csv:2: end_s = inf: expected a number"),
+    ],
 )
 def test_a_file_that_holds_no_spans(tmp_path, text, line):
     file = tmp_path / "a.csv"

@@ -2,6 +2,7 @@ import gzip
 import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 
@@ -106,7 +107,27 @@ def test_gzipped_files_are_read(tmp_path):
     assert read_records(path) == [{"group": "environment"}]
 
 
-@pytest.mark.parametrize(("line", "told"), [("nonsense", "s.jsonl:2: is not JSON"), ("[1]", "s.jsonl:2: is no record")])
+def test_what_unpacks_to_too_much_is_refused(tmp_path):
+    path = tmp_path / "s.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.writelines(bytes(2**20) for _ in range(257))
+    for name in (path, Path("/dev/zero")):
+        with pytest.raises(ValueError, match="is too large: at most 256 MiB of records are read"):
+            read_records(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("nonsense", "s.jsonl:2: is not JSON"),
+        ("[1]", "s.jsonl:2: is no record"),
+        ('{"group": "g", "case": "c", "round": 0}', "is no record"),
+        ('{"group": "g", "case": "c", "round": "0", "samples": [1.0]}', "is no record"),
+        ('{"group": "g", "case": "c", "round": 0, "samples": ["1"]}', "is no record"),
+        ('{"group": "g", "case": "c", "round": 0, "samples": []}', "is no record"),
+        ('{"group": "g", "case": "c", "round": 0, "samples": [NaN]}', "is no record"),
+    ],
+)
 def test_other_files_are_one_line(tmp_path, line, told):
     path = tmp_path / "s.jsonl"
     path.write_text('{"group": "environment"}\n' + line + "\n")

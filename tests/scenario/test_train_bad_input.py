@@ -71,6 +71,9 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "bucket=1": "bucket = 1: expected 1,923 elements or more for llama3-8b",
     "parallel.layers=3": "parallel.layers = 3: expected a list",
     "parallel.layers=[-1, 5]": "parallel.layers.0 = -1: expected at least 0",
+    "schedule={name='interleaved', vpp=20000000}": "20,000,000 chunks per rank has ",
+    "lora.rank=1000000": "lora.rank = 1000000: at most ",
+    "batch.seq_len=512000000000": "batch.seq_len = 512000000000: expected at most 2.14748e+09",
     "batch.globl=2": "batch.globl: unknown key; did you mean global?",
     "parallel.tpp=2": "parallel.tpp: unknown key; did you mean tp or pp?",
     "recompute.modules=['core_attn']": "modules = ['core_attn']: goes with recompute.mode = 'selective', not 'none'",
@@ -210,3 +213,17 @@ def test_a_batch_that_does_not_divide_hides_no_other_fault(run):
     assert keys(run(DENSE, "batch.global=3", "experts.routing=zipf")[1]) == [
         "experts: llama3-8b has none", "batch.global"
     ]  # fmt: skip
+
+
+def test_a_stack_that_rests_on_no_other_needs_all_numbers(run, tmp_path):
+    (tmp_path / "own.toml").write_text("schema = 2\n")
+
+    code, lines = run(DENSE, "stack=own.toml")
+
+    allowed = "; name the stack that it changes, such as base = 'generic'"
+    assert (code, len(lines), "stack = 'own.toml': lacks " in lines[0], lines[0].endswith(allowed)) == (
+        2,
+        1,
+        True,
+        True,
+    )

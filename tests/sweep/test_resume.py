@@ -91,6 +91,19 @@ def test_ctrl_c_leaves_a_report_of_what_is_done_and_says_how_to_go_on(sweep_file
 
 
 @pytest.mark.slow
+def test_sigterm_ends_it_as_ctrl_c_does_and_leaves_nothing(sweep_file, tmp_path):
+    """Neither processes nor semaphores, of which Python's resource tracker would warn."""
+    process = start(sweep_file(many(2000)), "--out", tmp_path / "out", "--workers", 2, start_new_session=True)
+    wait_for(tmp_path / "out", 5, process)
+    process.terminate()
+    _, error = process.communicate(timeout=300)
+
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert (process.returncode, error.splitlines()[-1], "leaked" in error) == (130, "interrupted", False)
+
+
+@pytest.mark.slow
 def test_workers_end_with_a_process_that_was_killed(sweep_file, tmp_path):
     process = start(sweep_file(many(2000)), "--out", tmp_path / "out", "--workers", 2, start_new_session=True)
     wait_for(tmp_path / "out", 5, process)
@@ -264,6 +277,26 @@ def test_a_file_that_is_no_database_is_one_line(sweep_file, tmp_path):
 
     with pytest.raises(UserError, match=r"state\.sqlite is damaged \(file is not a database\); remove it"):
         run_sweep(load_sweep(sweep_file()), tmp_path, InProcess())
+
+
+def test_a_row_that_was_written_over_is_computed_again(sweep_file, tmp_path):
+    path = sweep_file(many(4))
+    expected = reference(path, tmp_path)
+    with closing(sqlite3.connect(tmp_path / "state.sqlite")) as state, state:
+        state.execute("UPDATE points SET report = '{\"a' WHERE number = 1")
+        state.execute("UPDATE points SET report = '[1]' WHERE number = 2")
+        state.execute("DELETE FROM points WHERE number = 3")
+
+    assert reference(path, tmp_path) == expected
+
+
+def test_a_database_that_lost_what_it_is_of_is_another_sweep(sweep_file, tmp_path):
+    reference(path := sweep_file(many(2)), tmp_path)
+    with closing(sqlite3.connect(tmp_path / "state.sqlite")) as state, state:
+        state.execute("DELETE FROM sweep WHERE key = 'digest'")
+
+    with pytest.raises(UserError, match="holds another sweep"):
+        run_sweep(load_sweep(path), tmp_path, InProcess())
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(sweep_file, tmp_path):

@@ -148,7 +148,7 @@ def _check_numbers(spans: pd.DataFrame, file: Path) -> None:
         strange = ~np.isfinite(pd.to_numeric(spans[name], errors="coerce").to_numpy(float))
         if strange.any():
             row = int(strange.argmax())
-            raise UserError(fault(f"{file}:{row + 2}", name, spans[name].iloc[row], "expected a number"))
+            raise UserError(fault(f"{file}:{row + 2}", name, spans[name].tolist()[row], "expected a number"))
 
 
 def hash_of_run(path: Path) -> str | None:

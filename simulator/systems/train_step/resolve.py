@@ -19,7 +19,7 @@ from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.model import Inputs, identity
 from ...models.shard import Shard
-from ...profile import FACTORS, Profile, load_numbers, profile_notes
+from ...profile import FACTORS, Profile, check_stack, load_numbers, profile_notes
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build, load_grid
@@ -84,7 +84,9 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def profile(self) -> Profile:
         """The numbers of devices, network, architecture and software stack, merged into one Profile."""
-        return self.memo.get("profile", self._numbers, lambda: load_numbers(self.profile_names, *self._joined))
+        profile = self.memo.get("profile", self._numbers, lambda: load_numbers(self.profile_names, *self._joined))
+        check_stack(profile, self.scenario.stack, self.where)
+        return profile
 
     @property
     def profile_name(self) -> str:
