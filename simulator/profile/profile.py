@@ -1,7 +1,7 @@
 """The Profile: parameters and fitted models of a device, or the parameters of a software stack."""
 
 import math
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,12 +49,12 @@ class Noted(dict[str, Parameter]):
         self.read.update(dict.keys(self))
         return super().__iter__()
 
-    def items(self) -> ItemsView[str, Parameter]:
+    def items(self) -> Any:
         """As of a dict."""
         self.read.update(dict.keys(self))
         return super().items()
 
-    def values(self) -> ValuesView[Parameter]:
+    def values(self) -> Any:
         """As of a dict."""
         self.read.update(dict.keys(self))
         return super().values()

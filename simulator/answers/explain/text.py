@@ -11,7 +11,7 @@ from ...insight import slowed_lines
 from ...report.report import Table
 from .cycle import CycleExplanation
 from .cycle_text import cycle_lines, write_cycle_page
-from .explanation import Explanation, Tried
+from .explanation import Explanation, Tried, best_of
 from .run import RunExplanation
 from .run_text import run_lines, write_run_page
 from .sensitivity import Sensitivity, Side
@@ -152,6 +152,10 @@ def _advice(found: Explanation) -> Iterator[str]:
         yield from ("", f"{title}:" if shown else f"{title}: none of those tried")
         if shown:
             yield from _aligned(WHAT_IF_COLUMNS, what_if_rows(shown, found))
+    if left := len(best_of(found.tried, "plan", "update", "machine", most=len(found.tried))) - len(
+        [*found.best, *found.best_machines]
+    ):
+        yield f"{left} more save less"
     for one in found.too_large[:_SHOWN_TOO_LARGE]:
         needs, has = format_bytes(one.memory_bytes), format_bytes(one.device_memory_bytes)
         yield f"{one.name} would save {one.gain:.1%}, but needs {needs} of {has}"
