@@ -165,11 +165,8 @@ def _part(key: str, value: Any) -> str:
         rest = [join(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
         return " ".join(["recompute", value["mode"], *rest])
     if key == "offload":
-        return (
-            "no offload"
-            if not value
-            else " ".join(["offload", *(name if item is True else f"{name} {item:g}" for name, item in value.items())])
-        )
+        parts = [name if item is True else f"{name} {item:g}" for name, item in value.items()]
+        return " ".join(["offload", *parts]) if parts else "no offload"
     size = format_bytes(value) if key == "update.bucket" and isinstance(value, int) else join(value)
     return f"{_SHORT.get(key, key.removeprefix('update.'))} {size}"
 
