@@ -1,5 +1,6 @@
 """A search finds what brute force finds, prunes nothing that it must not, and says what became of every point."""
 
+import pickle
 from dataclasses import replace
 from functools import cache
 
@@ -243,6 +244,13 @@ def test_tables_of_a_user_are_told_by_the_names_they_have_by_default():
 
 def axes_of(table, **wanted):
     return {axis.key: axis.values for axis in make_question(table, None, None, Wanted(**wanted), 0.0, "r")[1].axes}
+
+
+@pytest.mark.parametrize("table", [DENSE, SENDER])
+def test_a_question_goes_to_other_processes(table):
+    question, _ = make_question(table, None, None, Wanted(), 0.0, "r")
+
+    assert pickle.loads(pickle.dumps(question)) == question
 
 
 def test_tensor_parallelism_goes_as_far_as_nvlink():

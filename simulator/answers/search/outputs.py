@@ -108,7 +108,7 @@ def _cells(found: SearchResult, number: int) -> list[Any]:
     likely = last.fits_probability if (last := fine or one) else None
     difference = found.difference_to_winner(number) if one else None
     surely = [difference.low, difference.high, difference.faster_probability] if difference else [""] * 3
-    sure = ["" if last is None or last.mfu is None else last.mfu, *(last.interval_s if last else ("", ""))]
+    sure: list[Any] = ["" if last is None or last.mfu is None else last.mfu, *(last.interval_s if last else ("", ""))]
     best = found.best_probabilities.get(number, 0.0) if number in found.best else ""
     return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely, *sure, *surely, best]
 
@@ -153,11 +153,8 @@ def _part(key: str, value: Any) -> str:
         rest = [join(item) if name == "modules" else f"{name} {item}" for name, item in value.items()][1:]
         return " ".join(["recompute", value["mode"], *rest])
     if key == "offload":
-        return (
-            "no offload"
-            if not value
-            else " ".join(["offload", *(name if item is True else f"{name} {item:g}" for name, item in value.items())])
-        )
+        parts = [name if item is True else f"{name} {item:g}" for name, item in value.items()]
+        return " ".join(["offload", *parts]) if parts else "no offload"
     size = format_bytes(value) if key == "update.bucket" and isinstance(value, int) else join(value)
     return f"{_SHORT.get(key, key.removeprefix('update.'))} {size}"
 

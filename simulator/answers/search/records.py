@@ -97,6 +97,10 @@ class Row:
     measured: Measured | None = None
 
 
+def _as_it_is(target: str, changes: Changes) -> Changes:
+    return changes
+
+
 @dataclass(frozen=True)
 class Subject:
     """A kind of scenario that can be searched.
@@ -117,7 +121,7 @@ class Subject:
     states_bytes: "Callable[[Question, Changes, Memo], float] | None"
     screen: "Callable[[Question, Changes, Any, float, Memo], Row]"
     measure: "Callable[[Question, Any], Measured]"
-    complete: Callable[[str, Changes], Changes] = lambda target, changes: changes
+    complete: Callable[[str, Changes], Changes] = _as_it_is
     export: Callable[[Any, str, str], object] | None = None
 
 

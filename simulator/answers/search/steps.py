@@ -166,7 +166,7 @@ def _level(table: Mapping[str, Any], finest: bool) -> str:
 def _gathered(at: Values, gpus: int, batch: int, layers: int) -> float:
     """Layers of a stage times micro-batches."""
     dp = gpus // _ranks(at)
-    return at.get("batch.global", batch) / (at["batch.micro"] * dp) * layers / at["parallel.pp"]
+    return float(at.get("batch.global", batch) / (at["batch.micro"] * dp) * layers / at["parallel.pp"])
 
 
 def _ranks(at: Values, cp: int | None = None) -> int:

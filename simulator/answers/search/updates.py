@@ -67,7 +67,12 @@ def _measure(question: Question, report: Report) -> Measured:
     return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget, interval)
 
 
+def _level(table: Mapping[str, Any], finest: bool) -> str:
+    """Predictions have no levels."""
+    return ""
+
+
 UPDATES = Subject(
-    objectives=("update_time", "pause", "cost", "memory"), level=lambda table, finest: "", speed_name="time",
+    objectives=("update_time", "pause", "cost", "memory"), level=_level, speed_name="time",
     resolve=Resolved, space=_space, states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip
