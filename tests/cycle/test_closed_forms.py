@@ -183,3 +183,10 @@ def test_a_longer_tail_never_makes_the_mean_step_shorter():
     ]
 
     assert means == sorted(means)
+
+
+@pytest.mark.parametrize("switch", [None, Switch(0.5, 1.0, 1.5, 2.0)])
+def test_what_is_prepared_before_training_adds_to_the_step(switch):
+    plain, prepared = (periods(run_cycle(plan(switch=switch, prepare_s=prepare_s))) for prepare_s in (0.0, 3.0))
+
+    assert prepared == [seconds + 3 for seconds in plain]

@@ -1,5 +1,6 @@
 """Engines whose steps are predicted: what bounds a step, what fits, and what a KV cache does to a rollout."""
 
+from dataclasses import replace
 from math import floor
 from typing import Any
 
@@ -88,6 +89,29 @@ def test_host_time_that_nothing_hides_is_added_to_each_step():
 
     assert slow.seconds - sure.seconds == pytest.approx(0.003 + 16e-4)
     assert slow.by_label["given"] == pytest.approx(0.003 + 16e-4)
+
+
+def test_gemms_are_as_measured_without_the_factors_of_training():
+    kernels = engine_of().costs.kernels
+    measured = kernels.profile.estimate("gemm.bf16", {"m": 64, "n": 4096, "k": 4096}, limits=kernels.limits)
+    served, trained = (
+        replace(kernels, served=served).estimate("gemm", (64, 4096, 4096), 0, "bf16").seconds[0]
+        for served in (True, False)
+    )
+
+    assert served == measured.seconds[0]
+    assert trained == pytest.approx(served / kernels.profile.value("gemm.training_rate"))
+
+
+def test_more_experts_are_read_as_more_requests_touch_them():
+    """8 of 128 experts for a request; with many requests all of them, and no more."""
+    costs = engine_of("qwen3-30b-a3b", tp=1).costs
+    one, few, many, most = (
+        sum(part[1] for part in costs.layers(tokens) if part[0] == "experts") for tokens in (1, 4, 64, 128)
+    )
+
+    assert one < few < many
+    assert most - many < (few - one) / 3
 
 
 # Memory

@@ -94,6 +94,15 @@ def test_a_cycle_of_given_times_adds_up(given):
     assert report.exposed == {"rollout": 24, "train": 12, "update": 6, "switch": 4.5}
 
 
+def test_a_cycle_of_given_times_is_what_it_always_was_to_the_bit():
+    """Engines, KV caches and predicted training came later."""
+    report = simulate(SCENARIOS / "rl-split-given-update-8xh100-nodes.toml").report
+
+    assert (report.step_time_s, report.makespan_s, report.tokens_per_s, report.tail_s) == (
+        399.0, 8901.0, 21762.4686716792, 327.0,
+    )  # fmt: skip
+
+
 def test_the_update_is_that_of_the_same_scenario_of_kind_weight_update(simulated):
     cycle = simulate(simulated)
     alone = simulate(cycle.resolved.scenario.weight_update()).report

@@ -241,6 +241,8 @@ def _of_given(resolved: ResolvedCycle) -> _Levers:
         half = {"rollout.token_time": rollout.token_time / 2, "rollout.request_time": rollout.request_time / 2}
         yield "decoding twice as fast", "half the given time per token", half
         yield "slots x2", "twice the requests at once", {"rollout.slots": 2 * (rollout.slots or 1)}
+    if cycle.prepare:
+        yield "data prepared twice as fast", "half the given time", {"cycle.prepare": cycle.prepare / 2}
     if cycle.train_time is not None:
         yield "training twice as fast", "half the given time", {"cycle.train_time": cycle.train_time / 2}
     if cycle.update_time is not None:

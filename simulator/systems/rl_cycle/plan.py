@@ -58,7 +58,7 @@ class CyclePlan:
 
     `switch` is None if disaggregated: ranks 0 to `rollout_gpus` - 1 roll out, the others train. A batch may start at
     most `staleness` versions before the one that trains on it. Engines cannot decode during `pause_s` of the
-    `update_s`.
+    `update_s`. The trainer's GPUs take `prepare_s` between a rollout and its training.
     """
 
     steps: int
@@ -70,6 +70,7 @@ class CyclePlan:
     rollouts: Rollouts
     rollout_gpus: int
     trainer_gpus: int = 0
+    prepare_s: float = 0.0
     switch: Switch | None = None
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from .run import CycleRun
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "rollout": ("rollout", "tail"),
+    "prepare": ("prepare",),
     "train": ("train",),
     "update": ("update", "pause"),
     "switch": ("release", "onload", "offload", "kv_alloc"),
@@ -94,6 +95,7 @@ class CycleReport(Report):
     train_s: float
     update_s: float
     switch_s: float
+    prepare_s: float
     pause_s: float
     drain_s: float
     trainer_idle: float
@@ -128,6 +130,7 @@ class CycleReport(Report):
                of=lambda report: report.interval_s and report.interval_s[1]),
         Metric("rollout_s", "s", "any slot decodes, per step", "lower"),
         Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
+        Metric("prepare_s", "s", "data is prepared between rollout and training, per step", "lower"),
         Metric("train_s", "s", "the trainer trains, per step", "lower"),
         Metric("update_s", "s", "weights are updated, per step", "lower"),
         Metric("switch_s", "s", "GPUs change between training and rollout, per step", "lower"),
@@ -226,6 +229,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
         train_s=phase["train"],
         update_s=phase["update"],
         switch_s=phase["switch"],
+        prepare_s=phase["prepare"],
         pause_s=float(run.pause_s[plan.warmup :].mean()),
         drain_s=float(run.drain_s[plan.warmup :].mean()),
         trainer_idle=float(idle[engines:].mean() if plan.switch is None else idle.mean()),
@@ -308,7 +312,7 @@ def _budget(
     return Budget(shared, hypot(*(part * budget.own for part, budget in of_steps)), shares=share)
 
 
-_OF_TRAINER = {"train": PHASES["train"], "update": ("update",), "switch": PHASES["switch"]}
+_OF_TRAINER = {**{phase: PHASES[phase] for phase in ("prepare", "train", "switch")}, "update": ("update",)}
 
 
 def _phase(kind: str) -> int:

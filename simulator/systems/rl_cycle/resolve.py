@@ -29,8 +29,9 @@ from .training import Setup, Training, step_table
 from .training import predict as predict_training
 
 _LATER: Mapping[str, tuple[str, ...]] = {
-    "cycle": ("train", "minibatches", "forward_passes", "rollout_nodes"), "rollout": ("engine", "samples", "prompt"),
-}  # fmt: skip
+    "cycle": ("train", "minibatches", "forward_passes", "rollout_nodes", "prepare"),
+    "rollout": ("engine", "samples", "prompt"),
+}
 """Keys that hashes leave out where they are not given: so hashes from before they were added stay valid."""
 
 
@@ -255,6 +256,7 @@ class ResolvedCycle(ResolvedScenario):
             warmup=cycle.warmup_steps,
             staleness=cycle.most_stale,
             train_s=self.train_s,
+            prepare_s=cycle.prepare,
             update_s=update_s,
             pause_s=pause_s,
             rollouts=self.rollouts(gpus),

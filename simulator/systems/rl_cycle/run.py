@@ -112,8 +112,9 @@ class _Cycle:
         for step in range(plan.steps):
             yield self.complete[step]
             after += self.completed_by[step]
+            stopped_s = self.env.now
+            after = yield from self._phase("prepare", plan.prepare_s, step, after)
             if plan.switch is not None:
-                stopped_s = self.env.now
                 after = yield from self._phase("release", plan.switch.release_s, step, after)
                 after = yield from self._phase("onload", plan.switch.onload_s, step, after)
             after = yield from self._phase("train", plan.train_s, step, after)

@@ -37,6 +37,9 @@ class Cycle(Table):
     forward_passes: NonNegativeInt = Field(
         0, description="train: passes over the batch without gradients, such as log-probabilities of a reference"
     )
+    prepare: Seconds = Field(
+        0.0, description="time between a rollout and its training: rewards, advantages, data (default: none)"
+    )
     update_time: Time | None = Field(None, description="time of the weight update (default: simulated)")
     pause: Seconds | None = Field(None, description="part of update_time in which rollouts stand (default: all of it)")
     rollout_nodes: PositiveInt | None = Field(

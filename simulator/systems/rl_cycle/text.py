@@ -75,6 +75,7 @@ def _phases(report: CycleReport) -> list[tuple[str, ...]]:
     seconds = {
         "rollout": (report.rollout_s, "any slot decodes"),
         "  tail": (report.tail_s, "under half of usable slots"),
+        "prepare": (report.prepare_s, "between rollout and training"),
         "train": (report.train_s, "as given" if report.training is None else "predicted"),
         "  drain": (report.drain_s, "until running requests end"),
         "update": (report.update_s, "as given" if report.update is None else "simulated"),
