@@ -195,4 +195,5 @@ class Actor(Generic[ContentT]):
         """
         for key in sorted(self._keys()):
             if host == (key[0] in HOST_LANES):
-                self.groups[key] = dist.new_group(list(key[1]), backend="gloo" if host else self.backend.collectives)
+                library = "gloo" if host else self.backend.collectives
+                self.groups[key] = dist.new_group(list(key[1]), self.store.timeout, library)

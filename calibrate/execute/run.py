@@ -3,11 +3,10 @@
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -16,6 +15,7 @@ from .backend import Backend
 from .lanes import run_lanes
 from .measured import Checked, Measured, RankReport
 from .parts import Parts
+from .watch import Watch, open_store
 from .world import Store, World, process_group
 
 CLOCK_ROUNDS = 50
@@ -51,22 +51,26 @@ def execute_program(
     """Run this rank's parts of a Program among its peers; rank 0 returns what all of them measured.
 
     `about` is what a summary says of it beside ranks and libraries.
+
+    Raises:
+        RunError: a peer is lost, or memory.
     """
     with process_group():
-        name = [uuid4().hex]  # of this run, the same on all ranks; no other run of these processes has it
-        dist.broadcast_object_list(name, src=0)
-        store, clock = Store(name[0]), common_clock(world.rank, world.size)
-        with closing(make_actor(store)) as actor:
-            actor.meet()
-            dist.barrier()  # every rank has filled what it owns: others may read it
+        store, clock = open_store(world), common_clock(world.rank, world.size)
+        with Watch(store, world) as watch, ExitStack() as stack:
+            with watch.doing("the meeting before the run"):
+                actor = stack.enter_context(closing(make_actor(store)))
+                actor.meet()
+                dist.barrier()  # every rank has filled what it owns: others may read it
             began = time.perf_counter_ns() + clock.offset_ns
             stamps = run_lanes(
-                parts.lanes(world.rank), parts.rank_parts(world.rank), actor.act, world.rank, store, clock.offset_ns,
-                backend.lane,
+                parts.lanes(world.rank), parts.rank_parts(world.rank), watch.act(actor.act, parts.program.names),
+                world.rank, store, clock.offset_ns, backend.lane,
             )  # fmt: skip
-            report = RankReport(began, clock.bound_ns, stamps, actor.check())
-            reports: list[Any] = [None] * world.size
-            dist.all_gather_object(reports, report)
+            with watch.doing("the check after the run"):
+                report = RankReport(began, clock.bound_ns, stamps, actor.check())
+                reports: list[Any] = [None] * world.size
+                dist.all_gather_object(reports, report)
     on_cuda = backend.device.type == "cuda"
     machine = {
         "ranks": world.size,

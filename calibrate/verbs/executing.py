@@ -1,5 +1,6 @@
 """`runcast execute`: a weight update, a training step or a collective run for real."""
 
+from datetime import timedelta
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +33,9 @@ def execute(
     device: Annotated[
         Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested so far.")
     ] = Device.CPU,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds: a rank for which an op waits longer is lost, and the run ends.")
+    ] = 600,
 ) -> None:
     """Run a weight update, a training step or a collective for real, one process per GPU of the scenario.
 
@@ -44,13 +48,13 @@ def execute(
     """
     from ..execute.world import World, spawn
 
-    changes, world = _scaled(scenario, changes or [], scale), World.find()
+    changes, world = _scaled(scenario, changes or [], scale), World.find(timedelta(seconds=timeout))
     if world is None:
         if find_spec("torch") is None:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         ranks = _checked(scenario, changes, out, device).processes  # errors are said once, before ranks start
         flags = [flag for change in changes for flag in ("--set", change)] + (["--out", str(out)] if out else [])
-        arguments = [str(scenario), "--device", device.value, *flags]
+        arguments = [str(scenario), "--device", device.value, "--timeout", str(timeout), *flags]
         raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
     with world.report_once():
         _run(_checked(scenario, changes, out, device, world), world, device, out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -61,9 +62,9 @@ class StepParts(Parts):
 class StepActor:
     """One rank: what it does of each op, and what came of it."""
 
-    def __init__(self, resolved: ResolvedTrain, rank: int, library: str):
+    def __init__(self, resolved: ResolvedTrain, rank: int, library: str, timeout: timedelta):
         self.view = RankView(resolved, rank)
-        self._exchanges = Exchanges(self.view.peers.keys(), rank, library)
+        self._exchanges = Exchanges(self.view.peers.keys(), rank, library, timeout)
         binder = Binder(self.view, self._exchanges)
         self._acts: Mapping[int, Act] = binder.bind()
         self._gradients = binder.gradients
@@ -170,5 +171,5 @@ class StepExecution:
             "predicted_s": engine.simulate(resolved.program, resolved.costs).makespan_s if world.rank == 0 else 0.0,
         }
         return execute_program(
-            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend.collectives), about
+            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend.collectives, world.timeout), about
         )
