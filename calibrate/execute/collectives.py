@@ -227,10 +227,6 @@ class CollectiveExecution:
         """How many processes run it."""
         return processes(self.resolved)
 
-    def scale_changes(self, scale: int) -> list[str]:
-        """Raise a UserError: its sizes are keys of the scenario."""
-        raise UserError(f"--scale {scale}: goes with training steps; sizes of a collective are keys of its scenario")
-
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError if it cannot be executed by these processes of this machine."""
         if device != "cpu":

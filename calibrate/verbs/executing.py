@@ -28,8 +28,8 @@ def execute(
     changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="Folder for spans.csv and summary.json.")] = None,
     scale: Annotated[
-        int, typer.Option(min=1, help="Of a step: widths, vocabulary and sequences are this many times smaller.")
-    ] = 1,
+        int | None, typer.Option(min=1, help="Of a step: instead of the scenario's execute.scale.")
+    ] = None,
     device: Annotated[
         Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested so far.")
     ] = Device.CPU,
@@ -48,7 +48,8 @@ def execute(
     """
     from ..execute.world import World, spawn
 
-    changes, world = _scaled(scenario, changes or [], scale), World.find(timedelta(seconds=timeout))
+    changes = [*(changes or []), *([f"execute.scale={scale}"] if scale else [])]
+    world = World.find(timedelta(seconds=timeout))
     if world is None:
         if find_spec("torch") is None:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
@@ -58,17 +59,6 @@ def execute(
         raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
     with world.report_once():
         _run(_checked(scenario, changes, out, device, world), world, device, out)
-
-
-def _scaled(scenario: Path, changes: list[str], scale: int) -> list[str]:
-    """The changes, and those that make shapes smaller, which are said: `runcast compare` takes the same."""
-    if scale == 1:
-        return changes
-    from ..execute.kinds import execution_of
-
-    smaller = execution_of(scenario, changes).scale_changes(scale)
-    typer.echo(f"scaled by {scale}: " + " ".join(f"--set {change}" for change in smaller), err=True)
-    return [*changes, *smaller]
 
 
 def _checked(

@@ -2,21 +2,18 @@
 
 import json
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
+from runcast.calibrate.execute.training.memory import needed_bytes
 from runcast.calibrate.execute.training.reference import gradients, loss, make_weights
-from runcast.calibrate.execute.training.scale import needed_bytes, scale_changes
 from runcast.calibrate.execute.training.slots import NotThereError, Slot, act
 from runcast.calibrate.execute.training.view import SEED, batch_of, check
 from runcast.simulator.answers.compare.spans import unfold
+from runcast.simulator.scenario import load_question, resolve
 
 from ..command import runcast
 from .step_ranks import LLAMA, MOE, SCENARIOS, SMALL
@@ -100,29 +97,6 @@ def test_a_value_that_is_not_there_yet_is_an_error():
         work()
 
 
-@pytest.mark.slow
-def test_a_rank_that_is_killed_is_one_line_and_the_others_end(tmp_path):
-    command = [RUNCAST, "execute", SCENARIOS / "tiny-train-pp4.toml", "--set", "batch.global=4000"]
-    started = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
-    ranks = until(lambda: psutil.Process(started.pid).children(), 4)
-    ranks[1].send_signal(signal.SIGKILL)
-    _, said = started.communicate(timeout=60)
-
-    assert (started.returncode, said.count("\n")) == (2, 1)
-    assert "rank 1 was killed by SIGKILL, perhaps for lack of memory; the other ranks were ended" in said
-    assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
-
-
-def until(find, many):
-    """What there is once there are so many, and a little later."""
-    for _ in range(600):
-        if len(found := find()) >= many:
-            time.sleep(1)
-            return found
-        time.sleep(0.1)
-    raise TimeoutError
-
-
 LLAMA_8B = SCENARIOS / "train-llama3-8b-8xh100.toml"
 
 
@@ -131,22 +105,36 @@ def test_a_step_that_is_too_large_names_a_scale_that_fits():
 
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "8 ranks on this machine need about 3.36 TiB of memory, but" in done.stderr
-    assert re.search(r"take --scale (4|8|16|32|64), or fewer GPUs", done.stderr)
+    assert re.search(r"take execute.scale = (4|8|16|32|64), or fewer GPUs", done.stderr)
 
 
 @pytest.mark.parametrize("scale", [2, 16, 1000])
 def test_a_scaled_step_needs_about_its_square_less(scale):
     resolved = unfold(LLAMA_8B, ["precision.compute=fp32"])
-    smaller = unfold(LLAMA_8B, ["precision.compute=fp32", *scale_changes(resolved, scale)])
+    smaller = unfold(LLAMA_8B, ["precision.compute=fp32", f"execute.scale={scale}"])
     check(smaller)
 
     assert needed_bytes(smaller.plan, 1) <= max(needed_bytes(resolved.plan, 1) / scale**1.5, 4e8)
 
 
+def test_predictions_take_no_notice_of_the_scale():
+    whole, scaled = (load_question(LLAMA_8B, changes) for changes in ([], ["execute.scale=8"]))
+
+    assert resolve(scaled, "").hash == resolve(whole, "").hash
+
+
+def test_the_flag_overrides_the_scenario(tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text(LLAMA_8B.read_text() + "[execute]\nscale = 64\n")
+    done = runcast("execute", file, "--set", "precision.compute=fp32", "--scale", "2")
+
+    assert (done.returncode, "8 ranks on this machine need about" in done.stderr) == (2, True)
+
+
 def test_sizes_of_an_update_are_keys_of_its_scenario():
     done = runcast("execute", SCENARIOS / "tiny-2ranks.toml", "--scale", "2")
 
-    assert (done.returncode, "--scale 2: goes with training steps" in done.stderr) == (2, True)
+    assert (done.returncode, len(done.stderr.splitlines()), "execute" in done.stderr) == (2, 1, True)
 
 
 REFUSED = {

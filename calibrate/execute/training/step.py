@@ -19,8 +19,8 @@ from ..world import World
 from . import kernels
 from .binding import Binder
 from .exchanges import Exchanges
+from .memory import check_memory
 from .reference import gradients, make_weights
-from .scale import check_memory, scale_changes
 from .slots import Act, NotThereError
 from .states import Where, each_unit
 from .view import SEED, RankView, batch_of, check
@@ -143,10 +143,6 @@ class StepExecution:
         """How many processes run it."""
         return int(self.resolved.plan.dims.world_size)
 
-    def scale_changes(self, scale: int) -> list[str]:
-        """Changes that make its shapes smaller by this factor, as `key=value`."""
-        return scale_changes(self.resolved, scale)
-
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError, one line per fault, if the step cannot be executed, or not by these ranks here."""
         if device != "cpu":
@@ -167,6 +163,7 @@ class StepExecution:
         about = {
             "name": resolved.scenario.name,
             "scenario_hash": resolved.hash,
+            "scale": resolved.scenario.execute.scale,
             "tokens": batch.global_ * batch.seq_len,
             "predicted_s": engine.simulate(resolved.program, resolved.costs).makespan_s if world.rank == 0 else 0.0,
         }

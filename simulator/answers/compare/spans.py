@@ -158,11 +158,17 @@ def simulate_spans(resolved: Any) -> pd.DataFrame:
 
 
 def unfold(path: Path, changes: Sequence[str] = ()) -> Any:
-    """A resolved scenario whose ranks each stand for themselves where its kind can: what is executed and compared."""
+    """A resolved scenario as it is executed: its ranks each stand for themselves, its shapes are smaller if it says so.
+
+    A UserError if it cannot be read or resolved.
+    """
     scenario = load_question(path, changes)
     if "fold" in type(scenario).model_fields:
         scenario = scenario.model_copy(update={"fold": False})
-    return resolve(scenario, str(path))
+    resolved = resolve(scenario, str(path))
+    if smaller := getattr(resolved, "smaller_shapes", []):
+        return resolve(load_question(path, [*changes, *smaller]), str(path))
+    return resolved
 
 
 def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:
