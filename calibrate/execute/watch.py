@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import torch.distributed as dist
 
-from .world import RunError, Store, World, is_spawned
+from .world import RunError, Store, World, is_spawned, leave
 
 _ANSWER_S = 2.0
 """Seconds in which a rank that lives answers."""
@@ -48,12 +48,19 @@ class Watch:
         self._store, self._world = store, world
         self._doing: dict[int, tuple[str, float]] = {}  # by thread
         self._failed: list[str] = []
+        self._asks = self._is_ended = False
 
     def __enter__(self) -> "Watch":
         Thread(target=self._answer, daemon=True, name="answer").start()
+        self._before = signal.getsignal(signal.SIGTERM)
+        if not is_spawned():
+            signal.signal(signal.SIGTERM, self._end)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        if isinstance(error, RunError):
+            return
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
             raise RunError(self._without_memory(error)) from error
         if isinstance(error, RuntimeError) and is_lost(error):
@@ -102,17 +109,30 @@ class Watch:
 
     @property
     def _place(self) -> str:
-        return repr(self._failed[0]) if self._failed else "the run"
+        doing = [*self._failed, *(name for name, _ in self._now())]
+        return repr(doing[0]) if doing else "the run"
+
+    def _end(self, *_: object) -> None:
+        """Torchrun ends all ranks as soon as one has failed, often before others see it: one says first who is lost."""
+        self._is_ended = True
+        if not self._asks:
+            raise RunError(self._lost())
 
     def _lost(self) -> str | None:
-        """Who is lost, or None if another rank says it; torchrun ends ranks at once, which has to wait for it."""
+        """Who is lost, or None if another rank says it."""
         if is_spawned():
             time.sleep(_LAUNCHER_S)
-        else:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._asks = True
+        line = self._say()
+        if line is None and self._is_ended:
+            leave(128 + signal.SIGTERM)
+        return line
+
+    def _say(self) -> str | None:
         me, place = self._world.rank, self._place
         try:
             if not self._store.is_first("asking"):
+                self._wait_for([f"answer/{me}"])  # by a thread of this process: it must not end before
                 return None
             answers = self._ask()
         except RuntimeError:
@@ -120,6 +140,8 @@ class Watch:
         if silent := [rank for rank, answer in answers.items() if answer is None]:
             who = f"rank {silent[0]} does" if len(silent) == 1 else f"ranks {', '.join(map(str, silent))} do"
             return f"rank {me} waits in vain in {place}: {who} not answer (dead or stopped)"
+        if self._is_ended:
+            return None
         waited = f"{self._store.timeout.total_seconds():g} s"
         return f"rank {me} waited {waited} in {place}; all ranks answer: {'; '.join(_others(answers, place))}"
 
@@ -128,10 +150,14 @@ class Watch:
         others = [rank for rank in range(self._world.size) if rank != self._world.rank]
         for rank in others:
             self._store.post(f"ask/{rank}", None)
-        deadline = time.monotonic() + _ANSWER_S
-        while not all(self._store.has(f"answer/{rank}") for rank in others) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self._wait_for([f"answer/{rank}" for rank in others])
         return {rank: self._read(f"answer/{rank}") for rank in others}
+
+    def _wait_for(self, names: Sequence[str]) -> None:
+        """Wait until there are messages of these names, or as long as ranks that live take to answer."""
+        deadline = time.monotonic() + _ANSWER_S
+        while not all(map(self._store.has, names)) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _read(self, name: str) -> Any:
         return self._store.read(name) if self._store.has(name) else None

@@ -88,7 +88,7 @@ class World:
             else:
                 print(f"error: {error.line}", file=sys.stderr, flush=True)
             _tell_torchrun()
-            _leave(1)
+            leave(1)
 
 
 def _number(name: str, default: str) -> int:
@@ -108,7 +108,7 @@ def _tell_torchrun() -> None:
             Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """End this process without waiting for its threads, which may wait for peers that never answer."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -129,7 +129,7 @@ def _follow_launcher() -> None:
 
     def follow() -> None:
         os.read(sys.stdin.fileno(), 1)
-        _leave(1)
+        leave(1)
 
     Thread(target=follow, daemon=True, name="follow launcher").start()
 

@@ -4,11 +4,13 @@ Arguments: a folder, the name of a set.
 """
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from runcast.calibrate.execute.backend import Backend
 from runcast.calibrate.execute.kinds import execution_of
+from runcast.calibrate.execute.training import binding
 from runcast.calibrate.execute.training.exchanges import Exchanges
 from runcast.calibrate.execute.world import World, process_group
 
@@ -56,7 +58,8 @@ LLAMA = {
     "cp_2_ulysses_zero_3": ["parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "parallel.zero=3"],
     "two_sequences": ["parallel.pp=2", "batch.micro=2"],
     "tied": ["parallel.pp=1", "parallel.tp=2", "model.overrides.tie_word_embeddings=true"],
-    "corrupt": ["parallel.pp=2"],
+    "wrong_optimizer": ["parallel.pp=1", "parallel.zero=1", "overlap.params=false"],
+    "wrong_activations": ["parallel.pp=2"],
 }  # fmt: skip
 MOE = {
     "ep_2": ["parallel.ep=2"],
@@ -76,10 +79,19 @@ SETS = {
 }
 
 
-def spoil():
-    """What is sent to another stage is a little too large from now on."""
-    right = Exchanges.send
-    Exchanges.send = lambda self, key, to, rows: right(self, key, to, 1.001 * rows)
+SPOILED = "wrong_optimizer", "wrong_activations"
+
+
+@contextmanager
+def spoiled(case):
+    """Adam's step is too long, or what is sent to another stage is a little too large."""
+    send, update = Exchanges.send, binding.update
+    if case == "wrong_optimizer":
+        binding.update = lambda own, weights: update([one._replace(values=1.01 * one.values) for one in own], weights)
+    if case == "wrong_activations":
+        Exchanges.send = lambda self, key, to, rows: send(self, key, to, 1.001 * rows)
+    yield
+    Exchanges.send, binding.update = send, update
 
 
 def main(out, name):
@@ -88,9 +100,8 @@ def main(out, name):
     world = World.find()
     with process_group():
         for case, changes in cases.items():
-            if case == "corrupt":
-                spoil()
-            measured = execution_of(SCENARIOS / scenario, [*SMALL, *changes]).run(world, Backend())
+            with spoiled(case):
+                measured = execution_of(SCENARIOS / scenario, [*SMALL, *changes]).run(world, Backend())
             if measured is not None:
                 measured.write(out / case)
 

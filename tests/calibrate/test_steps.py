@@ -16,10 +16,10 @@ from runcast.simulator.answers.compare.spans import unfold
 from runcast.simulator.scenario import load_question, resolve
 
 from ..command import runcast
-from .step_ranks import LLAMA, MOE, SCENARIOS, SMALL
+from .step_ranks import LLAMA, MOE, SCENARIOS, SMALL, SPOILED
 from .test_execute import RUNCAST, run, torchrun
 
-CASES = [("llama", case) for case in LLAMA if case != "corrupt"] + [("moe", case) for case in MOE]
+CASES = [("llama", case) for case in LLAMA if case not in SPOILED] + [("moe", case) for case in MOE]
 RANKS = Path(__file__).with_name("step_ranks.py")
 
 
@@ -60,9 +60,17 @@ def test_gradients_are_those_of_one_process(executed, set_, case):
 
 @pytest.mark.slow
 def test_wrong_activations_are_found(executed):
-    found = summary(executed("llama") / "corrupt")
+    found = summary(executed("llama") / "wrong_activations")
 
     assert found["wrong"] > 30
+
+
+@pytest.mark.slow
+def test_wrong_new_weights_are_found(executed):
+    """Each of 39 parameters is wrong on the rank that owns a part of it, and whole on each of four after the gather."""
+    found = summary(executed("llama") / "wrong_optimizer")
+
+    assert (found["wrong"], [name[:4] for name in found["first_wrong"]]) == (156, ["new "] * 10)
 
 
 @pytest.mark.slow

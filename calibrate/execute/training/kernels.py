@@ -3,12 +3,13 @@
 Tokens are rows. Rows of q, k and v are those of one product: all heads of q, then of k, then of v.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
 
@@ -23,15 +24,28 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """A kernel that has run, ready for its gradients: what it read and gave, with autograd's record between."""
+    """A kernel that has run, ready for its gradients: autograd's record between what it read and what it gave.
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    `kept` are the tensors that the record keeps, or stand for them while they are elsewhere. `leaves` are what the
+    kernel read.
+    """
+
+    inputs: tuple[GradientEdge, ...]
+    outputs: tuple[GradientEdge, ...]
+    leaves: tuple[Tensor, ...]
+    kept: list[Any]
 
     def gradients(self, *of_outputs: Tensor, of: range | None = None) -> tuple[Tensor, ...]:
         """Gradients of the inputs (or of some), for those of the outputs. May be asked again, for other inputs."""
         inputs = self.inputs if of is None else tuple(self.inputs[i] for i in of)
         return torch.autograd.grad(self.outputs, inputs, of_outputs, retain_graph=True)
+
+    def with_kept(self, kept: Sequence[Any]) -> "Graph":
+        """This record, once what it keeps is elsewhere: it lets go of what it kept."""
+        for leaf in self.leaves:
+            leaf.data = leaf.data.new_empty(0)
+        self.kept[:] = kept
+        return self
 
 
 def run(kernel: Callable[..., Any], *inputs: Any) -> tuple[Graph, tuple[Any, ...]]:
@@ -39,10 +53,18 @@ def run(kernel: Callable[..., Any], *inputs: Any) -> tuple[Graph, tuple[Any, ...
     the outputs.
     """
     own = tuple(each.detach().requires_grad_() if _learns(each) else each for each in inputs)
-    with torch.enable_grad():
+    kept: list[Any] = []
+
+    def keep(tensor: Tensor) -> int:
+        kept.append(tensor.detach())
+        return len(kept) - 1
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, kept.__getitem__):
         found = kernel(*own)
     outputs = found if isinstance(found, tuple) else (found,)
-    graph = Graph(tuple(filter(_learns, own)), tuple(filter(_learns, outputs)))
+    leaves = tuple(filter(_learns, own))
+    graph = Graph(tuple(map(get_gradient_edge, leaves)), tuple(map(get_gradient_edge, filter(_learns, outputs))),
+                  leaves, kept)  # fmt: skip
     return graph, tuple(each.detach() if _learns(each) else each for each in outputs)
 
 

@@ -1,11 +1,13 @@
 """The same step in one process: the model in plain torch, its loss over the whole batch, gradients by autograd."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
 from ....simulator.models import ModelSpec
+from ....simulator.models.parameters import Parameter
 from ....simulator.systems.train_step.lower import TrainPlan
 from .kernels import Heads, attention, choose, head_norms, rms_norm, rope, swiglu
 from .weights import of_embedding, of_head, of_layer, owner, whole
@@ -13,12 +15,16 @@ from .weights import of_embedding, of_head, of_layer, owner, whole
 Weights = Mapping[tuple[int, str], torch.Tensor]
 
 
-def make_weights(plan: TrainPlan, seed: int) -> dict[tuple[int, str], torch.Tensor]:
-    """All parameters of the model, whole, by (layer or -1, name)."""
+def parameters(plan: TrainPlan) -> dict[tuple[int, str], Parameter]:
+    """All parameters of the model, by (layer or -1, name)."""
     tables = [(-1, of_embedding(plan)), (-1, of_head(plan, plan.spec.tie_word_embeddings))]
     tables += [(number, of_layer(plan, number)) for number in range(plan.spec.n_layers)]
-    found = ((owner(each, number), each) for number, table in tables for each in table)
-    return {(number, each.name): whole(each, number, seed) for number, each in found}
+    return {(owner(each, number), each.name): each for number, table in tables for each in table}
+
+
+def make_weights(plan: TrainPlan, seed: int) -> dict[tuple[int, str], torch.Tensor]:
+    """The values of all parameters before the step, whole, by (layer or -1, name)."""
+    return {(number, name): whole(each, number, seed) for (number, name), each in parameters(plan).items()}
 
 
 def gradients(plan: TrainPlan, seed: int, tokens: torch.Tensor) -> dict[tuple[int, str], torch.Tensor]:
@@ -27,6 +33,28 @@ def gradients(plan: TrainPlan, seed: int, tokens: torch.Tensor) -> dict[tuple[in
     for sequence in tokens:
         loss(plan.spec, weights, sequence).div(len(tokens)).backward()
     return {key: torch.zeros_like(value) if value.grad is None else value.grad for key, value in weights.items()}
+
+
+class Adam(NamedTuple):
+    """A step of Adam in the middle of a run: how large it is, and the squares of gradients before it, on average.
+
+    The first step of a run would be as large for any gradient.
+    """
+
+    rate: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    variance: float = 1e-4
+
+
+ADAM = Adam()
+
+
+def updated(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The weights after Adam (Kingma and Ba 2015, algorithm 1) in double precision, far from a run's first steps."""
+    (beta_1, beta_2), g = ADAM.betas, gradient.double()
+    m, v = (1 - beta_1) * g, beta_2 * ADAM.variance + (1 - beta_2) * g**2
+    return weights.double() - ADAM.rate * m / (v.sqrt() + ADAM.eps)
 
 
 def loss(spec: ModelSpec, weights: Weights, tokens: torch.Tensor) -> torch.Tensor:

@@ -57,9 +57,14 @@ def tables_of(plan: TrainPlan) -> list[list[Parameter]]:
     return [*ends, *(of_layer(plan, number) for number in range(plan.spec.n_layers))]
 
 
+def whole_shape(parameter: Parameter) -> tuple[int, ...]:
+    """The shape of a whole parameter, all experts included."""
+    return (parameter.experts, *parameter.shape) if parameter.experts else parameter.shape
+
+
 def whole(parameter: Parameter, unit: int, seed: int) -> torch.Tensor:
     """The values of a whole parameter, all experts included: norms around 1, matrices around 0."""
-    shape = (parameter.experts, *parameter.shape) if parameter.experts else parameter.shape
+    shape = whole_shape(parameter)
     name = np.frombuffer(parameter.name.encode(), np.uint8).tolist()
     rng = np.random.default_rng((seed, unit + 1, *name))
     values = rng.standard_normal(shape, np.float32)
