@@ -1,9 +1,10 @@
 """One rank of a Program that is executed, and what it measured, on one time for all: rank 0's monotonic clock."""
 
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,6 +56,7 @@ def execute_program(
     Raises:
         RunError: a peer is lost, or memory.
     """
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with process_group():
         store, clock = open_store(world), common_clock(world.rank, world.size)
         with Watch(store, world) as watch, ExitStack() as stack:
@@ -73,12 +75,22 @@ def execute_program(
                 dist.all_gather_object(reports, report)
     on_cuda = backend.device.type == "cuda"
     machine = {
+        "started": started,
+        "machine": f"{os.cpu_count()} cores, {_processor()}",
         "ranks": world.size,
         "device": torch.cuda.get_device_name(backend.device) if on_cuda else backend.device.type,
         "collectives": backend.collectives,
         "torch": torch.__version__,
     }
     return Measured(parts, reports, {**about, **machine}) if world.rank == 0 else None
+
+
+def _processor() -> str:
+    """What this machine's processor is called."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def common_clock(rank: int, size: int) -> Clock:

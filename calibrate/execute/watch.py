@@ -51,7 +51,8 @@ class Watch:
         self._asks = self._is_ended = False
 
     def __enter__(self) -> "Watch":
-        Thread(target=self._answer, daemon=True, name="answer").start()
+        if self._world.size > 1:
+            Thread(target=self._answer, daemon=True, name="answer").start()
         self._before = signal.getsignal(signal.SIGTERM)
         if not is_spawned():
             signal.signal(signal.SIGTERM, self._end)
@@ -65,7 +66,7 @@ class Watch:
             raise RunError(self._without_memory(error)) from error
         if isinstance(error, RuntimeError) and is_lost(error):
             raise RunError(self._lost()) from error
-        if error is None:
+        if error is None and self._world.size > 1:
             self._store.post(f"ask/{self._world.rank}", None)
 
     @contextmanager

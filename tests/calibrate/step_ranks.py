@@ -21,6 +21,9 @@ SMALL = [
     "model.overrides.num_hidden_layers=4",
 ]  # fmt: skip
 V = "schedule.vpp=2"
+GPT = ["model={preset='gpt2',overrides={n_layer=4,n_embd=64,n_head=4,n_inner=128,vocab_size=256,n_positions=64}}"]
+MIXTRAL = ["model={preset='mixtral-8x7b',overrides={num_hidden_layers=4,hidden_size=64,intermediate_size=32,"
+           "num_attention_heads=4,num_key_value_heads=4,head_dim=16,vocab_size=256}}"]  # fmt: skip
 LLAMA = {
     "gpipe": ["schedule.name=gpipe"],
     "1f1b": [],
@@ -58,10 +61,21 @@ LLAMA = {
     "cp_2_ulysses_zero_3": ["parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "parallel.zero=3"],
     "two_sequences": ["parallel.pp=2", "batch.micro=2"],
     "tied": ["parallel.pp=1", "parallel.tp=2", "model.overrides.tie_word_embeddings=true"],
+    "biases_tp_2": ["parallel.pp=1", "parallel.tp=2", "model.preset=qwen2.5-7b"],
+    "biases_zb_h1": ["schedule.name=zb-h1", "model.preset=qwen2.5-7b"],
+    "gpt_tp_2": [*GPT, "parallel.pp=1", "parallel.tp=2"],
+    "gpt_tp_2_whole_sequences": [*GPT, "parallel.pp=1", "parallel.tp=2", "parallel.sequence_parallel=false"],
+    "gpt_pp_2_cp_2": [*GPT, "parallel.pp=2", "parallel.cp=2", "model.overrides.tie_word_embeddings=false"],
+    "windows_tp_2": ["parallel.pp=1", "parallel.tp=2", "model.overrides.sliding_window=8"],
+    "windows_pp_4": ["model.overrides.sliding_window=8", "recompute={mode='full'}"],
+    "windows_ulysses": [
+        "parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "model.overrides.sliding_window=8"],
     "wrong_optimizer": ["parallel.pp=1", "parallel.zero=1", "overlap.params=false"],
     "wrong_activations": ["parallel.pp=2"],
 }  # fmt: skip
 MOE = {
+    "mixtral_ep_2_tp_2": [*MIXTRAL, "parallel.ep=2", "parallel.tp=2"],
+    "mixtral_ep_2_pp_2": [*MIXTRAL, "parallel.ep=2", "parallel.pp=2"],
     "ep_2": ["parallel.ep=2"],
     "ep_4_zero_3": ["parallel.ep=4", "parallel.zero=3"],
     "tp_2_ep_2": ["parallel.tp=2", "parallel.ep=2"],

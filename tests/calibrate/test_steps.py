@@ -93,7 +93,7 @@ def test_the_reference_itself_by_differences():
             weights = make_weights(resolved.plan, SEED)
             weights[key][at] += move
             doubles = {name: value.double() for name, value in weights.items()}
-            losses.append(float(loss(resolved.plan.spec, doubles, tokens[0])))
+            losses.append(float(loss(resolved.plan, doubles, tokens[0])))
         assert right[key][at] == pytest.approx((losses[1] - losses[0]) / 2e-2, rel=2e-3)
 
 

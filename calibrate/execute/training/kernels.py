@@ -3,14 +3,17 @@
 Tokens are rows. Rows of q, k and v are those of one product: all heads of q, then of k, then of v.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
+
+Activation = Callable[[Tensor], Tensor]
 
 
 class Heads(NamedTuple):
@@ -77,6 +80,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return functional.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
+def norm(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A LayerNorm where there is a bias, else an RMSNorm."""
+    if bias is None:
+        return rms_norm(x, weight)
+    return functional.layer_norm(x, (x.shape[-1],), weight, bias)
+
+
 def head_norms(qkv: Tensor, of_q: Tensor, of_k: Tensor, heads: Heads) -> Tensor:
     """The heads of q and of k, each normed by itself; v as it is."""
     q, k, v = split_heads(qkv, heads)
@@ -110,17 +120,30 @@ def rope(qkv: Tensor, positions: Tensor, heads: Heads) -> Tensor:
     return join_heads(rotate(q), rotate(k), v)
 
 
-def attention(qkv: Tensor, batch: int, heads: Heads) -> Tensor:
-    """Causal attention of whole sequences, `batch` of them one after another."""
+def attention(qkv: Tensor, batch: int, heads: Heads, window: int | None = None) -> Tensor:
+    """Causal attention of whole sequences, `batch` of them one after another; each token sees `window` tokens."""
     q, k, v = (each.view(batch, -1, *each.shape[1:]).transpose(1, 2) for each in split_heads(qkv, heads))
-    out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads.q != heads.kv)
+    seq, mask = q.shape[2], None
+    if window and window < seq:
+        mask = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+    out = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=heads.q != heads.kv
+    )
     return out.transpose(1, 2).reshape(len(qkv), -1)
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up, of rows that hold both."""
+_TANH = partial(functional.gelu, approximate="tanh")
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": functional.silu, "swish": functional.silu, "relu": functional.relu, "gelu": functional.gelu,
+    "gelu_new": _TANH, "gelu_fast": _TANH, "gelu_pytorch_tanh": _TANH,
+}  # fmt: skip
+"""By their names in Hugging Face's configs."""
+
+
+def gated(gate_up: Tensor, activation: Activation) -> Tensor:
+    """activation(gate) * up, of rows that hold both."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate) * up
+    return activation(gate) * up
 
 
 def choose(logits: Tensor, chosen: int) -> tuple[Tensor, Tensor]:
@@ -136,10 +159,10 @@ def weighted_sum(rows: Tensor, weights: Tensor, order: Tensor) -> Tensor:
     return (placed.view(tokens, chosen, -1) * weights[..., None]).sum(dim=1)
 
 
-def experts(rows: Tensor, gate: Tensor, up: Tensor, down: Tensor, counts: list[int]) -> Tensor:
+def experts(rows: Tensor, gate: Tensor, up: Tensor, down: Tensor, counts: list[int], activation: Activation) -> Tensor:
     """The networks of experts, each on its rows; `counts` are the rows of each."""
     parts = zip(rows.split(counts), gate, up, down, strict=True)
-    return torch.cat([(functional.silu(x @ g.T) * (x @ u.T)) @ d.T for x, g, u, d in parts])
+    return torch.cat([(activation(x @ g.T) * (x @ u.T)) @ d.T for x, g, u, d in parts])
 
 
 def loss_parts(logits: Tensor, targets: Tensor, first: int) -> Tensor:

@@ -14,11 +14,10 @@ from torch.nn.functional import pad
 from ....simulator.systems.train_step.lower.held import Holdings, Share
 from .exchanges import EXPERT_LANE, Exchanges, GroupKey
 from .flow import Flow
-from .forward import NORMS
 from .reference import ADAM
 from .slots import Act, Slot, act
 from .view import SEED, RankView
-from .weights import DENSE, EXPERT, Layout, Unit
+from .weights import DENSE, EXPERT, NORMS, Layout, Unit
 
 Where = tuple[int, int, str]  # stage, position of the unit in it, dense or expert
 _LANES = {DENSE: "dp", EXPERT: EXPERT_LANE}
