@@ -22,6 +22,7 @@ SMALL = [
 ]  # fmt: skip
 V = "schedule.vpp=2"
 GPT = ["model={preset='gpt2',overrides={n_layer=4,n_embd=64,n_head=4,n_inner=128,vocab_size=256,n_positions=64}}"]
+MPT = "model={preset='mpt-7b',overrides={n_layers=4,d_model=64,n_heads=4,vocab_size=256,max_seq_len=64}}"
 MIXTRAL = ["model={preset='mixtral-8x7b',overrides={num_hidden_layers=4,hidden_size=64,intermediate_size=32,"
            "num_attention_heads=4,num_key_value_heads=4,head_dim=16,vocab_size=256}}"]  # fmt: skip
 LLAMA = {
@@ -67,6 +68,7 @@ LLAMA = {
     "gpt_tp_2_whole_sequences": [*GPT, "parallel.pp=1", "parallel.tp=2", "parallel.sequence_parallel=false"],
     "gpt_pp_2_cp_2": [*GPT, "parallel.pp=2", "parallel.cp=2", "model.overrides.tie_word_embeddings=false"],
     "windows_tp_2": ["parallel.pp=1", "parallel.tp=2", "model.overrides.sliding_window=8"],
+    "mpt_tp_2": ["parallel.pp=1", "parallel.tp=2", MPT],
     "windows_pp_4": ["model.overrides.sliding_window=8", "recompute={mode='full'}"],
     "windows_ulysses": [
         "parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "model.overrides.sliding_window=8"],

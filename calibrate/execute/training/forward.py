@@ -145,7 +145,9 @@ class Forward:
                 NORMS[label],
                 learns=True,
             )
-        return Op(("x",), ("h",), kernels.norm, self.norms(flow, layer, label), learns=True)
+        return Op(
+            ("x",), ("h",), kernels.NORM_KINDS[self.view.plan.spec.norm], self.norms(flow, layer, label), learns=True
+        )
 
     def positions_of(self, flow: Flow) -> tuple[str, ...]:
         """The learned positions, on the one rank of tp that adds them to what all of them have looked up."""

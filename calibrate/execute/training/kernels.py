@@ -80,11 +80,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return functional.rms_norm(x, (x.shape[-1],), weight, eps)
 
 
-def norm(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A LayerNorm where there is a bias, else an RMSNorm."""
-    if bias is None:
-        return rms_norm(x, weight)
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x without its mean, over its standard deviation, times a weight per channel, and a bias."""
     return functional.layer_norm(x, (x.shape[-1],), weight, bias)
+
+
+NORM_KINDS: Mapping[str, Callable[..., Tensor]] = {"rms": rms_norm, "layer": layer_norm}
+"""The norms of models, by what a model's record calls them."""
 
 
 def head_norms(qkv: Tensor, of_q: Tensor, of_k: Tensor, heads: Heads) -> Tensor:

@@ -10,16 +10,22 @@ from ..content import available_bytes
 from .weights import tables_of
 
 _EACH = 4  # bytes of a number in single precision
-_OWN = 6  # vectors of a rank as long as its parameters: weights, gradients, buckets, what Adam keeps
+_OWN = 7  # vectors of a rank as long as its parameters: weights, gradients, buckets, what Adam gives, the check
+_REFERENCE = 3  # vectors as long as all parameters: weights, gradients, those of one sequence
+_PER_CHANNEL = 40  # numbers that a layer keeps for each token and channel
+_LOGITS = 4  # logits, their exponentials and gradients
 _PROCESS_BYTES = 300 * 2**20  # of Python and torch
 
 
 def needed_bytes(plan: TrainPlan, ranks: int) -> int:
-    """Memory for so many ranks on one machine: what they hold, and all weights on each, to compare gradients."""
+    """Memory for so many ranks on one machine: what they hold, and the reference on the first of them."""
     whole = sum(each.size for table in tables_of(plan) for each in table)
-    split = plan.dims.tp * plan.dims.pp
-    activations = _EACH * plan.shard.tokens * plan.spec.hidden_size * 40 * plan.spec.n_layers // split
-    return ranks * (_EACH * (_OWN * whole // split + 3 * whole) + activations + _PROCESS_BYTES)
+    split, shard = plan.dims.tp * plan.dims.pp, plan.shard
+    layers = shard.tokens * plan.spec.hidden_size * _PER_CHANNEL * plan.spec.n_layers // split
+    held = plan.grid.microbatches if plan.grid.stages == 1 else min(plan.grid.microbatches, 2 * plan.dims.pp)
+    logits = _LOGITS * shard.tokens * plan.spec.vocab_size // plan.dims.tp
+    own = _OWN * whole // split + held * layers + logits
+    return _EACH * (ranks * own + _REFERENCE * whole) + ranks * _PROCESS_BYTES
 
 
 def check_memory(resolved: ResolvedTrain, here: Sequence[int]) -> None:

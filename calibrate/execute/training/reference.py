@@ -9,7 +9,7 @@ from torch.nn import functional
 from ....simulator.models import ModelSpec
 from ....simulator.models.parameters import Parameter
 from ....simulator.systems.train_step.lower import TrainPlan
-from .kernels import ACTIVATIONS, Heads, attention, choose, gated, head_norms, norm, rope
+from .kernels import ACTIVATIONS, NORM_KINDS, Heads, attention, choose, gated, head_norms, rope
 from .weights import EMBEDDING, POSITIONS, of_embedding, of_head, of_layer, owner, whole
 
 Weights = Mapping[tuple[int, str], torch.Tensor]
@@ -66,7 +66,7 @@ def loss(plan: TrainPlan, weights: Weights, tokens: torch.Tensor) -> torch.Tenso
     for number in range(spec.n_layers):
         x = _layer(spec, number, _by_role(of_layer(plan, number), number, weights), x)
     ends = {name: weights[-1, name] for number, name in weights if number == -1}
-    x = _norm(ends, "model.norm", x)
+    x = _norm(spec, ends, "model.norm", x)
     return functional.cross_entropy(x @ ends.get("lm_head.weight", ends[EMBEDDING]).T, tokens[1:])
 
 
@@ -85,8 +85,9 @@ def _by_role(table: Sequence[Parameter], number: int, weights: Weights) -> Roles
     return found
 
 
-def _norm(w: Roles, name: str, x: torch.Tensor) -> torch.Tensor:
-    return norm(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
+def _norm(spec: ModelSpec, w: Roles, name: str, x: torch.Tensor) -> torch.Tensor:
+    own = [w[f"{name}.{each}"] for each in ("weight", "bias") if f"{name}.{each}" in w]
+    return NORM_KINDS[spec.norm](x, *own)
 
 
 def _linear(w: Roles, gemm: str, x: torch.Tensor) -> torch.Tensor:
@@ -95,13 +96,13 @@ def _linear(w: Roles, gemm: str, x: torch.Tensor) -> torch.Tensor:
 
 def _layer(spec: ModelSpec, number: int, w: Roles, x: torch.Tensor) -> torch.Tensor:
     heads = Heads(spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim, THETA)
-    qkv = _linear(w, "qkv", _norm(w, "input_layernorm", x))
+    qkv = _linear(w, "qkv", _norm(spec, w, "input_layernorm", x))
     if spec.qk_norm:
         qkv = head_norms(qkv, w["self_attn.q_norm.weight"], w["self_attn.k_norm.weight"], heads)
     if spec.positions == "rotary":
         qkv = rope(qkv, torch.arange(len(x)), heads)
     x = x + _linear(w, "proj", attention(qkv, 1, heads, spec.window(number)))
-    h = _norm(w, "post_attention_layernorm", x)
+    h = _norm(spec, w, "post_attention_layernorm", x)
     if spec.moe is not None:
         return x + _experts(spec, w, h)
     activation = ACTIVATIONS[spec.hidden_act]
