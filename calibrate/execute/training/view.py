@@ -14,7 +14,7 @@ from ....simulator.program import Program
 from ....simulator.systems.train_step.lower import TrainPlan
 from ....simulator.systems.train_step.resolve import ResolvedTrain
 from .exchanges import GroupKey, Peers
-from .kernels import ACTIVATIONS, NORM_KINDS, Activation, Heads
+from .kernels import ACTIVATIONS, Activation, Heads
 from .reference import THETA
 from .weights import EMBEDDING, NORMS, POSITIONS, Place, Unit, tables_of, units_of
 
@@ -179,7 +179,8 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield f"model: hidden_act = {spec.hidden_act!r}: is simulated only; executed are {', '.join(ACTIVATIONS)}"
     structure = {
         "positions": spec.positions not in ("rotary", "learned"), "parallel_residual": spec.parallel_residual,
-        "norms without weights": not spec.norm_weights, "norm": spec.norm not in NORM_KINDS,
+        "norms without weights": not spec.norm_weights,
+        "norms of heads": spec.qk_norm and spec.qk_norm_weights != "shared",
         "RMSNorm with a bias": spec.norm == "rms" and spec.norm_bias, "biases of some projections": not spec.key_bias,
         "experts without gates, or with gates in one matrix": bool(spec.moe) and _matrices_of_experts(parameters) != 3,
         "attention in chunks": spec.window_is_chunk,
