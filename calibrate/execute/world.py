@@ -45,13 +45,10 @@ class World:
         """The world of this process; None outside torchrun and similar launchers.
 
         Raises:
-            UserError: a variable of the launcher is missing, or no whole number.
+            UserError: a variable of the launcher is no whole number.
         """
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return None
-        if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
-            raise UserError(f"{' and '.join(missing)}: must be set beside RANK and WORLD_SIZE, as torchrun does")
-        _number("MASTER_PORT", "")
         keys = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         return cls(*(_number(key, default) for key, default in keys.items()), timeout)
 
@@ -142,7 +139,7 @@ def process_group() -> Iterator[None]:
     reference that rank 0 computes. After an error nobody waits for the peers.
 
     Raises:
-        UserError: the port of the meeting is in use.
+        UserError: the launcher does not say where ranks meet, or the port is in use.
         RunError: not all ranks have come in time.
     """
     import torch.distributed as dist
@@ -150,6 +147,9 @@ def process_group() -> Iterator[None]:
     if dist.is_initialized():
         yield
         return
+    if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]:
+        raise UserError(f"{' and '.join(missing)}: must be set beside RANK and WORLD_SIZE, as torchrun does")
+    _number("MASTER_PORT", "")
     try:
         dist.init_process_group("gloo", timeout=TIMEOUT)
     except dist.DistError as error:
