@@ -207,7 +207,7 @@ class Binder:
             return act(lambda rows: self.exchanges.send(key, peer, rows), [slot])
         self._arrived[name, to, tag.microbatch] = slot = Slot()
         shape = view.plan.shard.own_tokens, view.plan.spec.hidden_size
-        return act(lambda: self.exchanges.receive(key, peer, torch.empty(shape)), [], [slot])
+        return act(lambda: self.exchanges.receive(key, peer, torch.empty(shape, device=view.device)), [], [slot])
 
     # Weights and gradients
 

@@ -22,8 +22,8 @@ _ROUNDING = 1e-6
 
 def check_step(view: RankView, step: Binder) -> Checked:
     """Compare what a rank holds after a step with what one process has; all ranks call it."""
-    pieces, new = step.gradients.pieces(), step.new_weights
-    whole = [Piece(where, 0, values) for where, values in step.weights.new.items()]
+    pieces, new = _on_host(step.gradients.pieces()), _on_host(step.new_weights)
+    whole = _on_host([Piece(where, 0, values) for where, values in step.weights.new.items()])
     found = _Expected(view, step)
     wrong = [
         *(f"unit {view.units[stage][number].number} of stage {stage}, reduced too early"
@@ -39,7 +39,7 @@ class _Expected:
     """What each vector of a rank must have learnt, and how far it may be off."""
 
     def __init__(self, view: RankView, step: Binder):
-        self._view, self._before = view, step.weights.flats
+        self._view, self._before = view, {where: flat.cpu() for where, flat in step.weights.flats.items()}
         self._gradients = _expected_gradients(view)
         self._close = {where: self._tolerance(where) for where in self._gradients}
 
@@ -85,6 +85,10 @@ class _Expected:
             off = _ROUNDING * before.abs() + 1e-9
             for name in self._wrong(piece, (piece.values >= low - off) & (piece.values <= high + off)):
                 yield f"new {name}"
+
+
+def _on_host(pieces: Sequence[Piece]) -> list[Piece]:
+    return [piece._replace(values=piece.values.cpu()) for piece in pieces]
 
 
 def _range(whole: Tensor, piece: Piece) -> Tensor:

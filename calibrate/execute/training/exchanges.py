@@ -146,7 +146,7 @@ class Exchanges:
         """The rows of all ranks, whose numbers may differ, and these numbers."""
         if len(key[1]) == 1:
             return rows, [len(rows)]
-        counts = self.gather(key, torch.tensor([len(rows)])).tolist()
+        counts = self.gather(key, torch.tensor([len(rows)], device=rows.device)).tolist()
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
         parts = self.gather(key, padded).split(max(counts))

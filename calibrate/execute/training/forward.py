@@ -216,7 +216,7 @@ def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor
 
 def _sort(rows: Tensor, counts: Tensor) -> tuple[Tensor, tuple[Tensor, list[int]]]:
     """Rows of one source after another, each by expert, as rows by expert alone; and how to undo it."""
-    experts = torch.arange(counts.shape[-1]).repeat(counts[..., 0].numel())
+    experts = torch.arange(counts.shape[-1], device=counts.device).repeat(counts[..., 0].numel())
     order = experts.repeat_interleave(counts.flatten()).argsort(stable=True)
     return rows[order], (order, counts.sum(dim=(0, 1)).tolist())
 

@@ -111,7 +111,7 @@ def rope(qkv: Tensor, positions: Tensor, heads: Heads) -> Tensor:
     """Rotary positions on q and k; `positions` has one number per token."""
     q, k, v = split_heads(qkv, heads)
     half = heads.size // 2
-    turns = heads.theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    turns = heads.theta ** (-torch.arange(half, dtype=torch.float32, device=qkv.device) / half)
     angle = positions[:, None].float() * turns
     cos, sin = angle.cos()[:, None].to(qkv.dtype), angle.sin()[:, None].to(qkv.dtype)
 

@@ -35,7 +35,7 @@ class Weights:
         for stage, number, unit in each_unit(view):
             whole = unit.whole(SEED)
             for part, layout in unit.layouts.items():
-                self.flats[stage, number, part] = layout.flatten(whole, view.at)
+                self.flats[stage, number, part] = layout.flatten(whole, view.at).to(view.device)
         self._slots = {where: Slot(flat) for where, flat in self.flats.items()}
         self._own: dict[tuple[object, Where], Slot] = {}
         self.new: dict[Where, Tensor] = {}  # whole vectors, gathered after the optimizer
@@ -61,7 +61,8 @@ class Weights:
         if updated is not None:
 
             def gather_new(pieces: Sequence[Piece]) -> None:
-                own = even_parts(assemble(where, size, pieces), len(key[1]))[at]
+                new = assemble(torch.zeros_like(self.flats[where]), where, pieces)
+                own = even_parts(new, len(key[1]))[at]
                 self.new[where] = self._exchanges.gather(key, own)[:size]
 
             return act(gather_new, [updated])
@@ -75,8 +76,8 @@ class Weights:
 class Gradient:
     """The gradient of a flat vector, added up over micro-batches."""
 
-    def __init__(self, layout: Layout):
-        self.layout, self._flat, self._lock = layout, torch.zeros(0), Lock()
+    def __init__(self, layout: Layout, device: torch.device):
+        self.layout, self._flat, self._lock = layout, torch.zeros(0, device=device), Lock()
 
     def add(self, name: str, values: Tensor) -> None:
         """Add to the part of a parameter or GEMM."""
@@ -92,7 +93,7 @@ class Gradient:
     def flat(self) -> Tensor:
         """All of it; zeros where nothing was added."""
         if len(self._flat) != self.layout.size:
-            self._flat = torch.zeros(self.layout.size)
+            self._flat = self._flat.new_zeros(self.layout.size)
         return self._flat
 
 
@@ -140,11 +141,9 @@ class Bucket:
             begin += part
 
 
-def assemble(where: Where, size: int, pieces: Sequence[Piece]) -> Tensor:
-    """The vector of which a rank has these pieces; zeros elsewhere."""
-    own = [piece for piece in pieces if piece.where == where]
-    whole = own[0].values.new_zeros(size) if own else torch.zeros(size)
-    for piece in own:
+def assemble(whole: Tensor, where: Where, pieces: Sequence[Piece]) -> Tensor:
+    """A vector, in place, with the pieces of it that a rank has."""
+    for piece in (piece for piece in pieces if piece.where == where):
         whole[piece.start :][: len(piece.values)] = piece.values
     return whole
 
@@ -161,7 +160,7 @@ class Gradients:
         self.view, self._exchanges, self._weights = view, exchanges, weights
         self._layouts = {(stage, number, part): layout for stage, number, unit in each_unit(view)
                          for part, layout in unit.layouts.items()}  # fmt: skip
-        self._now = {where: Gradient(layout) for where, layout in self._layouts.items()}
+        self._now = {where: Gradient(layout, view.device) for where, layout in self._layouts.items()}
         self._unsent: dict[Where, Gradient] = dict(self._now)
         self._sent = Counter[tuple[int, str]]()  # units of a stage that were sent, last one first
         self._buckets: dict[object, Bucket] = {}
@@ -189,7 +188,7 @@ class Gradients:
             members, blocks = tuple(self._ready(lane, stage, layer)), len(key[1]) if scatters else 1
             self._buckets[of] = Bucket(members, [self._now[where] for where in members], messages, blocks)
             for where in members:
-                self._now[where] = Gradient(self._layouts[where])
+                self._now[where] = Gradient(self._layouts[where], self.view.device)
                 self._unsent.pop(where, None)
         bucket, shard = self._buckets[of], Slot()
         again = self.view.plan.dims.size("dp_replicate") > 1 and scatters
@@ -266,7 +265,8 @@ class Gradients:
         return None if self.view.plan.shard.sequence_parallel else of_heads
 
     def _copies(self, piece: Piece) -> Tensor:
-        return self._layouts[piece.where].copies(self._names)[piece.start :][: len(piece.values)]
+        mask = self._layouts[piece.where].copies(self._names)[piece.start :][: len(piece.values)]
+        return mask.to(piece.values.device)
 
     def square(self) -> Tensor:
         """The sum of squares of all that this rank owns."""

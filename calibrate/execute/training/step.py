@@ -55,16 +55,18 @@ class StepParts(Parts):
 class StepActor:
     """One rank: what it does of each op, and what came of it."""
 
-    def __init__(self, resolved: ResolvedTrain, rank: int, library: str, timeout: timedelta):
-        self.view = RankView(resolved, rank)
-        self._exchanges = Exchanges(self.view.peers.keys(), rank, library, timeout)
+    def __init__(self, resolved: ResolvedTrain, rank: int, backend: Backend, timeout: timedelta):
+        self.view = RankView(resolved, rank, backend.device)
+        self._exchanges = Exchanges(self.view.peers.keys(), rank, backend.collectives, timeout)
         self._binder = Binder(self.view, self._exchanges)
         self._acts: Mapping[int, Act] = self._binder.bind()
 
     def meet(self) -> None:
         """Connect all process groups, and let autograd begin: its first gradients take a second."""
         self._exchanges.meet()
-        graph, (out,) = kernels.run(kernels.rms_norm, torch.ones(1, 1), torch.ones(1))
+        graph, (out,) = kernels.run(
+            kernels.rms_norm, *(torch.ones(shape, device=self.view.device) for shape in ((1, 1), (1,)))
+        )
         graph.gradients(out)
 
     def close(self) -> None:
@@ -122,5 +124,5 @@ class StepExecution:
             "predicted_s": engine.simulate(resolved.program, resolved.costs).makespan_s if world.rank == 0 else 0.0,
         }
         return execute_program(
-            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend.collectives, world.timeout), about
+            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend, world.timeout), about
         )

@@ -30,6 +30,7 @@ class RankView:
 
     resolved: ResolvedTrain
     rank: int
+    device: torch.device
 
     @property
     def program(self) -> Program:
@@ -109,7 +110,7 @@ class RankView:
     @cached_property
     def batch(self) -> torch.Tensor:
         """All tokens of the step, of shape [sequences, length + 1]; the last one of each is only a target."""
-        return batch_of(self.resolved)
+        return batch_of(self.resolved).to(self.device)
 
     def sequences(self, microbatch: int) -> torch.Tensor:
         """The sequences of one of this rank's micro-batches."""
@@ -130,8 +131,9 @@ class RankView:
     def positions_at(self, place: int) -> torch.Tensor:
         """The same of the rank at a place among those that share its sequences."""
         length, cp = self.plan.shard.seq, self.plan.dims.cp
-        chunks = torch.arange(length).chunk(2 * cp)
-        return torch.cat((chunks[place], chunks[2 * cp - 1 - place])) if cp > 1 else torch.arange(length)
+        whole = torch.arange(length, device=self.device)
+        chunks = whole.chunk(2 * cp)
+        return torch.cat((chunks[place], chunks[2 * cp - 1 - place])) if cp > 1 else whole
 
     def inputs(self, microbatch: int) -> torch.Tensor:
         """The tokens of a micro-batch on this rank, one sequence after another."""
