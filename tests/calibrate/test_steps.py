@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,15 @@ def test_a_run_is_joined_with_its_prediction_op_by_op(executed, tmp_path):
     done = runcast("compare", executed("llama") / "dualpipe", scenario, *flags)
 
     assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["tiny-train-moe-ep2.toml", "tiny-train-pp4.toml"])
+def test_every_tensor_is_made_on_the_device_of_its_rank(scenario):
+    alone = ["parallel.ep=1", "parallel.pp=1", "cluster.gpus_per_node=1", "batch.seq_len=32", "offload.optimizer=true"]
+    done = run(sys.executable, RANKS.with_name("no_default_device.py"), SCENARIOS / scenario, *alone)
+
+    assert done.stdout == "0 wrong\n", done.stderr
 
 
 def test_the_reference_itself_by_differences():
