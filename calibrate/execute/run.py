@@ -37,7 +37,7 @@ class RankActor(Protocol):
         """What ranks tell each other before they begin, once; all call it."""
 
     def act(self, op: int) -> None:
-        """Do this rank's part of an op, and wait until it is done."""
+        """Do this rank's part of an op, or issue it on the calling lane's stream."""
 
     def check(self) -> Checked:
         """Compare what is there in the end with what must be; all call it."""
@@ -67,7 +67,7 @@ def execute_program(
             began = time.perf_counter_ns() + clock.offset_ns
             stamps = run_lanes(
                 parts.lanes(world.rank), parts.rank_parts(world.rank), watch.act(actor.act, parts.program.names),
-                world.rank, store, clock.offset_ns, backend.lane,
+                world.rank, store, backend.marks(clock.offset_ns), backend.lane,
             )  # fmt: skip
             with watch.doing("the check after the run"):
                 report = RankReport(began, clock.bound_ns, stamps, actor.check())

@@ -41,7 +41,7 @@ def execute(
 
     Values are checked: every byte of an update, the gradients of a step, every block of a collective. A collective runs
     by each algorithm and size, beside what is predicted; switches are processes of their own. The processes use host
-    memory and Gloo; with --device cuda an update takes a GPU each and NCCL, which nobody has tested so far.
+    memory and Gloo; with --device cuda they take a GPU each and NCCL, which nobody has tested so far.
 
     Under torchrun (`torchrun --nproc-per-node 4 --no-python runcast execute ...`) each process is one rank; otherwise
     all ranks are started on this machine.

@@ -3,7 +3,7 @@
 Tokens are rows. Rows of q, k and v are those of one product: all heads of q, then of k, then of v.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -69,6 +69,15 @@ def run(kernel: Callable[..., Any], *inputs: Any) -> tuple[Graph, tuple[Any, ...
     graph = Graph(tuple(map(get_gradient_edge, leaves)), tuple(map(get_gradient_edge, filter(_learns, outputs))),
                   leaves, kept)  # fmt: skip
     return graph, tuple(each.detach() if _learns(each) else each for each in outputs)
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value: itself, those that a record keeps, or those of a tuple or list."""
+    parts = value.kept if isinstance(value, Graph) else value if isinstance(value, tuple | list) else ()
+    if isinstance(value, Tensor):
+        yield value
+    for part in parts:
+        yield from tensors_of(part)
 
 
 def _learns(value: Any) -> bool:

@@ -4,7 +4,7 @@ The device's copy is dropped when the copy to the host has ended. The backward f
 before that. The first tensors leave until their bytes are the share of all that the scenario says.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .flow import Flow
-from .kernels import Graph
+from .kernels import Graph, tensors_of
 from .slots import Slot
 
 
@@ -57,7 +57,7 @@ class Trip:
     def leave(self) -> None:
         """Copy to the host, and drop what was on the device."""
         values = [source.take() for source, _ in self.moved]
-        sizes = {_place(tensor): tensor.nbytes for value in values for tensor in _tensors(value)}
+        sizes = {_place(tensor): tensor.nbytes for value in values for tensor in tensors_of(value)}
         ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
         whole = sum(sizes.values())
         goes = {place for place, end in ends.items() if end - sizes[place] < self.share * whole}
@@ -115,11 +115,3 @@ def _map(value: Any, move: Callable[[Any], Any]) -> Any:
         parts = [_map(part, move) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return move(value) if isinstance(value, Tensor | OnHost) else value
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    parts = value.kept if isinstance(value, Graph) else value if isinstance(value, tuple) else ()
-    if isinstance(value, Tensor):
-        yield value
-    for part in parts:
-        yield from _tensors(part)
