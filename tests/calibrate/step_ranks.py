@@ -75,7 +75,13 @@ LLAMA = {
     "wrong_optimizer": ["parallel.pp=1", "parallel.zero=1", "overlap.params=false"],
     "wrong_activations": ["parallel.pp=2"],
 }  # fmt: skip
+SHARED = ["model={preset='glm-4.5-air',overrides={num_hidden_layers=4,first_k_dense_replace=1,hidden_size=64,"
+          "num_nextn_predict_layers=0,num_attention_heads=4,num_key_value_heads=4,head_dim=16,n_routed_experts=8,"
+          "num_experts_per_tok=2,moe_intermediate_size=32,intermediate_size=64,vocab_size=256}}"]  # fmt: skip
 MOE = {
+    "shared_experts_tp_2_ep_2": [*SHARED, "parallel.tp=2", "parallel.ep=2"],
+    "shared_experts_pp_2_ep_2": [*SHARED, "parallel.pp=2", "parallel.ep=2"],
+    "shared_experts_recompute": [*SHARED, "parallel.tp=2", "recompute={mode='full'}"],
     "mixtral_ep_2_tp_2": [*MIXTRAL, "parallel.ep=2", "parallel.tp=2"],
     "mixtral_ep_2_pp_2": [*MIXTRAL, "parallel.ep=2", "parallel.pp=2"],
     "ep_2": ["parallel.ep=2"],

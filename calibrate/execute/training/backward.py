@@ -15,7 +15,7 @@ from .exchanges import Exchanges
 from .flow import Flow, Step
 from .forward import BRANCHES, Forward
 from .sharing import SharedBackward
-from .slots import Act, Slot, act
+from .slots import Act, Joined, Slot, act, nothing
 from .view import RankView
 from .weights import EMBEDDING, NORMS, OUTPUT
 
@@ -34,6 +34,9 @@ class Backward:
         """Bind the gradient of what an op reads."""
         if label == "residual":
             return self._residual(flow, layer)
+        if label == "add_shared":
+            flow.at["ds"] = flow.at["dh"]
+            return nothing
         if label == "attention" and self.view.plan.dims.cp > 1 and self.view.plan.shard.cp_type != "ulysses":
             return self._sharing.attention(flow, layer)
         step = flow.steps[flow.next_key("backward", layer, label)]
@@ -79,7 +82,8 @@ class Backward:
         """Bind an exchange of gradients, on what the last op gave."""
         name, _, kind = label.partition(" ")
         if name == "tp":
-            return self._give(flow, flow.now, self._over_tp(kind), flow.at[flow.now])
+            of = flow.back if "ds" in flow.at else flow.now
+            return self._give(flow, of, self._over_tp(kind), flow.at[of])
         if name == "etp":
             return self._over_etp(flow, layer, kind)
         if name == "cp":
@@ -132,20 +136,23 @@ class Backward:
         return self._give(flow, "dh", back, flow.at["dx"])
 
     def _product(self, flow: Flow, layer: int, label: str, step: Step) -> Act:
-        step.gradient = flow.at["dh"]
+        step.gradient = flow.at[flow.back]
         name = label if label != "logits" else EMBEDDING if self.forward.tied else OUTPUT
         held, view = self.forward.held(flow, layer, name)
-        return self._give(flow, "dh", lambda gradient, flat: gradient @ view(flat), step.gradient, held)
+        return self._give(flow, flow.back, lambda gradient, flat: gradient @ view(flat), step.gradient, held)
 
     def _recorded(self, flow: Flow, step: Step) -> Act:
         """The gradient of a kernel with one input, by its record."""
         assert step.record is not None
-        return self._give(flow, "dh", lambda graph, gradient: graph.gradients(gradient)[0], step.record, flow.at["dh"])
+        of = flow.back
+        return self._give(flow, of, lambda graph, gradient: graph.gradients(gradient)[0], step.record, flow.at[of])
 
     def _norm(self, flow: Flow, layer: int, label: str, step: Step) -> Act:
         assert step.record is not None
         learn = [self.learn(flow, layer, name) for name in self.forward.norms(flow, layer, label)]
         ends, stream = label != "qk_norm", flow.at.get("dx")
+        if shared := flow.at.pop("ds", None):
+            flow.at["dh"] = Joined(torch.add, flow.at["dh"], shared)
         adds = [stream] if ends and stream is not None else []
 
         def back(graph: kernels.Graph, gradient: Tensor, *stream: Tensor) -> Tensor:

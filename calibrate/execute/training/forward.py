@@ -46,6 +46,10 @@ class Forward:
         )
         flow.at.update(zip(op.gives, gives, strict=True))
         flow.now = op.gives[0]
+        if label == "mlp_norm" and self.has_shared_experts(flow, layer):
+            flow.at["s"] = flow.at["h"]
+        if label == "add_shared":
+            del flow.at["s"]
         return work
 
     def _make(self, flow: Flow, layer: int, op: Op, takes: Sequence[Slot]) -> Made:
@@ -73,7 +77,7 @@ class Forward:
             return self._norm(flow, layer, name)
         if label in ("qkv", "proj", "up", "down"):
             own = () if label in BRANCHES else self.biases(flow, layer, label)
-            return Op(("h",), ("h",), _product, (label, *own))
+            return Op((flow.branch,), (flow.branch,), _product, (label, *own))
         layered: Mapping[str, Callable[[Flow, int], Op]] = {
             "attention": self._attention, "experts": self._experts, "residual": self._residual,
         }  # fmt: skip
@@ -93,7 +97,8 @@ class Forward:
         key = self.view.key("tp")
         work = {"all_gather": self.exchanges.gather, "reduce_scatter": self.exchanges.reduce_scatter,
                 "all_reduce": self.exchanges.all_reduce}[kind]  # fmt: skip
-        return Op((flow.now,), (flow.now,), lambda rows: work(key, rows))
+        name = flow.branch if "s" in flow.at else flow.now
+        return Op((name,), (name,), lambda rows: work(key, rows))
 
     def _over_etp(self, kind: str) -> Op:
         key = self.view.key("etp")
@@ -115,6 +120,10 @@ class Forward:
         names = [(name, name.replace(".weight", ".bias")) for name in NORMS[label]]
         return tuple(each for pair in names for each in pair if self.view.has(flow.stage, layer, each))
 
+    def has_shared_experts(self, flow: Flow, layer: int) -> bool:
+        """Whether a dense network stands beside the routed experts of a layer."""
+        return all(self.view.has(flow.stage, layer, gemm) for gemm in ("experts", "up"))
+
     def networks(self, flow: Flow, layer: int) -> tuple[str, ...]:
         """The matrices of the experts: gate, up, down."""
         table = next(unit.table for unit in self.view.units[flow.stage] if unit.number == layer)
@@ -127,7 +136,7 @@ class Forward:
     def _activation(self, flow: Flow) -> Op:
         activation, is_gated = self.view.activation, self.view.plan.spec.gated_ffn
         work = partial(kernels.gated, activation=activation) if is_gated else activation
-        return Op(("h",), ("h",), work, learns=True)
+        return Op((flow.branch,), (flow.branch,), work, learns=True)
 
     def _experts(self, flow: Flow, layer: int) -> Op:
         def work(rows: Tensor, placed: tuple[Tensor, list[int]], *matrices: Tensor) -> Tensor:
@@ -229,5 +238,6 @@ _PLAIN: Mapping[str, Op] = {
     "router": Op(("h",), ("logits",), _product, ("router",)),
     "sort": Op(("h", "counts"), ("h", "placed"), _sort),
     "unsort": Op(("h", "placed"), ("h",), _unsort),
+    "add_shared": Op(("h", "s"), ("h",), torch.add),
     "unpermute": Op(("h", "weights", "order"), ("h",), kernels.weighted_sum, learns=True),
 }

@@ -103,11 +103,15 @@ def _layer(spec: ModelSpec, number: int, w: Roles, x: torch.Tensor) -> torch.Ten
         qkv = rope(qkv, torch.arange(len(x)), heads)
     x = x + _linear(w, "proj", attention(qkv, 1, heads, spec.window(number)))
     h = _norm(spec, w, "post_attention_layernorm", x)
-    if spec.moe is not None:
-        return x + _experts(spec, w, h)
-    activation = ACTIVATIONS[spec.hidden_act]
-    up = _linear(w, "up", h)
-    return x + _linear(w, "down", gated(up, activation) if spec.gated_ffn else activation(up))
+    if "router" in w:
+        x = x + _experts(spec, w, h)
+    return x + _network(spec, w, h) if "up" in w else x
+
+
+def _network(spec: ModelSpec, w: Roles, h: torch.Tensor) -> torch.Tensor:
+    """A dense network, or that of shared experts."""
+    activation, up = ACTIVATIONS[spec.hidden_act], _linear(w, "up", h)
+    return _linear(w, "down", gated(up, activation) if spec.gated_ffn else activation(up))
 
 
 def _experts(spec: ModelSpec, w: Roles, h: torch.Tensor) -> torch.Tensor:

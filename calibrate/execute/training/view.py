@@ -19,8 +19,8 @@ from .reference import THETA
 from .weights import EMBEDDING, NORMS, POSITIONS, Place, Unit, tables_of, units_of
 
 _KERNELS = ("input_norm", "qkv", "qk_norm", "rope", "attention", "proj", "residual", "mlp_norm", "up", "activation",
-            "down", "router", "topk", "permute", "sort", "experts", "unsort", "unpermute", "embed", "final_norm",
-            "logits", "loss")  # fmt: skip
+            "down", "router", "topk", "permute", "sort", "experts", "unsort", "unpermute", "add_shared", "embed",
+            "final_norm", "logits", "loss")  # fmt: skip
 """Kernels that are executed, by label."""
 
 

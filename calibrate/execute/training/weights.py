@@ -60,7 +60,11 @@ def of_head(plan: TrainPlan, tied_here: bool) -> list[Parameter]:
 
 
 def _named(table: Sequence[Parameter]) -> list[Parameter]:
-    """Each with a name of its own: q, k and v may share one. The biases of a GEMM, such as `up`, are `up bias`."""
+    """Each with a name of its own: q, k and v may share one. The biases of a GEMM, such as `up`, are `up bias`.
+
+    What no gradient changes (the correction of a router) is left out: it is zero.
+    """
+    table = [each for each in table if each.learned]
     gemms = {each.name.replace(".weight", ".bias"): each.gemm for each in table if each.gemm}
     counts, found = Counter[str](), []
     for each in table:
