@@ -26,7 +26,7 @@ _LAUNCHER_S = 1.0
 """Seconds in which `spawn` sees that a rank was killed, says so, and ends the others."""
 
 _LOST = re.compile(
-    r"gloo|Timed out|Connection (reset|closed|refused)|Broken pipe|a message between ranks is lost", re.I
+    r"timed out|timeout|connection (reset|closed|refused)|broken pipe|socket closed|message between ranks is lost", re.I
 )
 _NO_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|out of memory", re.I)
 

@@ -206,7 +206,7 @@ def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     command = [sys.executable, "-m", module, *arguments]
     ranks: list[subprocess.Popen[bytes]] = []
     try:
@@ -222,6 +222,7 @@ def spawn(size: int, module: str, arguments: Sequence[str]) -> int:
         return next((code for code in codes if code), 0)
     finally:
         _end(ranks)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _variables(rank: int, size: int, port: int) -> Mapping[str, str]:

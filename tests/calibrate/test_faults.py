@@ -20,7 +20,7 @@ from runcast.calibrate.execute.watch import Watch
 from runcast.calibrate.execute.world import RunError, World
 
 from ..command import runcast
-from .test_execute import NO_RANKS, RUNCAST
+from .test_execute import NO_RANKS, RUNCAST, torchrun
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 STEP = [RUNCAST, "execute", SCENARIOS / "tiny-train-pp4.toml", "--set", "batch.global=400", "--timeout", "10"]
@@ -206,6 +206,16 @@ def test_a_rank_that_is_killed_under_torchrun():
     assert len(ours) == 1
     assert ours[0].endswith("rank 1 does not answer (dead or stopped)")
     assert launcher.returncode != 0
+
+
+@pytest.mark.slow
+def test_a_rank_that_never_comes_is_named_with_what_it_does():
+    script = Path(__file__).with_name("hung_rank.py"), SCENARIOS / "tiny-train-pp4.toml"
+    done = torchrun(4, *script)
+    ours = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+
+    assert (len(ours), done.returncode) == (1, 1)
+    assert "all ranks answer: rank 2 is in 'loss s0 m0'" in ours[0]
 
 
 @pytest.mark.slow
