@@ -14,6 +14,8 @@ _OWN = 7  # vectors of a rank as long as its parameters: weights, gradients, buc
 _REFERENCE = 3  # vectors as long as all parameters: weights, gradients, those of one sequence
 _PER_CHANNEL = 40  # numbers that a layer keeps for each token and channel
 _LOGITS = 4  # logits, their exponentials and gradients
+_SCALES = [2**power for power in range(1, 11)]
+_SHRINKS = 1.5  # at least: by which power of the scale a step needs less; heads stay as large as they are
 _PROCESS_BYTES = 300 * 2**20  # of Python and torch
 
 
@@ -33,11 +35,10 @@ def check_memory(resolved: ResolvedTrain, here: Sequence[int]) -> None:
     needed, available = needed_bytes(resolved.plan, len(here)), available_bytes()
     if available is None or needed <= available:
         return
-    scale = 2
-    while needed > available * scale**2 and scale < 1024:
-        scale *= 2
-    scale *= resolved.scenario.execute.scale
+    own, fixed = resolved.scenario.execute.scale, len(here) * _PROCESS_BYTES
+    fits = [scale for scale in _SCALES if fixed + (needed - fixed) / scale**_SHRINKS <= available]
+    advice = f"execute.scale = {own * fits[0]}, or fewer GPUs" if fits else "fewer GPUs"
     raise UserError(
         f"{resolved.where}: {len(here)} ranks on this machine need about {format_bytes(needed)} of memory, but "
-        f"{format_bytes(available)} are available: take execute.scale = {scale}, or fewer GPUs"
+        f"{format_bytes(available)} are available: take {advice}"
     )
