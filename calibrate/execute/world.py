@@ -49,8 +49,8 @@ class World:
         """
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return None
-        keys = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        return cls(*(_number(key, default) for key, default in keys.items()), timeout)
+        rank, size = _number("RANK", ""), _number("WORLD_SIZE", "")
+        return cls(rank, size, _number("LOCAL_RANK", "0"), _number("LOCAL_WORLD_SIZE", "1"), timeout)
 
     @property
     def ranks_here(self) -> range:
