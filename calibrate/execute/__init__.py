@@ -9,6 +9,7 @@ content       the bytes that travel, who holds which, what must be where in the 
 backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
 updates       a weight update: which of these do its ops
 world         which rank this is, all ranks as processes of this machine, how they join and what they tell each other
+watch         who is lost when ranks wait in vain, in one line of one rank
 measured      all ranks' spans as one table, a Timeline and files
 run           a Program in one rank, on one time for all ranks
 kinds         which kinds of scenario are executed, and by what

@@ -103,9 +103,8 @@ class Actor(Generic[ContentT]):
         return [name.removeprefix("do_") for name in dir(cls) if name.startswith("do_")]
 
     def act(self, op: int) -> None:
-        """Do this rank's part of an op, and wait until it is done."""
+        """Do this rank's part of an op, or issue it on the device."""
         getattr(self, f"do_{self.program.kind_of(op)}")(op)
-        self.backend.finish()
 
     def meet(self) -> None:
         """What ranks tell each other before the update, once; all call it."""
@@ -195,4 +194,5 @@ class Actor(Generic[ContentT]):
         """
         for key in sorted(self._keys()):
             if host == (key[0] in HOST_LANES):
-                self.groups[key] = dist.new_group(list(key[1]), backend="gloo" if host else self.backend.collectives)
+                library = "gloo" if host else self.backend.collectives
+                self.groups[key] = dist.new_group(list(key[1]), self.store.timeout, library)

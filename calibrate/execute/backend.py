@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from ...simulator.base.errors import UserError
+from .lanes import Marks
 
 
 class Backend:
@@ -35,6 +36,10 @@ class Backend:
         """Inside it, what the calling thread issues goes to a stream of its own."""
         return nullcontext()
 
+    def marks(self, offset_ns: int) -> Marks:
+        """The time of lanes; `offset_ns` leads from this process's clock to that of all."""
+        return Marks(offset_ns)
+
     def free(self) -> None:
         """Give unused memory back to the device."""
 
@@ -42,8 +47,8 @@ class Backend:
 class CudaBackend(Backend):
     """One CUDA device per rank, a stream per lane, NCCL.
 
-    Untested: written against the documented behaviour of torch.cuda, and no machine with GPUs has run it. The
-    thread of a lane waits for its stream after every op, so spans are real, at the price of a host wait per op.
+    Untested: written against the documented behaviour of torch.cuda, and no machine with GPUs has run it. Lanes wait
+    for each other's events, and spans are the times of events; the host goes on.
     """
 
     collectives = "nccl"
@@ -72,9 +77,39 @@ class CudaBackend(Backend):
         """A fresh stream; the device is a thread's own choice too, and the stream brings it."""
         return torch.cuda.stream(torch.cuda.Stream(self.device))
 
+    def marks(self, offset_ns: int) -> Marks:
+        """Events of this device."""
+        return EventMarks(self.device, offset_ns)
+
     def free(self) -> None:
         """Empty the allocator's cache."""
         torch.cuda.empty_cache()
+
+
+class EventMarks(Marks):
+    """Marks of CUDA streams: events, whose times count from one that the host has seen."""
+
+    def __init__(self, device: torch.device, offset_ns: int):
+        super().__init__(offset_ns)
+        self._device, self._first = device, torch.cuda.Event(enable_timing=True)
+        self._first.record(torch.cuda.current_stream(device))
+        self._first.synchronize()
+        self._first_ns = super().mark()
+
+    def mark(self) -> torch.cuda.Event:
+        """An event behind what the calling lane has issued."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        """The calling lane's stream waits, not the host."""
+        torch.cuda.current_stream(self._device).wait_event(mark)
+
+    def reached_ns(self, mark: torch.cuda.Event) -> int:
+        """Wait for the event, and read its time."""
+        mark.synchronize()
+        return int(self._first_ns + self._first.elapsed_time(mark) * 1e6)
 
 
 def check_devices(ranks: int) -> None:

@@ -29,6 +29,7 @@ from .content import available_bytes
 from .exchanging import Messenger, Ways, make_ways
 from .measured import make_folder
 from .run import Clock, common_clock
+from .watch import Watch, open_store
 from .world import World, process_group
 
 RUNS = 5
@@ -134,20 +135,28 @@ class _Here:
 def _join(resolved: ResolvedCollective, world: World) -> _Here:
     """Make the process groups of all groups, as all processes must; switches belong to the only group."""
     start = Start(common_clock(world.rank, world.size))
-    groups = [dist.new_group(list(members)) for members in resolved.members]
+    groups = [dist.new_group(list(members), world.timeout) for members in resolved.members]
     number = next((i for i, members in enumerate(resolved.members) if world.rank in members), 0)
     members = (*resolved.members[number], *range(resolved.gpus, world.size))
-    return _Here(members.index(world.rank), members, groups[number], make_ways(), start)
+    return _Here(members.index(world.rank), members, groups[number], make_ways(world.timeout), start)
 
 
 def execute_rows(resolved: ResolvedCollective, world: World, runs: int = RUNS) -> list[Executed]:
     """Run every size by every algorithm among peers, all groups at once; all processes return what it took.
 
     Process r is on GPU r. The fitted curve of a profile, `measured`, is run as the library's own collective.
+
+    Raises:
+        RunError: a peer is lost, or memory.
     """
-    with process_group():
-        here = _join(resolved, world)
-        return [_execute(resolved, row, here, runs) for row in resolved.rows]
+    with process_group(), Watch(open_store(world), world) as watch:
+        with watch.doing("the meeting before the run"):
+            here = _join(resolved, world)
+        found = []
+        for row in resolved.rows:
+            with watch.doing(f"{resolved.keys.op} of {format_bytes(row.bytes)} by {row.algorithm}"):
+                found.append(_execute(resolved, row, here, runs))
+        return found
 
 
 def _execute(resolved: ResolvedCollective, row: Row, here: _Here, runs: int) -> Executed:
@@ -217,10 +226,6 @@ class CollectiveExecution:
     def processes(self) -> int:
         """How many processes run it."""
         return processes(self.resolved)
-
-    def scale_changes(self, scale: int) -> list[str]:
-        """Raise a UserError: its sizes are keys of the scenario."""
-        raise UserError(f"--scale {scale}: goes with training steps; sizes of a collective are keys of its scenario")
 
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError if it cannot be executed by these processes of this machine."""

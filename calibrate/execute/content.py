@@ -199,7 +199,7 @@ class TransferContent(Content):
         return {tensor: slice(*place) for tensor, place in enumerate(pairwise([0, *ends]))}
 
 
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of the container that this process is in
+_CGROUP = Path("/sys/fs/cgroup")  # of the container that this process is in
 
 
 def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") -> None:
@@ -239,8 +239,16 @@ def available_bytes() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
         bounds.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]))
     with suppress(OSError, ValueError):  # ValueError: "max", no limit
-        bounds.append(int(_CGROUP_LIMIT.read_text()))
+        bounds.append(int((_CGROUP / "memory.max").read_text()) - _used_in_cgroup())
     if not bounds:
         with suppress(OSError, ValueError, AttributeError):
             bounds.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(bounds, default=None)
+
+
+def _used_in_cgroup() -> int:
+    """Bytes that the container uses, without pages of files that it can drop."""
+    with suppress(OSError, ValueError):
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return int((_CGROUP / "memory.current").read_text()) - int(statistics.get("inactive_file", 0))
+    return 0

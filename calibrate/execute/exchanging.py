@@ -8,6 +8,7 @@ the ranks. `blocks` says what is in the buffers.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from threading import Condition, Thread
 from typing import Any, NamedTuple
 
@@ -29,9 +30,9 @@ Way = tuple[int, dist.ProcessGroup]
 """A peer, and the process group for messages to it or from it."""
 
 
-def make_ways() -> Ways:
+def make_ways(timeout: timedelta = TIMEOUT) -> Ways:
     """Ways of all processes of the default group, all of which must call this."""
-    return dist.new_group(), dist.new_group()
+    return dist.new_group(timeout=timeout), dist.new_group(timeout=timeout)
 
 
 class Message(NamedTuple):

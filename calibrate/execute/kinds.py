@@ -34,9 +34,6 @@ class Execution(Protocol):
     def processes(self) -> int:
         """How many processes run it."""
 
-    def scale_changes(self, scale: int) -> list[str]:
-        """Changes that make its shapes smaller by a factor, as `key=value`; a UserError if it has no such shapes."""
-
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError if it cannot be executed, with these of its processes on this machine."""
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Barrier, Event, Thread
+from typing import Any
 
 from .parts import Part
 from .world import Store
@@ -21,12 +22,51 @@ class Stamp:
     end_ns: int
 
 
+Mark = Any
+"""The end of what a lane has issued so far: it may lie ahead, where a device works on."""
+
+
+class Marks:
+    """Time where a call returns when its work is done: a mark is nanoseconds. Devices that work on have events."""
+
+    def __init__(self, offset_ns: int = 0):
+        self._offset_ns = offset_ns
+
+    def mark(self) -> Mark:
+        """A mark behind all that the calling lane has issued."""
+        return time.perf_counter_ns() + self._offset_ns
+
+    def wait(self, mark: Mark) -> None:
+        """What the calling lane issues from now on begins behind a mark of another lane."""
+
+    def reached_ns(self, mark: Mark) -> int:
+        """When a mark was reached, on the common clock; waits until then."""
+        return int(mark)
+
+
 class _Turn:
-    """A part's meeting point: its lanes arrive, one of them runs it, the others go on when it is done."""
+    """A part's meeting point: its lanes arrive, one of them runs it, the others go on when it is issued."""
 
     def __init__(self, part: Part):
-        self.part, self.arrived, self.done = part, Barrier(len(part.lanes)), Event()
-        self.end_ns = 0
+        self.part, self.arrived, self.issued = part, Barrier(len(part.lanes)), Event()
+        self.arrivals: list[Mark] = []
+        self.end: Mark = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A part that was issued: the marks for which it waited, the times of its signals, its own marks."""
+
+    op: int
+    after: Sequence[Mark]
+    signals_ns: Sequence[int]
+    start: Mark
+    end: Mark
+
+    def stamp(self, marks: Marks) -> Stamp:
+        """The times of all marks."""
+        ready_ns = max([0, *map(marks.reached_ns, self.after), *self.signals_ns])
+        return Stamp(self.op, ready_ns, marks.reached_ns(self.start), marks.reached_ns(self.end))
 
 
 def run_lanes(
@@ -35,47 +75,50 @@ def run_lanes(
     act: Callable[[int], None],
     rank: int,
     store: Store,
-    offset_ns: int = 0,
+    marks: Marks | None = None,
     context: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[Stamp]:
     """Run all parts of a rank and return their stamps in the order of their ops.
 
     A part starts when it is at the head of all its lanes and all that it waits for has ended; other ranks tell their
-    ends through the store. `act(op)` does the work and returns when it is finished; each lane's thread runs inside its
-    own `context()`. The first error of any lane is raised at once; threads that still wait are daemons, and end with
-    the process.
+    ends through the store. `act(op)` issues the work of an op, or does it; each lane's thread runs inside its own
+    `context()`. Lanes wait for each other's marks; the host waits for the end of an op only to tell it to other ranks.
+    The first error of any lane is raised at once; threads that still wait are daemons, and end with the process.
     """
-    turns = {op: _Turn(part) for op, part in parts.items()}
-    outcomes: SimpleQueue[list[Stamp] | BaseException] = SimpleQueue()
+    turns, times = {op: _Turn(part) for op, part in parts.items()}, marks or Marks()
+    outcomes: SimpleQueue[list[_Run] | BaseException] = SimpleQueue()
 
-    def now_ns() -> int:
-        return time.perf_counter_ns() + offset_ns
+    def end_of(op: int) -> Mark:
+        turns[op].issued.wait()
+        return turns[op].end
 
-    def end_ns(op: int) -> int:
-        turns[op].done.wait()
-        return turns[op].end_ns
-
-    def run_part(part: Part) -> Stamp:
-        ends_ns = [0, *map(end_ns, part.after), *(store.read(f"end/{op}/{other}") for op, other in part.signals)]
-        start_ns = now_ns()
+    def run_part(turn: _Turn) -> _Run:
+        part = turn.part
+        after = [end_of(op) for op in part.after]
+        signals_ns = [store.read(f"end/{op}/{other}") for op, other in part.signals]
+        for mark in (*after, *turn.arrivals):
+            times.wait(mark)
+        start = times.mark()
         act(part.op)
-        return Stamp(part.op, max(ends_ns), start_ns, now_ns())
+        return _Run(part.op, after, signals_ns, start, times.mark())
 
-    def walk(lane: int) -> list[Stamp]:
-        """Of an op on several lanes, the first lane has the stamp."""
-        stamps = []
+    def walk(lane: int) -> list[_Run]:
+        """Of an op on several lanes, the first lane has the run."""
+        runs = []
         for turn in [turns[op] for op in lanes[lane]]:
-            turn.arrived.wait()
+            if len(turn.part.lanes) > 1:
+                turn.arrivals.append(times.mark())
+                turn.arrived.wait()
             if turn.part.lanes[0] != lane:
-                turn.done.wait()
+                turn.issued.wait()
+                times.wait(turn.end)
                 continue
-            stamp = run_part(turn.part)
-            stamps.append(stamp)
-            turn.end_ns = stamp.end_ns
-            turn.done.set()
+            runs.append(run := run_part(turn))
+            turn.end = run.end
+            turn.issued.set()
             if turn.part.signalled:
-                store.post(f"end/{stamp.op}/{rank}", stamp.end_ns)
-        return stamps
+                store.post(f"end/{run.op}/{rank}", times.reached_ns(run.end))
+        return runs
 
     def follow(lane: int) -> None:
         try:
@@ -86,10 +129,10 @@ def run_lanes(
 
     for lane in lanes:
         Thread(target=follow, args=(lane,), daemon=True, name=f"lane {lane}").start()
-    stamps: list[Stamp] = []
+    runs: list[_Run] = []
     for _ in lanes:
         outcome = outcomes.get()
         if isinstance(outcome, BaseException):
             raise outcome
-        stamps += outcome
-    return sorted(stamps, key=lambda stamp: stamp.op)
+        runs += outcome
+    return [run.stamp(times) for run in sorted(runs, key=lambda run: run.op)]

@@ -1,13 +1,13 @@
 """One rank of a Program that is executed, and what it measured, on one time for all: rank 0's monotonic clock."""
 
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from .backend import Backend
 from .lanes import run_lanes
 from .measured import Checked, Measured, RankReport
 from .parts import Parts
+from .watch import Watch, open_store
 from .world import Store, World, process_group
 
 CLOCK_ROUNDS = 50
@@ -36,7 +37,7 @@ class RankActor(Protocol):
         """What ranks tell each other before they begin, once; all call it."""
 
     def act(self, op: int) -> None:
-        """Do this rank's part of an op, and wait until it is done."""
+        """Do this rank's part of an op, or issue it on the calling lane's stream."""
 
     def check(self) -> Checked:
         """Compare what is there in the end with what must be; all call it."""
@@ -51,30 +52,45 @@ def execute_program(
     """Run this rank's parts of a Program among its peers; rank 0 returns what all of them measured.
 
     `about` is what a summary says of it beside ranks and libraries.
+
+    Raises:
+        RunError: a peer is lost, or memory.
     """
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with process_group():
-        name = [uuid4().hex]  # of this run, the same on all ranks; no other run of these processes has it
-        dist.broadcast_object_list(name, src=0)
-        store, clock = Store(name[0]), common_clock(world.rank, world.size)
-        with closing(make_actor(store)) as actor:
-            actor.meet()
-            dist.barrier()  # every rank has filled what it owns: others may read it
+        store, clock = open_store(world), common_clock(world.rank, world.size)
+        with Watch(store, world) as watch, ExitStack() as stack:
+            with watch.doing("the meeting before the run"):
+                actor = stack.enter_context(closing(make_actor(store)))
+                actor.meet()
+                dist.barrier()  # every rank has filled what it owns: others may read it
             began = time.perf_counter_ns() + clock.offset_ns
             stamps = run_lanes(
-                parts.lanes(world.rank), parts.rank_parts(world.rank), actor.act, world.rank, store, clock.offset_ns,
-                backend.lane,
+                parts.lanes(world.rank), parts.rank_parts(world.rank), watch.act(actor.act, parts.program.names),
+                world.rank, store, backend.marks(clock.offset_ns), backend.lane,
             )  # fmt: skip
-            report = RankReport(began, clock.bound_ns, stamps, actor.check())
-            reports: list[Any] = [None] * world.size
-            dist.all_gather_object(reports, report)
+            with watch.doing("the check after the run"):
+                report = RankReport(began, clock.bound_ns, stamps, actor.check())
+                reports: list[Any] = [None] * world.size
+                dist.all_gather_object(reports, report)
     on_cuda = backend.device.type == "cuda"
     machine = {
+        "started": started,
+        "machine": f"{os.cpu_count()} cores, {_processor()}",
         "ranks": world.size,
         "device": torch.cuda.get_device_name(backend.device) if on_cuda else backend.device.type,
         "collectives": backend.collectives,
         "torch": torch.__version__,
     }
     return Measured(parts, reports, {**about, **machine}) if world.rank == 0 else None
+
+
+def _processor() -> str:
+    """What this machine's processor is called."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def common_clock(rank: int, size: int) -> Clock:

@@ -66,13 +66,15 @@ class ServedActor(Actor[ServedContent]):
         self.replies.put(pickle.dumps("opened"))
 
     def do_drop_handle(self, op: int) -> None:
-        """The worker lets them go."""
+        """The worker lets them go, once nothing reads them any more."""
+        self.backend.synchronize()
         self.opened.clear()
         gc.collect()
         self.backend.free()
 
     def do_free_buffers(self, op: int) -> None:
-        """The parameter server frees them."""
+        """The parameter server frees them, once nothing reads them any more."""
+        self.backend.synchronize()
         self.latest.clear()
         for access in self._accesses(op, write=False):
             del self.buffers[access.buffer]

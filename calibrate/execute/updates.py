@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...simulator import engine
-from ...simulator.base.errors import UserError
 from ...simulator.systems.weight_update.resolve import Resolved
 from .acts import Actor, check_one_sided
 from .backend import Backend
@@ -28,10 +27,6 @@ class UpdateExecution:
     def processes(self) -> int:
         """How many processes run it."""
         return self.resolved.program.ranks
-
-    def scale_changes(self, scale: int) -> list[str]:
-        """Raise a UserError: its sizes are keys of the scenario."""
-        raise UserError(f"--scale {scale}: goes with training steps; sizes of an update are keys of its scenario")
 
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError if the ranks of this machine lack memory, or the update cannot be executed at all."""

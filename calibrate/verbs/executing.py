@@ -1,5 +1,6 @@
 """`runcast execute`: a weight update, a training step or a collective run for real."""
 
+from datetime import timedelta
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,44 +32,37 @@ def execute(
     changes: Changes = None,
     out: Annotated[Path | None, typer.Option(help="Folder for spans.csv and summary.json.")] = None,
     scale: Annotated[
-        int, typer.Option(min=1, help="Of a step: widths, vocabulary and sequences are this many times smaller.")
-    ] = 1,
+        int | None, typer.Option(min=1, help="Of a step: instead of the scenario's execute.scale.")
+    ] = None,
     device: Annotated[
         Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested so far.")
     ] = Device.CPU,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds: a rank for which an op waits longer is lost, and the run ends.")
+    ] = 600,
 ) -> None:
     """Run a weight update, a training step or a collective for real, one process per GPU of the scenario.
 
     Values are checked: every byte of an update, the gradients of a step, every block of a collective. A collective runs
     by each algorithm and size, beside what is predicted; switches are processes of their own. The processes use host
-    memory and Gloo; with --device cuda an update takes a GPU each and NCCL, which nobody has tested so far.
+    memory and Gloo; with --device cuda they take a GPU each and NCCL, which nobody has tested so far.
 
     Under torchrun (`torchrun --nproc-per-node 4 --no-python runcast execute ...`) each process is one rank; otherwise
     all ranks are started on this machine.
     """
     from ..execute.world import World, spawn
 
-    changes, world = _scaled(scenario, changes or [], scale), World.find()
+    changes = [*(changes or []), *([f"execute.scale={scale}"] if scale else [])]
+    world = World.find(timedelta(seconds=timeout))
     if world is None:
         if find_spec("torch") is None:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         ranks = _checked(scenario, changes, out, device).processes  # errors are said once, before ranks start
         flags = [flag for change in changes for flag in ("--set", change)] + (["--out", str(out)] if out else [])
-        arguments = [str(scenario), "--device", device.value, *flags]
+        arguments = [str(scenario), "--device", device.value, "--timeout", str(timeout), *flags]
         raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
     with world.report_once():
         _run(_checked(scenario, changes, out, device, world), world, device, out)
-
-
-def _scaled(scenario: Path, changes: list[str], scale: int) -> list[str]:
-    """The changes, and those that make shapes smaller, which are said: `runcast compare` takes the same."""
-    if scale == 1:
-        return changes
-    from ..execute.kinds import execution_of
-
-    smaller = execution_of(scenario, changes).scale_changes(scale)
-    typer.echo(f"scaled by {scale}: " + " ".join(f"--set {change}" for change in smaller), err=True)
-    return [*changes, *smaller]
 
 
 def _checked(

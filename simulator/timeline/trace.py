@@ -30,9 +30,14 @@ def write_trace(timeline: Timeline, path: Path | str, ranks: Sequence[int] | Non
     Raises:
         UserError: another suffix, a rank that does not exist, or a file that cannot be written.
     """
+    save_trace(trace(timeline, ranks), path)
+
+
+def save_trace(events: dict[str, Any], path: Path | str) -> None:
+    """Write a trace to a `.json` or `.json.gz` file; a UserError for another suffix, or if it cannot be written."""
     if not str(path).endswith((".json", ".json.gz")):
         raise UserError(f"{path}: a trace is a .json or .json.gz file")
-    write_by_suffix(path, json.dumps(trace(timeline, ranks), separators=(",", ":")).encode())
+    write_by_suffix(path, json.dumps(events, separators=(",", ":")).encode())
 
 
 def trace(timeline: Timeline, ranks: Sequence[int] | None = None) -> dict[str, Any]:
@@ -77,11 +82,15 @@ def _overlapping(rows: "pd.DataFrame") -> "pd.Series[bool]":
 
 def _names(rows: "pd.DataFrame") -> Iterator[Event]:
     for rank in rows["rank"].drop_duplicates().tolist():
-        yield _meta("process_name", rank, 0, name=f"rank {rank}")
-        yield _meta("process_sort_index", rank, 0, sort_index=rank)
+        yield from named("process", rank, 0, f"rank {rank}")
     for rank, tid, track in rows[["rank", "tid", "track"]].drop_duplicates().itertuples(index=False):
-        yield _meta("thread_name", rank, tid, name=track)
-        yield _meta("thread_sort_index", rank, tid, sort_index=tid)
+        yield from named("thread", rank, tid, track)
+
+
+def named(what: str, pid: int, tid: int, name: str) -> Iterator[Event]:
+    """The name of a `process` or a `thread`; they are shown in the order of their numbers."""
+    yield _meta(f"{what}_name", pid, tid, name=name)
+    yield _meta(f"{what}_sort_index", pid, tid, sort_index=pid if what == "process" else tid)
 
 
 def _meta(fact: str, pid: int, tid: int, **args: object) -> Event:

@@ -45,16 +45,24 @@ def compare(
         Path | None, typer.Option(help="Write the terms; of spans, the comparison with a row per op and rank.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write tables, waterfall and timelines as one HTML file.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Of a run and its prediction: both timelines as one trace for Perfetto.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Of a run and its prediction: add their times to a ledger of runs (CSV).")
+    ] = None,
 ) -> None:
     """Compare two results: inputs that differ, and what they do to each term of the time."""
     from ..answers.outputs import Outputs, json_text
 
-    outputs = Outputs(json=json, csv=csv, html=html)
+    outputs = Outputs(json=json, csv=csv, html=html, trace=trace)
     outputs.check()
     pair = _pair(a, b, changes or [], set_a or [], set_b or [], what_if or [])
     sources = [given.source for given in pair]
     of_spans = "spans" in sources and set(sources) <= {"spans", "scenario"}
-    found, lines = _compare_spans(*pair, html) if of_spans else _compare_terms(*pair, html)
+    if (trace or ledger) and not of_spans:
+        raise UserError(f"--{'trace' if trace else 'ledger'}: takes what `runcast execute` wrote and its scenario")
+    found, lines = _compare_spans(*pair, html, trace, ledger) if of_spans else _compare_terms(*pair, html)
     text = json_text(found.to_json())
     outputs.write(text, found.to_csv().encode())
     outputs.tell(text, lines)
@@ -96,7 +104,9 @@ def _compare_terms(a: "Operand", b: "Operand", html: Path | None) -> "tuple[Comp
     return found, lines(found)
 
 
-def _compare_spans(a: "Operand", b: "Operand", html: Path | None) -> "tuple[Joined, Iterator[str]]":
+def _compare_spans(
+    a: "Operand", b: "Operand", html: Path | None, trace: Path | None, ledger: Path | None
+) -> "tuple[Joined, Iterator[str]]":
     """Op by op, as both are of the same Program; a scenario is the second."""
     from ..answers.compare.spans import join, lines
 
@@ -106,4 +116,12 @@ def _compare_spans(a: "Operand", b: "Operand", html: Path | None) -> "tuple[Join
         from ..answers.compare.overlay import write_page
 
         write_page(found, html)
+    if trace is not None:
+        from ..answers.compare.trace import write_trace
+
+        write_trace(found, trace)
+    if ledger is not None:
+        from ..answers.compare.ledger import append
+
+        append(ledger, found, measured.path)
     return found, lines(found)

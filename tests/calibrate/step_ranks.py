@@ -4,11 +4,13 @@ Arguments: a folder, the name of a set.
 """
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from runcast.calibrate.execute.backend import Backend
 from runcast.calibrate.execute.kinds import execution_of
+from runcast.calibrate.execute.training import binding
 from runcast.calibrate.execute.training.exchanges import Exchanges
 from runcast.calibrate.execute.world import World, process_group
 
@@ -19,6 +21,10 @@ SMALL = [
     "model.overrides.num_hidden_layers=4",
 ]  # fmt: skip
 V = "schedule.vpp=2"
+GPT = ["model={preset='gpt2',overrides={n_layer=4,n_embd=64,n_head=4,n_inner=128,vocab_size=256,n_positions=64}}"]
+MPT = "model={preset='mpt-7b',overrides={n_layers=4,d_model=64,n_heads=4,vocab_size=256,max_seq_len=64}}"
+MIXTRAL = ["model={preset='mixtral-8x7b',overrides={num_hidden_layers=4,hidden_size=64,intermediate_size=32,"
+           "num_attention_heads=4,num_key_value_heads=4,head_dim=16,vocab_size=256}}"]  # fmt: skip
 LLAMA = {
     "gpipe": ["schedule.name=gpipe"],
     "1f1b": [],
@@ -56,9 +62,28 @@ LLAMA = {
     "cp_2_ulysses_zero_3": ["parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "parallel.zero=3"],
     "two_sequences": ["parallel.pp=2", "batch.micro=2"],
     "tied": ["parallel.pp=1", "parallel.tp=2", "model.overrides.tie_word_embeddings=true"],
-    "corrupt": ["parallel.pp=2"],
+    "biases_tp_2": ["parallel.pp=1", "parallel.tp=2", "model.preset=qwen2.5-7b"],
+    "biases_zb_h1": ["schedule.name=zb-h1", "model.preset=qwen2.5-7b"],
+    "gpt_tp_2": [*GPT, "parallel.pp=1", "parallel.tp=2"],
+    "gpt_tp_2_whole_sequences": [*GPT, "parallel.pp=1", "parallel.tp=2", "parallel.sequence_parallel=false"],
+    "gpt_pp_2_cp_2": [*GPT, "parallel.pp=2", "parallel.cp=2", "model.overrides.tie_word_embeddings=false"],
+    "windows_tp_2": ["parallel.pp=1", "parallel.tp=2", "model.overrides.sliding_window=8"],
+    "mpt_tp_2": ["parallel.pp=1", "parallel.tp=2", MPT],
+    "windows_pp_4": ["model.overrides.sliding_window=8", "recompute={mode='full'}"],
+    "windows_ulysses": [
+        "parallel.pp=1", "parallel.cp=2", "parallel.cp_type=ulysses", "model.overrides.sliding_window=8"],
+    "wrong_optimizer": ["parallel.pp=1", "parallel.zero=1", "overlap.params=false"],
+    "wrong_activations": ["parallel.pp=2"],
 }  # fmt: skip
+SHARED = ["model={preset='glm-4.5-air',overrides={num_hidden_layers=4,first_k_dense_replace=1,hidden_size=64,"
+          "num_nextn_predict_layers=0,num_attention_heads=4,num_key_value_heads=4,head_dim=16,n_routed_experts=8,"
+          "num_experts_per_tok=2,moe_intermediate_size=32,intermediate_size=64,vocab_size=256}}"]  # fmt: skip
 MOE = {
+    "shared_experts_tp_2_ep_2": [*SHARED, "parallel.tp=2", "parallel.ep=2"],
+    "shared_experts_pp_2_ep_2": [*SHARED, "parallel.pp=2", "parallel.ep=2"],
+    "shared_experts_recompute": [*SHARED, "parallel.tp=2", "recompute={mode='full'}"],
+    "mixtral_ep_2_tp_2": [*MIXTRAL, "parallel.ep=2", "parallel.tp=2"],
+    "mixtral_ep_2_pp_2": [*MIXTRAL, "parallel.ep=2", "parallel.pp=2"],
     "ep_2": ["parallel.ep=2"],
     "ep_4_zero_3": ["parallel.ep=4", "parallel.zero=3"],
     "tp_2_ep_2": ["parallel.tp=2", "parallel.ep=2"],
@@ -76,10 +101,19 @@ SETS = {
 }
 
 
-def spoil():
-    """What is sent to another stage is a little too large from now on."""
-    right = Exchanges.send
-    Exchanges.send = lambda self, key, to, rows: right(self, key, to, 1.001 * rows)
+SPOILED = "wrong_optimizer", "wrong_activations"
+
+
+@contextmanager
+def spoiled(case):
+    """Adam's step is too long, or what is sent to another stage is a little too large."""
+    send, update = Exchanges.send, binding.update
+    if case == "wrong_optimizer":
+        binding.update = lambda own, weights: update([one._replace(values=1.01 * one.values) for one in own], weights)
+    if case == "wrong_activations":
+        Exchanges.send = lambda self, key, to, rows: send(self, key, to, 1.001 * rows)
+    yield
+    Exchanges.send, binding.update = send, update
 
 
 def main(out, name):
@@ -88,9 +122,8 @@ def main(out, name):
     world = World.find()
     with process_group():
         for case, changes in cases.items():
-            if case == "corrupt":
-                spoil()
-            measured = execution_of(SCENARIOS / scenario, [*SMALL, *changes]).run(world, Backend())
+            with spoiled(case):
+                measured = execution_of(SCENARIOS / scenario, [*SMALL, *changes]).run(world, Backend())
             if measured is not None:
                 measured.write(out / case)
 

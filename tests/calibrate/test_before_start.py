@@ -107,6 +107,14 @@ def test_this_machine_has_some_memory():
     assert 2**20 < available_bytes() < 2**50
 
 
+def test_what_a_container_has_used_is_not_available(tmp_path, monkeypatch):
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 150\n")
+    monkeypatch.setattr(content, "_CGROUP", tmp_path)
+    assert available_bytes() == 1000 - (700 - 150)
+
+
 @pytest.mark.parametrize("local_rank", ["0", "1"])
 def test_each_machine_counts_its_own_ranks(scenario, monkeypatch, capsys, local_rank):
     """The second of two machines; its second rank would be ended while it waits."""

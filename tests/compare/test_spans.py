@@ -149,3 +149,54 @@ def test_a_run_is_laid_over_its_prediction(tmp_path, capsys):
 
     assert all(text in page for text in ("measured over simulated", "Farthest apart", "comm, measured"))
     assert all(name.endswith(side) for name, side in zip(rows, ["measured", "simulated"] * len(rows), strict=False))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder of a run that took twice as long as predicted."""
+    resolved = unfold(TINY)
+    spans = simulate_spans(resolved).drop(columns="place")
+    spans[["ready_s", "start_s", "end_s"]] *= 2
+    spans.to_csv(tmp_path / "spans.csv", index=False)
+    predicted_s = float(spans["end_s"].max()) / 2
+    summary = {"name": "tiny", "scenario_hash": resolved.hash, "ranks": 2, "machine": "2 cores", "started": "today",
+               "measured_s": 2 * predicted_s, "predicted_s": predicted_s}  # fmt: skip
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+def compared(*arguments):
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["compare", *map(str, arguments)])
+    return leave.value.code or 0
+
+
+def test_both_sides_are_processes_of_one_trace(run):
+    assert compared(run, TINY, "--trace", run / "both.json") == 0
+    events = json.loads((run / "both.json").read_text())["traceEvents"]
+    sides = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    ends = [max(one["ts"] + one["dur"] for one in events if one["ph"] == "X" and one["pid"] == pid) for pid in sides]
+    threads = [{one["args"]["name"] for one in events if one["name"] == "thread_name" and one["pid"] == pid}
+               for pid in sides]  # fmt: skip
+
+    assert sides == {0: "measured", 1: "simulated"}
+    assert ends[0] == pytest.approx(2 * ends[1])
+    assert threads[0] == threads[1] > {"rank 0, h2d", "rank 1, comm"}
+
+
+def test_a_run_is_once_in_a_ledger(run):
+    ledger = run / "own.csv"
+    assert [compared(run, TINY, "--ledger", ledger) for _ in range(2)] == [0, 0]
+    rows = pd.read_csv(ledger)
+    whole = rows[rows["kind"] == "(whole run)"]
+
+    assert (len(whole), rows["error"].round(6).unique().tolist()) == (1, [-0.5])
+    assert set(rows["kind"]) > {"h2d", "broadcast"}
+
+
+def test_a_ledger_is_of_runs_and_their_predictions(run, capsys):
+    assert compared(TINY, "--set", "update.inference.tp=1", "--ledger", run / "own.csv") == 2
+    assert "--ledger: takes what `runcast execute` wrote and its scenario" in capsys.readouterr().err
+    (run / "own.csv").write_text("a,b\n1,2\n")
+    assert compared(run, TINY, "--ledger", run / "own.csv") == 2
+    assert "is no ledger of runs: expected the columns run, scenario" in capsys.readouterr().err

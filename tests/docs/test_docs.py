@@ -97,7 +97,8 @@ TABLES = (
     Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Engine, Length, TrainScenario,
     training.Parallel, training.Schedule, training.Batch, training.Documents, training.Tower, training.Precision,
     training.Activations, training.Recompute, training.Offload, training.Overlap, training.Fusion, training.Experts,
-    training.Memory, training.Lora, training.Run, training.Collectives, CollectiveScenario, CollectiveKeys,
+    training.Memory, training.Lora, training.Run, training.Execute, training.Collectives, CollectiveScenario,
+    CollectiveKeys,
 )  # fmt: skip
 
 

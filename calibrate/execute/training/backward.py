@@ -13,10 +13,11 @@ from torch import Tensor
 from . import kernels
 from .exchanges import Exchanges
 from .flow import Flow, Step
-from .forward import EMBEDDING, NETWORKS, NORMS, OUTPUT, Forward
+from .forward import BRANCHES, Forward
 from .sharing import SharedBackward
-from .slots import Act, Slot, act
+from .slots import Act, Joined, Slot, act, nothing
 from .view import RankView
+from .weights import EMBEDDING, NORMS, OUTPUT
 
 Learn = Callable[[Flow, int, str], Callable[[Tensor], None]]
 """Of a flow, a layer and a parameter or GEMM: what adds to its gradient."""
@@ -32,7 +33,10 @@ class Backward:
     def input_gradient(self, flow: Flow, layer: int, label: str) -> Act:
         """Bind the gradient of what an op reads."""
         if label == "residual":
-            return self._residual(flow)
+            return self._residual(flow, layer)
+        if label == "add_shared":
+            flow.at["ds"] = flow.at["dh"]
+            return nothing
         if label == "attention" and self.view.plan.dims.cp > 1 and self.view.plan.shard.cp_type != "ulysses":
             return self._sharing.attention(flow, layer)
         step = flow.steps[flow.next_key("backward", layer, label)]
@@ -55,7 +59,7 @@ class Backward:
         assert step.gradient is not None
         if label == "experts":
             assert step.record is not None
-            add = [self.learn(flow, layer, name) for name in NETWORKS]
+            add = [self.learn(flow, layer, name) for name in self.forward.networks(flow, layer)]
 
             def learn_experts(graph: kernels.Graph, gradient: Tensor) -> None:
                 for one, found in zip(add, graph.gradients(gradient, of=range(1, 4)), strict=True):
@@ -64,14 +68,22 @@ class Backward:
             return act(learn_experts, [step.record, step.gradient])
         name = EMBEDDING if label == "logits" and self.forward.tied else label
         learn = self.learn(flow, layer, name)
-        read = step.gathered or flow.newest(step.takes[0])
-        return act(lambda rows, gradient: learn(gradient.T @ rows), [read, step.gradient])
+        own = () if label in BRANCHES else self.forward.biases(flow, layer, label)
+        learn_biases = [self.learn(flow, layer, name) for name in own]
+
+        def back(rows: Tensor, gradient: Tensor) -> None:
+            learn(gradient.T @ rows)
+            for one in learn_biases:
+                one(gradient.sum(dim=0))
+
+        return act(back, [step.gathered or flow.newest(step.takes[0]), step.gradient])
 
     def exchange(self, flow: Flow, layer: int, label: str) -> Act:
         """Bind an exchange of gradients, on what the last op gave."""
         name, _, kind = label.partition(" ")
         if name == "tp":
-            return self._give(flow, flow.now, self._over_tp(kind), flow.at[flow.now])
+            of = flow.back if "ds" in flow.at else flow.now
+            return self._give(flow, of, self._over_tp(kind), flow.at[of])
         if name == "etp":
             return self._over_etp(flow, layer, kind)
         if name == "cp":
@@ -111,25 +123,36 @@ class Backward:
 
     # Kernels
 
-    def _residual(self, flow: Flow) -> Act:
-        """A branch begins: its gradient is that of the stream."""
-        return self._give(flow, "dh", lambda dx: dx, flow.at["dx"])
+    def _residual(self, flow: Flow, layer: int) -> Act:
+        """A branch begins: its gradient is that of the stream; so is that of each row of its bias."""
+        branch = BRANCHES[flow.next_key("backward", layer, "residual")[2]]
+        learn = [self.learn(flow, layer, name) for name in self.forward.biases(flow, layer, branch)]
+
+        def back(dx: Tensor) -> Tensor:
+            for one in learn:
+                one(dx.sum(dim=0))
+            return dx
+
+        return self._give(flow, "dh", back, flow.at["dx"])
 
     def _product(self, flow: Flow, layer: int, label: str, step: Step) -> Act:
-        step.gradient = flow.at["dh"]
+        step.gradient = flow.at[flow.back]
         name = label if label != "logits" else EMBEDDING if self.forward.tied else OUTPUT
         held, view = self.forward.held(flow, layer, name)
-        return self._give(flow, "dh", lambda gradient, flat: gradient @ view(flat), step.gradient, held)
+        return self._give(flow, flow.back, lambda gradient, flat: gradient @ view(flat), step.gradient, held)
 
     def _recorded(self, flow: Flow, step: Step) -> Act:
         """The gradient of a kernel with one input, by its record."""
         assert step.record is not None
-        return self._give(flow, "dh", lambda graph, gradient: graph.gradients(gradient)[0], step.record, flow.at["dh"])
+        of = flow.back
+        return self._give(flow, of, lambda graph, gradient: graph.gradients(gradient)[0], step.record, flow.at[of])
 
     def _norm(self, flow: Flow, layer: int, label: str, step: Step) -> Act:
         assert step.record is not None
-        learn = [self.learn(flow, layer, name) for name in NORMS[label]]
+        learn = [self.learn(flow, layer, name) for name in self.forward.norms(flow, layer, label)]
         ends, stream = label != "qk_norm", flow.at.get("dx")
+        if shared := flow.at.pop("ds", None):
+            flow.at["dh"] = Joined(torch.add, flow.at["dh"], shared)
         adds = [stream] if ends and stream is not None else []
 
         def back(graph: kernels.Graph, gradient: Tensor, *stream: Tensor) -> Tensor:
@@ -153,9 +176,13 @@ class Backward:
     def _embed(self, flow: Flow, layer: int, step: Step) -> Act:
         tokens, part = self.view.inputs(flow.microbatch), self.view.at.tp
         learn = self.learn(flow, layer, EMBEDDING)
-        words = self.view.plan.spec.vocab_size // self.view.at.tps
+        learn_places = [self.learn(flow, layer, name) for name in self.forward.positions_of(flow)]
+        words, places = self.view.plan.spec.vocab_size // self.view.at.tps, self.view.places
+        rows, width = self.view.plan.spec.position_embeddings, self.view.plan.spec.hidden_size
 
         def back(gradient: Tensor) -> None:
+            for one in learn_places:
+                one(gradient.new_zeros((rows, width)).index_add_(0, places, gradient))
             at = tokens - part * words
             mine = ((at >= 0) & (at < words)).nonzero()[:, 0]
             learn(gradient.new_zeros((words, gradient.shape[1])).index_add_(0, at[mine], gradient[mine]))

@@ -5,7 +5,7 @@ which values it takes and gives, and what it does with them.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ from .backward import Backward
 from .exchanges import Exchanges
 from .flow import Flow, Step
 from .forward import Forward
+from .offload import Trip
 from .slots import Act, Slot, act, nothing
-from .states import Gradients, Weights, shares_of
+from .states import Gradients, Piece, Weights, copies, shares_of, update
 from .view import RankView
 from .weights import EXPERT
 
@@ -46,11 +47,15 @@ class Binder:
         self.forward = Forward(view, exchanges, self.weights.held)
         self.backward = Backward(view, exchanges, self.forward, self.gradients.learn)
         self._flows: dict[tuple[int, int], Flow] = {}
+        self._trips: dict[tuple[int, int, int], Trip] = {}
         self._arrived: dict[tuple[str, int, int], Slot] = {}
         self._messages = Counter[object]()
         self._updates = iter(shares_of(view))
         self._units_gathered = Counter[object]()
-        self._norm = Slot()
+        self._norm, self._agreed = Slot(), Slot()
+        self._owned: Slot | None = None  # gradients where the optimizer runs, if they are elsewhere
+        self._updated: Slot | None = None
+        self.new_weights: list[Piece] = []  # of what this rank owns, after the optimizer
 
     def bind(self) -> Mapping[int, Act]:
         """What each op does on this rank."""
@@ -125,7 +130,7 @@ class Binder:
         if tag.label == "issue":
             return nothing
         if tag.label in ("offload", "onload"):
-            return self._copy(op)
+            return self._move(tag)
         flow = self._flow(tag)
         if tag.action == "F":
             return self.forward.bind(flow, tag.layer, tag.label)
@@ -202,14 +207,14 @@ class Binder:
             return act(lambda rows: self.exchanges.send(key, peer, rows), [slot])
         self._arrived[name, to, tag.microbatch] = slot = Slot()
         shape = view.plan.shard.own_tokens, view.plan.spec.hidden_size
-        return act(lambda: self.exchanges.receive(key, peer, torch.empty(shape)), [], [slot])
+        return act(lambda: self.exchanges.receive(key, peer, torch.empty(shape, device=view.device)), [], [slot])
 
     # Weights and gradients
 
     def _gather(self, tag: Tag) -> Act:
         if tag.stage < 0:
             where, share = next(self._updates)
-            return self.weights.gather(where, self.view.key(share.lane))
+            return self.weights.gather(where, self.view.key(share.lane), updated=self._updated)
         number = next(i for i, unit in enumerate(self.view.units[tag.stage]) if unit.number == tag.layer)
         shares = [(where, share) for where, share in shares_of(self.view) if where[:2] == (tag.stage, number)]
         where, _ = shares[self._units_gathered[tag] % len(shares)]
@@ -223,23 +228,42 @@ class Binder:
         self._messages[bucket] += 1
         return self.gradients.reduce(kind, lane, tag.stage, tag.layer, of, number, self._totals[bucket])
 
-    def _copy(self, op: int) -> Act:
-        """Bytes of an op, copied from one place of the host to another."""
-        size = int(self.program.bytes[op])
-
-        def copy() -> None:
-            torch.empty(size, dtype=torch.uint8).copy_(torch.zeros(size, dtype=torch.uint8))
-
-        return copy
+    def _move(self, tag: Tag) -> Act:
+        """A layer's activations to the host, or back."""
+        place = tag.stage, tag.microbatch, tag.layer
+        if tag.label == "offload":
+            self._trips[place] = Trip(self._flows[place[:2]], tag.layer, self.view.plan.offloaded)
+            return self._trips[place].leave
+        trip = self._trips.pop(place)
+        trip.bind_return()
+        return trip.come_back
 
     def _end(self, op: int, tag: Tag) -> Act:
         if tag.label == "agree on norm":
-            return act(lambda own: self.exchanges.all_reduce(self.view.key("compute"), own), [self._norm], [Slot()])
+            return act(partial(self.exchanges.all_reduce, self.view.key("compute")), [self._norm], [self._agreed])
         if tag.label == "gradient norm":
             return act(self.gradients.square, [], [self._norm])
-        if tag.label in ("gradients to host", "weights to device"):
-            return self._copy(op)
-        return {"replicated gradients": self.gradients.sum_copies, "optimizer": self.gradients.update}[tag.label]
+        if tag.label == "replicated gradients":
+            return self.gradients.sum_copies
+        return self._update(tag.label)
+
+    def _update(self, label: str) -> Act:
+        """The optimizer's step, and the copies around it where it runs on the host."""
+        if label == "gradients to host":
+            self._owned = Slot()
+            return act(lambda _: copies(self.gradients.pieces()), [self._agreed], [self._owned])
+        before, given = self._updated, Slot()
+        self._updated = given
+        if label == "weights to device":
+            assert before is not None
+            return act(lambda new: self._keep(copies(new)), [before], [given])
+        if self._owned is not None:
+            return act(lambda own: self._keep(update(own, self.weights)), [self._owned], [given])
+        return act(lambda _: self._keep(update(self.gradients.pieces(), self.weights)), [self._agreed], [given])
+
+    def _keep(self, new: list[Piece]) -> list[Piece]:
+        self.new_weights = new
+        return new
 
 
 _ENDS = ("gradient norm", "agree on norm", "optimizer", "replicated gradients", "gradients to host",

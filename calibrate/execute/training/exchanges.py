@@ -6,6 +6,7 @@ direction between two pipeline ranks.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from math import gcd
 
@@ -103,10 +104,10 @@ class Peers:
 class Exchanges:
     """The process groups of this rank, and what is done in them."""
 
-    def __init__(self, keys: Sequence[GroupKey], rank: int, library: str):
+    def __init__(self, keys: Sequence[GroupKey], rank: int, library: str, timeout: timedelta):
         self.rank = rank
         made: Mapping[GroupKey, dist.ProcessGroup] = {
-            key: dist.new_group(list(key[1]), backend=library) for key in keys
+            key: dist.new_group(list(key[1]), timeout, library) for key in keys
         }
         self._groups = {key: group for key, group in made.items() if rank in key[1]}
 
@@ -145,7 +146,7 @@ class Exchanges:
         """The rows of all ranks, whose numbers may differ, and these numbers."""
         if len(key[1]) == 1:
             return rows, [len(rows)]
-        counts = self.gather(key, torch.tensor([len(rows)])).tolist()
+        counts = self.gather(key, torch.tensor([len(rows)], device=rows.device)).tolist()
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
         parts = self.gather(key, padded).split(max(counts))

@@ -45,7 +45,8 @@ class Flow:
     """One micro-batch in one stage.
 
     `now` names what the last op gave, on which an exchange acts: `x` (the residual stream), `h` (a branch), `loss` in
-    forwards; `dx` or `dh`, their gradients, in backwards. `at` has their slots.
+    forwards; `dx` or `dh`, their gradients, in backwards. While there is an `s` or `ds`, the branch of shared experts
+    beside that of routed ones, networks and exchanges of tensor parallelism act on it. `at` has the slots of all.
     """
 
     stage: int
@@ -55,6 +56,16 @@ class Flow:
     steps: dict[Key, Step] = field(default_factory=dict)
     renewed: dict[Slot, Slot] = field(default_factory=dict)
     _counts: dict[str, Counter[tuple[int, str]]] = field(default_factory=dict)
+
+    @property
+    def branch(self) -> str:
+        """The branch that a dense network is on in a forward."""
+        return "s" if "s" in self.at else "h"
+
+    @property
+    def back(self) -> str:
+        """The gradient that a dense network's backward takes and gives."""
+        return "ds" if "ds" in self.at else "dh"
 
     def next_key(self, way: str, layer: int, label: str) -> Key:
         """The key of the next op of this label: `way` is forward, again (both count up) or backward (counts down)."""

@@ -1,10 +1,12 @@
 """Forward ops: which values each kernel and each exchange takes and gives, by the op's label."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from . import kernels
 from .context import Context
@@ -13,16 +15,13 @@ from .flow import Flow, Made, Op, Step
 from .sharing import SharedForward
 from .slots import Act, Slot, act
 from .view import RankView
+from .weights import EMBEDDING, NORMS, OUTPUT, POSITIONS
 
 Weights = Callable[[Flow, int, str], tuple[Slot, Callable[[Tensor], Tensor]]]
 """Of a flow, a layer and a parameter or GEMM: the slot of the flat vector that holds it, and how to view it there."""
 
-EMBEDDING, OUTPUT = "model.embed_tokens.weight", "logits"
-NORMS = {
-    "input_norm": ("input_layernorm.weight",), "mlp_norm": ("post_attention_layernorm.weight",),
-    "final_norm": ("model.norm.weight",), "qk_norm": ("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
-}  # fmt: skip
-NETWORKS = tuple(f"mlp.experts.{{}}.{name}_proj.weight" for name in ("gate", "up", "down"))
+BRANCHES = "proj", "down"
+"""The GEMMs at the end of the branches of a layer: their biases are added behind the exchanges, to the stream."""
 
 
 class Forward:
@@ -47,6 +46,10 @@ class Forward:
         )
         flow.at.update(zip(op.gives, gives, strict=True))
         flow.now = op.gives[0]
+        if label == "mlp_norm" and self.has_shared_experts(flow, layer):
+            flow.at["s"] = flow.at["h"]
+        if label == "add_shared":
+            del flow.at["s"]
         return work
 
     def _make(self, flow: Flow, layer: int, op: Op, takes: Sequence[Slot]) -> Made:
@@ -67,15 +70,21 @@ class Forward:
     def _op(self, flow: Flow, layer: int, label: str) -> Op:
         name, _, kind = label.partition(" ")
         if self.view.plan.dims.cp > 1 and (name == "cp" or label == "attention"):
-            return self.sharing.op(flow.peek_key("forward", layer, label)[2], label)
+            return self.sharing.op(flow.peek_key("forward", layer, label)[2], label, self.view.plan.spec.window(layer))
         if name in ("tp", "etp"):
             return self._over_tp(flow, kind) if name == "tp" else self._over_etp(kind)
         if name in NORMS:
-            return self._norm(name)
+            return self._norm(flow, layer, name)
         if label in ("qkv", "proj", "up", "down"):
-            return Op(("h",), ("h",), _product, (label,))
+            own = () if label in BRANCHES else self.biases(flow, layer, label)
+            return Op((flow.branch,), (flow.branch,), _product, (label, *own))
+        layered: Mapping[str, Callable[[Flow, int], Op]] = {
+            "attention": self._attention, "experts": self._experts, "residual": self._residual,
+        }  # fmt: skip
+        if label in layered:
+            return layered[label](flow, layer)
         makers: Mapping[str, Callable[[Flow], Op]] = {
-            "embed": self._embed, "rope": self._rope, "attention": self._attention, "loss": self._loss,
+            "embed": self._embed, "rope": self._rope, "loss": self._loss, "activation": self._activation,
             "topk": self._topk, "permute": self._permute, "dispatch": self._dispatch, "combine": self._combine,
         }  # fmt: skip
         if label in makers:
@@ -88,7 +97,8 @@ class Forward:
         key = self.view.key("tp")
         work = {"all_gather": self.exchanges.gather, "reduce_scatter": self.exchanges.reduce_scatter,
                 "all_reduce": self.exchanges.all_reduce}[kind]  # fmt: skip
-        return Op((flow.now,), (flow.now,), lambda rows: work(key, rows))
+        name = flow.branch if "s" in flow.at else flow.now
+        return Op((name,), (name,), lambda rows: work(key, rows))
 
     def _over_etp(self, kind: str) -> Op:
         key = self.view.key("etp")
@@ -101,7 +111,41 @@ class Forward:
 
         return Op(("h", "counts"), ("h", "counts", "rows"), gather)
 
-    def _norm(self, label: str) -> Op:
+    def biases(self, flow: Flow, layer: int, gemm: str) -> tuple[str, ...]:
+        """The biases of a GEMM as one parameter, if it has any."""
+        return (f"{gemm} bias",) if self.view.has(flow.stage, layer, f"{gemm} bias") else ()
+
+    def norms(self, flow: Flow, layer: int, label: str) -> tuple[str, ...]:
+        """The parameters of a norm: weights, and a bias, if it has one."""
+        names = [(name, name.replace(".weight", ".bias")) for name in NORMS[label]]
+        return tuple(each for pair in names for each in pair if self.view.has(flow.stage, layer, each))
+
+    def has_shared_experts(self, flow: Flow, layer: int) -> bool:
+        """Whether a dense network stands beside the routed experts of a layer."""
+        return all(self.view.has(flow.stage, layer, gemm) for gemm in ("experts", "up"))
+
+    def networks(self, flow: Flow, layer: int) -> tuple[str, ...]:
+        """The matrices of the experts: gate, up, down."""
+        table = next(unit.table for unit in self.view.units[flow.stage] if unit.number == layer)
+        return tuple(each.name for each in table if each.gemm == "experts")
+
+    def _residual(self, flow: Flow, layer: int) -> Op:
+        branch = BRANCHES[flow.peek_key("forward", layer, "residual")[2]]
+        return Op(("x", "h"), ("x",), lambda *terms: sum(terms), self.biases(flow, layer, branch))
+
+    def _activation(self, flow: Flow) -> Op:
+        activation, is_gated = self.view.activation, self.view.plan.spec.gated_ffn
+        work = partial(kernels.gated, activation=activation) if is_gated else activation
+        return Op((flow.branch,), (flow.branch,), work, learns=True)
+
+    def _experts(self, flow: Flow, layer: int) -> Op:
+        def work(rows: Tensor, placed: tuple[Tensor, list[int]], *matrices: Tensor) -> Tensor:
+            gate, up, down = matrices
+            return kernels.experts(rows, gate, up, down, placed[1], self.view.activation)
+
+        return Op(("h", "placed"), ("h",), work, self.networks(flow, layer), learns=True)
+
+    def _norm(self, flow: Flow, layer: int, label: str) -> Op:
         if label == "qk_norm":
             return Op(
                 ("h",),
@@ -110,25 +154,33 @@ class Forward:
                 NORMS[label],
                 learns=True,
             )
-        return Op(("x",), ("h",), kernels.rms_norm, NORMS[label], learns=True)
+        return Op(
+            ("x",), ("h",), kernels.NORM_KINDS[self.view.plan.spec.norm], self.norms(flow, layer, label), learns=True
+        )
+
+    def positions_of(self, flow: Flow) -> tuple[str, ...]:
+        """The learned positions, on the one rank of tp that adds them to what all of them have looked up."""
+        return (POSITIONS,) if self.view.at.tp == 0 and self.view.has(flow.stage, -1, POSITIONS) else ()
 
     def _embed(self, flow: Flow) -> Op:
-        tokens, part = self.view.inputs(flow.microbatch), self.view.at.tp
+        tokens, places, part = self.view.inputs(flow.microbatch), self.view.places, self.view.at.tp
 
-        def look_up(table: Tensor) -> Tensor:
+        def look_up(table: Tensor, *positions: Tensor) -> Tensor:
             at = tokens - part * len(table)
             mine = (at >= 0) & (at < len(table))
-            return table[at.clamp(0, len(table) - 1)] * mine[:, None]
+            found = table[at.clamp(0, len(table) - 1)] * mine[:, None]
+            return found + positions[0][places] if positions else found
 
-        return Op((), ("x",), look_up, (EMBEDDING,))
+        return Op((), ("x",), look_up, (EMBEDDING, *self.positions_of(flow)))
 
     def _rope(self, flow: Flow) -> Op:
-        positions = self.view.positions.repeat(self.view.plan.shard.batch)
-        return Op(("h",), ("h",), lambda qkv: kernels.rope(qkv, positions, self.view.heads), learns=True)
+        places = self.view.places
+        return Op(("h",), ("h",), lambda qkv: kernels.rope(qkv, places, self.view.heads), learns=True)
 
-    def _attention(self, flow: Flow) -> Op:
-        batch, heads = self.view.plan.shard.batch, self.view.heads
-        return Op(("h",), ("h",), lambda qkv: kernels.attention(qkv, batch, heads), learns=True)
+    def _attention(self, flow: Flow, layer: int) -> Op:
+        plan, heads = self.view.plan, self.view.heads
+        batch, window = plan.shard.batch, plan.spec.window(layer)
+        return Op(("h",), ("h",), lambda qkv: kernels.attention(qkv, batch, heads, window), learns=True)
 
     def _loss(self, flow: Flow) -> Op:
         targets, part = self.view.targets(flow.microbatch), self.view.at.tp
@@ -167,13 +219,13 @@ class Forward:
         return Op(("h", "route"), ("h",), lambda rows, route: self.exchanges.exchange(key, rows, *route[::-1]))
 
 
-def _product(rows: Tensor, matrix: Tensor) -> Tensor:
-    return rows @ matrix.T
+def _product(rows: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    return linear(rows, matrix, bias)
 
 
 def _sort(rows: Tensor, counts: Tensor) -> tuple[Tensor, tuple[Tensor, list[int]]]:
     """Rows of one source after another, each by expert, as rows by expert alone; and how to undo it."""
-    experts = torch.arange(counts.shape[-1]).repeat(counts[..., 0].numel())
+    experts = torch.arange(counts.shape[-1], device=counts.device).repeat(counts[..., 0].numel())
     order = experts.repeat_interleave(counts.flatten()).argsort(stable=True)
     return rows[order], (order, counts.sum(dim=(0, 1)).tolist())
 
@@ -182,17 +234,10 @@ def _unsort(rows: Tensor, placed: tuple[Tensor, list[int]]) -> Tensor:
     return torch.empty_like(rows).index_copy_(0, placed[0], rows)
 
 
-def _networks(rows: Tensor, placed: tuple[Tensor, list[int]], *matrices: Tensor) -> Tensor:
-    gate, up, down = matrices
-    return kernels.experts(rows, gate, up, down, placed[1])
-
-
 _PLAIN: Mapping[str, Op] = {
-    "residual": Op(("x", "h"), ("x",), torch.add),
-    "activation": Op(("h",), ("h",), kernels.swiglu, learns=True),
     "router": Op(("h",), ("logits",), _product, ("router",)),
     "sort": Op(("h", "counts"), ("h", "placed"), _sort),
-    "experts": Op(("h", "placed"), ("h",), _networks, NETWORKS, learns=True),
     "unsort": Op(("h", "placed"), ("h",), _unsort),
+    "add_shared": Op(("h", "s"), ("h",), torch.add),
     "unpermute": Op(("h", "weights", "order"), ("h",), kernels.weighted_sum, learns=True),
 }

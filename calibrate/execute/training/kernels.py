@@ -3,13 +3,17 @@
 Tokens are rows. Rows of q, k and v are those of one product: all heads of q, then of k, then of v.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
+
+Activation = Callable[[Tensor], Tensor]
 
 
 class Heads(NamedTuple):
@@ -23,15 +27,28 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """A kernel that has run, ready for its gradients: what it read and gave, with autograd's record between."""
+    """A kernel that has run, ready for its gradients: autograd's record between what it read and what it gave.
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    `kept` are the tensors that the record keeps, or stand for them while they are elsewhere. `leaves` are what the
+    kernel read.
+    """
+
+    inputs: tuple[GradientEdge, ...]
+    outputs: tuple[GradientEdge, ...]
+    leaves: tuple[Tensor, ...]
+    kept: list[Any]
 
     def gradients(self, *of_outputs: Tensor, of: range | None = None) -> tuple[Tensor, ...]:
         """Gradients of the inputs (or of some), for those of the outputs. May be asked again, for other inputs."""
         inputs = self.inputs if of is None else tuple(self.inputs[i] for i in of)
         return torch.autograd.grad(self.outputs, inputs, of_outputs, retain_graph=True)
+
+    def with_kept(self, kept: Sequence[Any]) -> "Graph":
+        """This record, once what it keeps is elsewhere: it lets go of what it kept."""
+        for leaf in self.leaves:
+            leaf.data = leaf.data.new_empty(0)
+        self.kept[:] = kept
+        return self
 
 
 def run(kernel: Callable[..., Any], *inputs: Any) -> tuple[Graph, tuple[Any, ...]]:
@@ -39,11 +56,28 @@ def run(kernel: Callable[..., Any], *inputs: Any) -> tuple[Graph, tuple[Any, ...
     the outputs.
     """
     own = tuple(each.detach().requires_grad_() if _learns(each) else each for each in inputs)
-    with torch.enable_grad():
+    kept: list[Any] = []
+
+    def keep(tensor: Tensor) -> int:
+        kept.append(tensor.detach())
+        return len(kept) - 1
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, kept.__getitem__):
         found = kernel(*own)
     outputs = found if isinstance(found, tuple) else (found,)
-    graph = Graph(tuple(filter(_learns, own)), tuple(filter(_learns, outputs)))
+    leaves = tuple(filter(_learns, own))
+    graph = Graph(tuple(map(get_gradient_edge, leaves)), tuple(map(get_gradient_edge, filter(_learns, outputs))),
+                  leaves, kept)  # fmt: skip
     return graph, tuple(each.detach() if _learns(each) else each for each in outputs)
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value: itself, those that a record keeps, or those of a tuple or list."""
+    parts = value.kept if isinstance(value, Graph) else value if isinstance(value, tuple | list) else ()
+    if isinstance(value, Tensor):
+        yield value
+    for part in parts:
+        yield from tensors_of(part)
 
 
 def _learns(value: Any) -> bool:
@@ -53,6 +87,15 @@ def _learns(value: Any) -> bool:
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """x over its root mean square, times a weight per channel."""
     return functional.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x without its mean, over its standard deviation, times a weight per channel, and a bias."""
+    return functional.layer_norm(x, (x.shape[-1],), weight, bias)
+
+
+NORM_KINDS: Mapping[str, Callable[..., Tensor]] = {"rms": rms_norm, "layer": layer_norm}
+"""The norms of models, by what a model's record calls them."""
 
 
 def head_norms(qkv: Tensor, of_q: Tensor, of_k: Tensor, heads: Heads) -> Tensor:
@@ -77,7 +120,7 @@ def rope(qkv: Tensor, positions: Tensor, heads: Heads) -> Tensor:
     """Rotary positions on q and k; `positions` has one number per token."""
     q, k, v = split_heads(qkv, heads)
     half = heads.size // 2
-    turns = heads.theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    turns = heads.theta ** (-torch.arange(half, dtype=torch.float32, device=qkv.device) / half)
     angle = positions[:, None].float() * turns
     cos, sin = angle.cos()[:, None].to(qkv.dtype), angle.sin()[:, None].to(qkv.dtype)
 
@@ -88,17 +131,30 @@ def rope(qkv: Tensor, positions: Tensor, heads: Heads) -> Tensor:
     return join_heads(rotate(q), rotate(k), v)
 
 
-def attention(qkv: Tensor, batch: int, heads: Heads) -> Tensor:
-    """Causal attention of whole sequences, `batch` of them one after another."""
+def attention(qkv: Tensor, batch: int, heads: Heads, window: int | None = None) -> Tensor:
+    """Causal attention of whole sequences, `batch` of them one after another; each token sees `window` tokens."""
     q, k, v = (each.view(batch, -1, *each.shape[1:]).transpose(1, 2) for each in split_heads(qkv, heads))
-    out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads.q != heads.kv)
+    seq, mask = q.shape[2], None
+    if window and window < seq:
+        mask = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+    out = functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=heads.q != heads.kv
+    )
     return out.transpose(1, 2).reshape(len(qkv), -1)
 
 
-def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up, of rows that hold both."""
+_TANH = partial(functional.gelu, approximate="tanh")
+ACTIVATIONS: Mapping[str, Activation] = {
+    "silu": functional.silu, "swish": functional.silu, "relu": functional.relu, "gelu": functional.gelu,
+    "gelu_new": _TANH, "gelu_fast": _TANH, "gelu_pytorch_tanh": _TANH,
+}  # fmt: skip
+"""By their names in Hugging Face's configs."""
+
+
+def gated(gate_up: Tensor, activation: Activation) -> Tensor:
+    """activation(gate) * up, of rows that hold both."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate) * up
+    return activation(gate) * up
 
 
 def choose(logits: Tensor, chosen: int) -> tuple[Tensor, Tensor]:
@@ -114,10 +170,10 @@ def weighted_sum(rows: Tensor, weights: Tensor, order: Tensor) -> Tensor:
     return (placed.view(tokens, chosen, -1) * weights[..., None]).sum(dim=1)
 
 
-def experts(rows: Tensor, gate: Tensor, up: Tensor, down: Tensor, counts: list[int]) -> Tensor:
+def experts(rows: Tensor, gate: Tensor, up: Tensor, down: Tensor, counts: list[int], activation: Activation) -> Tensor:
     """The networks of experts, each on its rows; `counts` are the rows of each."""
     parts = zip(rows.split(counts), gate, up, down, strict=True)
-    return torch.cat([(functional.silu(x @ g.T) * (x @ u.T)) @ d.T for x, g, u, d in parts])
+    return torch.cat([(activation(x @ g.T) * (x @ u.T)) @ d.T for x, g, u, d in parts])
 
 
 def loss_parts(logits: Tensor, targets: Tensor, first: int) -> Tensor:

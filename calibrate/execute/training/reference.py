@@ -1,74 +1,131 @@
 """The same step in one process: the model in plain torch, its loss over the whole batch, gradients by autograd."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
 from ....simulator.models import ModelSpec
+from ....simulator.models.parameters import Parameter
 from ....simulator.systems.train_step.lower import TrainPlan
-from .kernels import Heads, attention, choose, head_norms, rms_norm, rope, swiglu
-from .weights import of_embedding, of_head, of_layer, owner, whole
+from .kernels import ACTIVATIONS, NORM_KINDS, Heads, attention, choose, gated, head_norms, rope
+from .weights import EMBEDDING, POSITIONS, of_embedding, of_head, of_layer, owner, whole
 
 Weights = Mapping[tuple[int, str], torch.Tensor]
 
 
-def make_weights(plan: TrainPlan, seed: int) -> dict[tuple[int, str], torch.Tensor]:
-    """All parameters of the model, whole, by (layer or -1, name)."""
+def parameters(plan: TrainPlan) -> dict[tuple[int, str], Parameter]:
+    """All parameters of the model, by (layer or -1, name)."""
     tables = [(-1, of_embedding(plan)), (-1, of_head(plan, plan.spec.tie_word_embeddings))]
     tables += [(number, of_layer(plan, number)) for number in range(plan.spec.n_layers)]
-    found = ((owner(each, number), each) for number, table in tables for each in table)
-    return {(number, each.name): whole(each, number, seed) for number, each in found}
+    return {(owner(each, number), each.name): each for number, table in tables for each in table}
+
+
+def make_weights(plan: TrainPlan, seed: int) -> dict[tuple[int, str], torch.Tensor]:
+    """The values of all parameters before the step, whole, by (layer or -1, name)."""
+    return {(number, name): whole(each, number, seed) for (number, name), each in parameters(plan).items()}
 
 
 def gradients(plan: TrainPlan, seed: int, tokens: torch.Tensor) -> dict[tuple[int, str], torch.Tensor]:
     """Gradients of the mean loss over all tokens; `tokens` has shape [sequences, tokens + 1]."""
     weights = {key: value.requires_grad_() for key, value in make_weights(plan, seed).items()}
     for sequence in tokens:
-        loss(plan.spec, weights, sequence).div(len(tokens)).backward()
+        loss(plan, weights, sequence).div(len(tokens)).backward()
     return {key: torch.zeros_like(value) if value.grad is None else value.grad for key, value in weights.items()}
 
 
-def loss(spec: ModelSpec, weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
+class Adam(NamedTuple):
+    """A step of Adam in the middle of a run: how large it is, and the squares of gradients before it, on average.
+
+    The first step of a run would be as large for any gradient.
+    """
+
+    rate: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    variance: float = 1e-4
+
+
+ADAM = Adam()
+
+
+def updated(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The weights after Adam (Kingma and Ba 2015, algorithm 1) in double precision, far from a run's first steps."""
+    (beta_1, beta_2), g = ADAM.betas, gradient.double()
+    m, v = (1 - beta_1) * g, beta_2 * ADAM.variance + (1 - beta_2) * g**2
+    return weights.double() - ADAM.rate * m / (v.sqrt() + ADAM.eps)
+
+
+def loss(plan: TrainPlan, weights: Weights, tokens: torch.Tensor) -> torch.Tensor:
     """The mean loss of one sequence."""
-    heads = Heads(spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim, THETA)
-    x = weights[-1, "model.embed_tokens.weight"][tokens[:-1]]
+    spec = plan.spec
+    x = weights[-1, EMBEDDING][tokens[:-1]]
+    if (-1, POSITIONS) in weights:
+        x = x + weights[-1, POSITIONS][: len(x)]
     for number in range(spec.n_layers):
-        x = _layer(spec, {name: each for (of, name), each in weights.items() if of == number}, x, heads)
-    x = rms_norm(x, weights[-1, "model.norm.weight"])
-    output = weights.get((-1, "lm_head.weight"), weights[-1, "model.embed_tokens.weight"])
-    return functional.cross_entropy(x @ output.T, tokens[1:])
+        x = _layer(spec, number, _by_role(of_layer(plan, number), number, weights), x)
+    ends = {name: weights[-1, name] for number, name in weights if number == -1}
+    x = _norm(spec, ends, "model.norm", x)
+    return functional.cross_entropy(x @ ends.get("lm_head.weight", ends[EMBEDDING]).T, tokens[1:])
 
 
 THETA = 10_000.0
 """The base of rotary positions: any will do, as gradients are compared and not losses."""
 
+Roles = Mapping[str, torch.Tensor]
 
-def _layer(spec: ModelSpec, w: Mapping[str, torch.Tensor], x: torch.Tensor, heads: Heads) -> torch.Tensor:
-    h = rms_norm(x, w["input_layernorm.weight"])
-    qkv = h @ torch.cat([w[f"self_attn.{each}_proj.weight"] for each in "qkv"]).T
+
+def _by_role(table: Sequence[Parameter], number: int, weights: Weights) -> Roles:
+    """The parameters of a layer by name; those of one GEMM, but experts', joined under its name."""
+    found: dict[str, torch.Tensor] = {}
+    for each in table:
+        role, value = each.gemm if each.gemm not in ("", "experts") else each.name, weights[number, each.name]
+        found[role] = torch.cat([found[role], value]) if role in found else value
+    return found
+
+
+def _norm(spec: ModelSpec, w: Roles, name: str, x: torch.Tensor) -> torch.Tensor:
+    own = [w[f"{name}.{each}"] for each in ("weight", "bias") if f"{name}.{each}" in w]
+    return NORM_KINDS[spec.norm](x, *own)
+
+
+def _linear(w: Roles, gemm: str, x: torch.Tensor) -> torch.Tensor:
+    return functional.linear(x, w[gemm], w.get(f"{gemm} bias"))
+
+
+def _layer(spec: ModelSpec, number: int, w: Roles, x: torch.Tensor) -> torch.Tensor:
+    heads = Heads(spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim, THETA)
+    qkv = _linear(w, "qkv", _norm(spec, w, "input_layernorm", x))
     if spec.qk_norm:
         qkv = head_norms(qkv, w["self_attn.q_norm.weight"], w["self_attn.k_norm.weight"], heads)
-    qkv = rope(qkv, torch.arange(len(x)), heads)
-    x = x + attention(qkv, 1, heads) @ w["self_attn.o_proj.weight"].T
-    h = rms_norm(x, w["post_attention_layernorm.weight"])
-    if spec.moe is None:
-        up = torch.cat([w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"]])
-        return x + swiglu(h @ up.T) @ w["mlp.down_proj.weight"].T
-    return x + _experts(spec, w, h)
+    if spec.positions == "rotary":
+        qkv = rope(qkv, torch.arange(len(x)), heads)
+    x = x + _linear(w, "proj", attention(qkv, 1, heads, spec.window(number)))
+    h = _norm(spec, w, "post_attention_layernorm", x)
+    if "router" in w:
+        x = x + _experts(spec, w, h)
+    return x + _network(spec, w, h) if "up" in w else x
 
 
-def _experts(spec: ModelSpec, w: Mapping[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
+def _network(spec: ModelSpec, w: Roles, h: torch.Tensor) -> torch.Tensor:
+    """A dense network, or that of shared experts."""
+    activation, up = ACTIVATIONS[spec.hidden_act], _linear(w, "up", h)
+    return _linear(w, "down", gated(up, activation) if spec.gated_ffn else activation(up))
+
+
+def _experts(spec: ModelSpec, w: Roles, h: torch.Tensor) -> torch.Tensor:
     """Every expert on the tokens that chose it."""
     assert spec.moe is not None
-    weights, chosen = choose(h @ w["mlp.gate.weight"].T, spec.moe.num_experts_per_tok)
+    activation, names = (
+        ACTIVATIONS[spec.hidden_act],
+        [f"{spec.moe_name}.experts.{{}}.{each}" for each in spec.matrix_names],
+    )
+    weights, chosen = choose(_linear(w, "router", h), spec.moe.num_experts_per_tok)
     out = torch.zeros_like(h)
     for expert in range(spec.moe.n_routed_experts):
         token, place = (chosen == expert).nonzero(as_tuple=True)
-        rows, (gate, up, down) = (
-            h[token],
-            (w[f"mlp.experts.{{}}.{each}_proj.weight"][expert] for each in ("gate", "up", "down")),
-        )
-        made = (functional.silu(rows @ gate.T) * (rows @ up.T)) @ down.T
+        rows, (gate, up, down) = h[token], (w[f"{name}.weight"][expert] for name in names)
+        made = (activation(rows @ gate.T) * (rows @ up.T)) @ down.T
         out = out.index_add(0, token, made * weights[token, place, None])
     return out

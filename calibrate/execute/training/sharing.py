@@ -20,11 +20,13 @@ class SharedForward:
         self.context, self.view = context, context.view
         self._ranks = self.view.plan.dims.cp
 
-    def op(self, number: int, label: str) -> Op:
-        """The op of a label."""
+    def op(self, number: int, label: str, window: int | None) -> Op:
+        """The op of a label; `window` is that of its layer."""
         context = self.context
+        if label == "attention" and self._type == "ulysses":
+            return self._spread(window)
         if label == "attention":
-            return {"ring": self._ring, "all_gather": self._gathered, "ulysses": self._spread}[self._type](number)
+            return self._ring(number) if self._type == "ring" else self._gathered()
         if label == "cp all_gather":
             return Op(("h",), ("keys",), context.gather_keys)
         if label == "cp all_to_all":
@@ -57,7 +59,7 @@ class SharedForward:
 
         return Op(("h", "keys", "part"), ("h", "part"), end)
 
-    def _gathered(self, _: int) -> Op:
+    def _gathered(self) -> Op:
         context = self.context
 
         def attend(qkv: Tensor, keys: Tensor) -> tuple[Tensor, Part]:
@@ -66,10 +68,10 @@ class SharedForward:
 
         return Op(("h", "keys"), ("h", "part"), attend)
 
-    def _spread(self, _: int) -> Op:
+    def _spread(self, window: int | None) -> Op:
         q, kv, size, theta = self.view.heads
         heads, batch = Heads(q // self._ranks, kv // self._ranks, size, theta), self.view.plan.shard.batch
-        return Op(("h",), ("h",), lambda qkv: kernels.attention(qkv, batch, heads), learns=True)
+        return Op(("h",), ("h",), lambda qkv: kernels.attention(qkv, batch, heads, window), learns=True)
 
 
 def heads_of(context: Context, *, outputs: bool) -> tuple[int, ...]:

@@ -4,6 +4,10 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
+import torch
+
+from .kernels import tensors_of
+
 Act = Callable[[], None]
 
 
@@ -66,7 +70,11 @@ def act(work: Callable[..., Any], takes: Sequence[Slot], gives: Sequence[Slot] =
         slot.promise()
 
     def run() -> None:
-        found = work(*[slot.take() for slot in takes])
+        values = [slot.take() for slot in takes]
+        for tensor in tensors_of(values):
+            if tensor.is_cuda:  # its memory is not given to others before this stream has read it
+                tensor.record_stream(torch.cuda.current_stream(tensor.device))
+        found = work(*values)
         for slot, value in zip(gives, found if len(gives) > 1 else (found,), strict=False):
             slot.put(value)
 

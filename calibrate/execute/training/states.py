@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ....simulator.systems.train_step.lower.held import Holdings, Share
 from .exchanges import EXPERT_LANE, Exchanges, GroupKey
 from .flow import Flow
-from .forward import NORMS
+from .reference import ADAM
 from .slots import Act, Slot, act
 from .view import SEED, RankView
-from .weights import DENSE, EXPERT, Layout, Unit
+from .weights import DENSE, EXPERT, NORMS, Layout, Unit
 
 Where = tuple[int, int, str]  # stage, position of the unit in it, dense or expert
 _LANES = {DENSE: "dp", EXPERT: EXPERT_LANE}
@@ -34,9 +35,10 @@ class Weights:
         for stage, number, unit in each_unit(view):
             whole = unit.whole(SEED)
             for part, layout in unit.layouts.items():
-                self.flats[stage, number, part] = layout.flatten(whole, view.at)
+                self.flats[stage, number, part] = layout.flatten(whole, view.at).to(view.device)
         self._slots = {where: Slot(flat) for where, flat in self.flats.items()}
         self._own: dict[tuple[object, Where], Slot] = {}
+        self.new: dict[Where, Tensor] = {}  # whole vectors, gathered after the optimizer
         self.action: object = None
 
     def find(self, flow: Flow, layer: int, name: str) -> tuple[Where, Layout]:
@@ -53,13 +55,18 @@ class Weights:
         slot = self._own.get((self.action, where), self._slots[where])
         return slot, lambda flat: layout.view(flat, name)
 
-    def gather(self, where: Where, key: GroupKey, *, of: object = None) -> Act:
-        """Bind the gather of a vector whose ranks hold an even share each."""
-        flat, gathered = self.flats[where], Slot()
-        ranks, size = len(key[1]), len(self.flats[where])
-        part = -(-size // ranks)
-        padded = torch.cat((flat, flat.new_zeros(part * ranks - size)))
-        own = padded.chunk(ranks)[key[1].index(self.view.rank)] if size else padded
+    def gather(self, where: Where, key: GroupKey, *, of: object = None, updated: Slot | None = None) -> Act:
+        """Bind the gather of a vector whose ranks hold an even share each: of what was there, or the optimizer gave."""
+        gathered, size, at = Slot(), len(self.flats[where]), key[1].index(self.view.rank)
+        if updated is not None:
+
+            def gather_new(pieces: Sequence[Piece]) -> None:
+                new = assemble(torch.zeros_like(self.flats[where]), where, pieces)
+                own = even_parts(new, len(key[1]))[at]
+                self.new[where] = self._exchanges.gather(key, own)[:size]
+
+            return act(gather_new, [updated])
+        own = even_parts(self.flats[where], len(key[1]))[at]
         self._slots[where] = gathered
         if of is not None:
             self._own[of, where] = gathered
@@ -69,8 +76,8 @@ class Weights:
 class Gradient:
     """The gradient of a flat vector, added up over micro-batches."""
 
-    def __init__(self, layout: Layout):
-        self.layout, self._flat, self._lock = layout, torch.zeros(0), Lock()
+    def __init__(self, layout: Layout, device: torch.device):
+        self.layout, self._flat, self._lock = layout, torch.zeros(0, device=device), Lock()
 
     def add(self, name: str, values: Tensor) -> None:
         """Add to the part of a parameter or GEMM."""
@@ -86,38 +93,64 @@ class Gradient:
     def flat(self) -> Tensor:
         """All of it; zeros where nothing was added."""
         if len(self._flat) != self.layout.size:
-            self._flat = torch.zeros(self.layout.size)
+            self._flat = self._flat.new_zeros(self.layout.size)
         return self._flat
+
+
+class Piece(NamedTuple):
+    """Values of a range, from `start` on, of a rank's vector."""
+
+    where: Where
+    start: int
+    values: Tensor
 
 
 @dataclass(eq=False)
 class Bucket:
-    """Gradients that travel together, in `messages` even messages over the ranks of a group."""
+    """Gradients that travel together, in even messages. There is a block for each rank that gets a part of the sums.
+
+    The block of a rank has its even share of each member, one after another, as FSDP2 lays them out. So a rank owns the
+    same range of a vector however gradients travel.
+    """
 
     members: tuple[Where, ...]
     gradients: Sequence[Gradient]
     messages: int
-    ranks: int
+    blocks: int
     _flat: Tensor | None = None
     _lock: Lock = field(default_factory=Lock)
 
-    def message(self, number: int) -> tuple[int, Tensor]:
-        """(where it begins in the bucket, its values)."""
+    def message(self, number: int) -> Tensor:
+        """The values of a message: as many of each block."""
         with self._lock:
             if self._flat is None:
-                whole = torch.cat([gradient.flat() for gradient in self.gradients])
-                even = self.messages * self.ranks
-                self._flat = torch.cat((whole, whole.new_zeros(-len(whole) % even)))
-        size = len(self._flat) // self.messages
-        return number * size, self._flat[number * size :][:size]
+                whole = torch.cat([even_parts(gradient.flat(), self.blocks) for gradient in self.gradients], dim=1)
+                self._flat = pad(whole, (0, -whole.shape[1] % self.messages))
+        size = self._flat.shape[1] // self.messages
+        return self._flat[:, number * size :][:, :size].flatten()
+
+    def pieces(self, number: int, block: int, values: Tensor) -> Iterator[Piece]:
+        """What the values of a message's block are, vector by vector, without padding."""
+        begin, first = 0, number * len(values)
+        for where, gradient in zip(self.members, self.gradients, strict=True):
+            size = gradient.layout.size
+            part = -(-size // self.blocks)
+            start, stop = max(first, begin), min(first + len(values), begin + part, begin + size - block * part)
+            if start < stop:
+                yield Piece(where, block * part + start - begin, values[start - first : stop - first])
+            begin += part
 
 
-class Piece(NamedTuple):
-    """Reduced gradients of this rank: a range, from `start` on, of the vectors of its members one after another."""
+def assemble(whole: Tensor, where: Where, pieces: Sequence[Piece]) -> Tensor:
+    """A vector, in place, with the pieces of it that a rank has."""
+    for piece in (piece for piece in pieces if piece.where == where):
+        whole[piece.start :][: len(piece.values)] = piece.values
+    return whole
 
-    members: tuple[Where, ...]
-    start: int
-    values: Tensor
+
+def even_parts(flat: Tensor, parts: int) -> Tensor:
+    """Even shares of a vector, [parts, elements], with zeros behind its end."""
+    return pad(flat, (0, -len(flat) % parts)).view(parts, -1)
 
 
 class Gradients:
@@ -127,7 +160,7 @@ class Gradients:
         self.view, self._exchanges, self._weights = view, exchanges, weights
         self._layouts = {(stage, number, part): layout for stage, number, unit in each_unit(view)
                          for part, layout in unit.layouts.items()}  # fmt: skip
-        self._now = {where: Gradient(layout) for where, layout in self._layouts.items()}
+        self._now = {where: Gradient(layout, view.device) for where, layout in self._layouts.items()}
         self._unsent: dict[Where, Gradient] = dict(self._now)
         self._sent = Counter[tuple[int, str]]()  # units of a stage that were sent, last one first
         self._buckets: dict[object, Bucket] = {}
@@ -149,38 +182,36 @@ class Gradients:
         replicas = (of, number) in self._shards
         key = self.view.key(lane, replicas=replicas or self._only_replicas(kind, lane))
         if replicas:
-            return self._reduce_again(self._buckets[of], self._shards.pop((of, number)), key)
+            return self._reduce_again(self._buckets[of], number, self._shards.pop((of, number)), key)
+        scatters = kind == "reduce_scatter"
         if of not in self._buckets:
-            members = tuple(self._ready(lane, stage, layer))
-            self._buckets[of] = Bucket(members, [self._now[where] for where in members], messages, len(key[1]))
+            members, blocks = tuple(self._ready(lane, stage, layer)), len(key[1]) if scatters else 1
+            self._buckets[of] = Bucket(members, [self._now[where] for where in members], messages, blocks)
             for where in members:
-                self._now[where] = Gradient(self._layouts[where])
+                self._now[where] = Gradient(self._layouts[where], self.view.device)
                 self._unsent.pop(where, None)
         bucket, shard = self._buckets[of], Slot()
-        again = self.view.plan.dims.size("dp_replicate") > 1 and kind == "reduce_scatter"
+        again = self.view.plan.dims.size("dp_replicate") > 1 and scatters
         if again:
             self._shards[of, number] = shard
+        block = key[1].index(self.view.rank) if scatters else 0
+        exchange = self._exchanges.reduce_scatter if scatters else self._exchanges.all_reduce
 
         def send() -> tuple[int, Tensor]:
-            start, values = bucket.message(number)
-            if kind == "all_reduce":
-                found = self._exchanges.all_reduce(key, values)
-            else:
-                found = self._exchanges.reduce_scatter(key, values)
-                start += key[1].index(self.view.rank) * len(found)
+            found = exchange(key, bucket.message(number))
             if not again:
-                self._pieces.append(Piece(bucket.members, start, found))
-            return start, found
+                self._pieces += bucket.pieces(number, block, found)
+            return block, found
 
         return act(send, [], [shard])
 
     def _only_replicas(self, kind: str, lane: str) -> bool:
         return kind == "all_reduce" and self.view.plan.sharding.level > 0 and lane in _LANES.values()
 
-    def _reduce_again(self, bucket: Bucket, shard: Slot, key: GroupKey) -> Act:
+    def _reduce_again(self, bucket: Bucket, number: int, shard: Slot, key: GroupKey) -> Act:
         def send(found: tuple[int, Tensor]) -> None:
-            start, values = found
-            self._pieces.append(Piece(bucket.members, start, self._exchanges.all_reduce(key, values)))
+            block, values = found
+            self._pieces += bucket.pieces(number, block, self._exchanges.all_reduce(key, values))
 
         return act(send, [shard])
 
@@ -204,14 +235,17 @@ class Gradients:
         return [where for where, one in self._now.items() if where not in self._unsent and not one.is_empty]
 
     def pieces(self) -> list[Piece]:
-        """All reduced gradients of this rank, those of several micro-batches added up; computed once, at the end."""
+        """All reduced gradients of this rank, those of several micro-batches added up; computed once, at the end.
+
+        A vector that nobody has reduced is one piece; of others there are as many as messages.
+        """
         with self._lock:
             if self._final is None:
-                found: dict[tuple[tuple[Where, ...], int], Piece] = {}
+                found: dict[tuple[Where, int, int], Piece] = {}
                 for piece in self._pieces:
-                    key = piece.members, piece.start
+                    key = piece.where, piece.start, len(piece.values)
                     found[key] = piece._replace(values=piece.values + found[key].values) if key in found else piece
-                whole = [Piece((where,), 0, one.flat()) for where, one in self._unsent.items() if one.layout.size]
+                whole = [Piece(where, 0, one.flat()) for where, one in self._unsent.items() if one.layout.size]
                 self._final = [*found.values(), *whole]
             return self._final
 
@@ -231,23 +265,29 @@ class Gradients:
         return None if self.view.plan.shard.sequence_parallel else of_heads
 
     def _copies(self, piece: Piece) -> Tensor:
-        whole = torch.cat([self._layouts[where].copies(self._names) for where in piece.members])
-        mask = torch.zeros(len(piece.values), dtype=torch.bool)
-        found = whole[piece.start :][: len(mask)]
-        mask[: len(found)] = found
-        return mask
+        mask = self._layouts[piece.where].copies(self._names)[piece.start :][: len(piece.values)]
+        return mask.to(piece.values.device)
 
     def square(self) -> Tensor:
         """The sum of squares of all that this rank owns."""
         return torch.stack([piece.values.square().sum() for piece in self.pieces()]).sum().view(1)
 
-    def update(self) -> None:
-        """A step of Adam on what this rank owns, whose weights nobody reads any more."""
-        for piece in self.pieces():
-            weights, first, second = (torch.zeros_like(piece.values) for _ in range(3))
-            first.lerp_(piece.values, 0.1)
-            second.mul_(0.95).addcmul_(piece.values, piece.values, value=0.05)
-            weights.addcdiv_(first, second.sqrt().add_(1e-8), value=-1e-3)
+
+def copies(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same pieces elsewhere in memory."""
+    return [piece._replace(values=piece.values.clone()) for piece in pieces]
+
+
+def update(pieces: Sequence[Piece], weights: Weights) -> list[Piece]:
+    """A step of Adam on what a rank owns: its new weights. The first moments are zero before it."""
+    return [piece._replace(values=_adam(weights.flats[piece.where][piece.start :][: len(piece.values)], piece.values))
+            for piece in pieces]  # fmt: skip
+
+
+def _adam(weights: Tensor, gradient: Tensor) -> Tensor:
+    first = gradient * (1 - ADAM.betas[0])
+    second = ADAM.variance * ADAM.betas[1] + gradient.square() * (1 - ADAM.betas[1])
+    return weights.addcdiv(first, second.sqrt().add_(ADAM.eps), value=-ADAM.rate)
 
 
 def each_unit(view: RankView) -> Iterator[tuple[int, int, Unit]]:

@@ -1,6 +1,6 @@
 """What a rank is: its places along the axes of parallelism, its tokens, its units, the process groups of its lanes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,17 +9,18 @@ import torch
 
 from ....simulator.base.errors import UserError
 from ....simulator.models.model import Moe
+from ....simulator.models.parameters import Parameter
 from ....simulator.program import Program
 from ....simulator.systems.train_step.lower import TrainPlan
 from ....simulator.systems.train_step.resolve import ResolvedTrain
 from .exchanges import GroupKey, Peers
-from .kernels import Heads
+from .kernels import ACTIVATIONS, Activation, Heads
 from .reference import THETA
-from .weights import Place, Unit, tables_of, units_of
+from .weights import EMBEDDING, NORMS, POSITIONS, Place, Unit, tables_of, units_of
 
 _KERNELS = ("input_norm", "qkv", "qk_norm", "rope", "attention", "proj", "residual", "mlp_norm", "up", "activation",
-            "down", "router", "topk", "permute", "sort", "experts", "unsort", "unpermute", "embed", "final_norm",
-            "logits", "loss")  # fmt: skip
+            "down", "router", "topk", "permute", "sort", "experts", "unsort", "unpermute", "add_shared", "embed",
+            "final_norm", "logits", "loss")  # fmt: skip
 """Kernels that are executed, by label."""
 
 
@@ -29,6 +30,7 @@ class RankView:
 
     resolved: ResolvedTrain
     rank: int
+    device: torch.device
 
     @property
     def program(self) -> Program:
@@ -82,6 +84,16 @@ class RankView:
         return name, self.peers.group(axis, self.rank, replicas=replicas)
 
     @property
+    def activation(self) -> Activation:
+        """The activation of networks."""
+        return ACTIVATIONS[self.plan.spec.hidden_act]
+
+    def has(self, stage: int, layer: int, name: str) -> bool:
+        """Whether a layer of a stage (-1: any unit of it) has a parameter or GEMM of this name."""
+        units = [unit for unit in self.units[stage] if layer in (-1, unit.number)]
+        return any(layout.has(name) for unit in units for layout in unit.layouts.values())
+
+    @property
     def moe(self) -> Moe:
         """The mixture of experts."""
         moe = self.plan.spec.moe
@@ -98,7 +110,7 @@ class RankView:
     @cached_property
     def batch(self) -> torch.Tensor:
         """All tokens of the step, of shape [sequences, length + 1]; the last one of each is only a target."""
-        return batch_of(self.resolved)
+        return batch_of(self.resolved).to(self.device)
 
     def sequences(self, microbatch: int) -> torch.Tensor:
         """The sequences of one of this rank's micro-batches."""
@@ -111,11 +123,17 @@ class RankView:
         """The places in a sequence of the tokens of this rank: with context parallelism from both ends."""
         return self.positions_at(self.plan.dims.group("cp", self.rank).index(self.rank))
 
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """The same of all tokens of a micro-batch, one sequence after another."""
+        return self.positions.repeat(self.plan.shard.batch)
+
     def positions_at(self, place: int) -> torch.Tensor:
         """The same of the rank at a place among those that share its sequences."""
         length, cp = self.plan.shard.seq, self.plan.dims.cp
-        chunks = torch.arange(length).chunk(2 * cp)
-        return torch.cat((chunks[place], chunks[2 * cp - 1 - place])) if cp > 1 else torch.arange(length)
+        whole = torch.arange(length, device=self.device)
+        chunks = whole.chunk(2 * cp)
+        return torch.cat((chunks[place], chunks[2 * cp - 1 - place])) if cp > 1 else whole
 
     def inputs(self, microbatch: int) -> torch.Tensor:
         """The tokens of a micro-batch on this rank, one sequence after another."""
@@ -154,15 +172,25 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield f"precision.compute = {scenario.precision.compute!r}: steps are executed in 'fp32'"
     labels = {name.split(" ")[0] for name in resolved.program.names}
     known = {f"{name}{way}" for name in _KERNELS for way in ("", "_dgrad", "_wgrad")}
-    names = {each.name for table in tables_of(plan) for each in table}
+    parameters = [each for table in tables_of(plan) for each in table]
     if unknown := sorted(labels - known - {*_OTHERS}):
         yield f"model: {', '.join(unknown[:5])}: executed are layers of Llama and of mixtures of experts"
-    elif unlike := sorted(names - {*_PARAMETERS}):
-        yield f"model: {', '.join(unlike[:5])}: executed are parameters of Llama and of Qwen3, dense or with experts"
-    if spec.hidden_act not in ("silu", "swish"):
-        yield f"model: hidden_act = {spec.hidden_act!r}: is simulated only; silu is executed"
-    if any(spec.window(number) for number in range(spec.n_layers)):
-        yield "model: attention to a window is simulated only"
+    elif unlike := list(dict.fromkeys(each.name for each in parameters if not _is_known(each))):
+        yield f"model: {', '.join(unlike[:5])}: executed are parameters of Llama, Qwen, Mixtral and GPT-2"
+    if spec.hidden_act not in ACTIVATIONS:
+        yield f"model: hidden_act = {spec.hidden_act!r}: is simulated only; executed are {', '.join(ACTIVATIONS)}"
+    structure = {
+        "positions": spec.positions not in ("rotary", "learned"), "parallel_residual": spec.parallel_residual,
+        "norms without weights": not spec.norm_weights,
+        "norms of heads": spec.qk_norm and spec.qk_norm_weights != "shared",
+        "RMSNorm with a bias": spec.norm == "rms" and spec.norm_bias, "biases of some projections": not spec.key_bias,
+        "experts without gates, or with gates in one matrix": bool(spec.moe) and _matrices_of_experts(parameters) != 3,
+        "attention in chunks": spec.window_is_chunk,
+    }  # fmt: skip
+    yield from (f"model: {what}: is simulated only" for what, has in structure.items() if has)
+    windows = any(0 < (spec.window(number) or 0) < plan.shard.seq for number in range(spec.n_layers))
+    if windows and dims.cp > 1 and plan.shard.cp_type != "ulysses":
+        yield "parallel.cp_type: attention to a window is executed with 'ulysses'"
     refused = {
         "batch.documents": scenario.batch.documents is not None,
         "experts.dispatcher": scenario.experts.dispatcher != "alltoall",
@@ -189,12 +217,20 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         yield "model: an embedding that is also the output matrix is executed without a pipeline"
 
 
-_PARAMETERS = (
-    "input_layernorm.weight", "post_attention_layernorm.weight", "model.embed_tokens.weight", "model.norm.weight",
-    "lm_head.weight", "mlp.gate.weight", *(f"self_attn.{each}_norm.weight" for each in "qk"),
-    *(f"self_attn.{each}_proj.weight" for each in "qkvo"),
-    *(f"mlp.{of}{each}_proj.weight" for of in ("", "experts.{}.") for each in ("gate", "up", "down")),
-)  # fmt: skip
+_GEMMS = "qkv", "proj", "up", "down"
+_NAMES = {name for names in NORMS.values() for name in names} | {EMBEDDING, POSITIONS}
+
+
+def _is_known(parameter: Parameter) -> bool:
+    gemms = (*_GEMMS, *(f"{gemm} bias" for gemm in _GEMMS), "router", "experts", "logits")
+    return parameter.gemm in gemms or parameter.name.replace(".bias", ".weight") in _NAMES
+
+
+def _matrices_of_experts(parameters: Sequence[Parameter]) -> int:
+    """Different matrices of an expert."""
+    return len({each.name for each in parameters if each.gemm == "experts"})
+
+
 _OTHERS = ("tp", "cp", "etp", "dispatch", "combine", "combine_back", "dispatch_back", "issue", "forward", "backward",
            "gather", "reduce", "gradient", "agree", "optimizer", "replicated", "offload", "onload", "tied", "gradients",
            "weights")  # fmt: skip

@@ -4,6 +4,7 @@ What is reduced and gathered together is a *unit*, as in the Program (`Holdings.
 the head beside it. A unit has one flat vector of dense parameters and one of experts'.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,13 @@ _SCALE = (
 
 Tensors = Mapping[str, torch.Tensor]
 
+EMBEDDING, OUTPUT = "model.embed_tokens.weight", "logits"
+NORMS = {
+    "input_norm": ("input_layernorm.weight",), "mlp_norm": ("post_attention_layernorm.weight",),
+    "final_norm": ("model.norm.weight",), "qk_norm": ("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
+}  # fmt: skip
+POSITIONS = "model.embed_positions.weight"
+
 
 class Place(NamedTuple):
     """The position of a rank among those that split parameters: tensor-parallel, and of experts."""
@@ -38,17 +46,33 @@ class Place(NamedTuple):
 
 def of_layer(plan: TrainPlan, number: int) -> list[Parameter]:
     """The parameters of a decoder layer."""
-    return layer_parameters(plan.spec, plan.spec.kind(number))
+    return _named(layer_parameters(plan.spec, plan.spec.kind(number)))
 
 
 def of_embedding(plan: TrainPlan) -> list[Parameter]:
     """The token embedding, and what else stands before the layers."""
-    return embedding_parameters(plan.spec)
+    return _named(embedding_parameters(plan.spec))
 
 
 def of_head(plan: TrainPlan, tied_here: bool) -> list[Parameter]:
     """The last norm and the output matrix; a tied one is the embedding itself where that is on the same rank."""
-    return head_parameters(plan.spec, tied_here and plan.spec.tie_word_embeddings)
+    return _named(head_parameters(plan.spec, tied_here and plan.spec.tie_word_embeddings))
+
+
+def _named(table: Sequence[Parameter]) -> list[Parameter]:
+    """Each with a name of its own: q, k and v may share one. The biases of a GEMM, such as `up`, are `up bias`.
+
+    What no gradient changes (the correction of a router) is left out: it is zero.
+    """
+    table = [each for each in table if each.learned]
+    gemms = {each.name.replace(".weight", ".bias"): each.gemm for each in table if each.gemm}
+    counts, found = Counter[str](), []
+    for each in table:
+        gemm = each.gemm or (f"{gemms[each.name]} bias" if each.name in gemms else "")
+        number = counts[each.name]
+        counts[each.name] += 1
+        found.append(each._replace(name=f"{each.name}#{number}" if number else each.name, gemm=gemm))
+    return found
 
 
 def tables_of(plan: TrainPlan) -> list[list[Parameter]]:
@@ -57,9 +81,14 @@ def tables_of(plan: TrainPlan) -> list[list[Parameter]]:
     return [*ends, *(of_layer(plan, number) for number in range(plan.spec.n_layers))]
 
 
+def whole_shape(parameter: Parameter) -> tuple[int, ...]:
+    """The shape of a whole parameter, all experts included."""
+    return (parameter.experts, *parameter.shape) if parameter.experts else parameter.shape
+
+
 def whole(parameter: Parameter, unit: int, seed: int) -> torch.Tensor:
     """The values of a whole parameter, all experts included: norms around 1, matrices around 0."""
-    shape = (parameter.experts, *parameter.shape) if parameter.experts else parameter.shape
+    shape = whole_shape(parameter)
     name = np.frombuffer(parameter.name.encode(), np.uint8).tolist()
     rng = np.random.default_rng((seed, unit + 1, *name))
     values = rng.standard_normal(shape, np.float32)

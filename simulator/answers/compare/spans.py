@@ -167,12 +167,18 @@ def simulate_spans(resolved: Any) -> pd.DataFrame:
 
 
 def unfold(path: Path, changes: Sequence[str] = ()) -> Any:
-    """A resolved scenario whose ranks each stand for themselves where its kind can: what is executed and compared."""
+    """A resolved scenario as it is executed: its ranks each stand for themselves, its shapes are smaller if it says so.
+
+    A UserError if it cannot be read or resolved.
+    """
     table, where = open_table(path, changes)
     scenario = check_question(table, where)
     if "fold" in type(scenario).model_fields:
         scenario = scenario.model_copy(update={"fold": False})
-    return resolve(scenario, where)
+    resolved = resolve(scenario, where)
+    if smaller := getattr(resolved, "smaller_shapes", []):
+        return resolve(check_question(*open_table(path, [*changes, *smaller])), where)
+    return resolved
 
 
 def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:

@@ -33,6 +33,7 @@ from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share, split_layers
 from .routing import load_of
 from .scenario import TrainScenario
+from .smaller import smaller_shapes
 
 
 @dataclass(frozen=True)
@@ -392,10 +393,16 @@ class ResolvedTrain(OnMachines):
         given = f", which give {of.items * of.span // of.projector.merge:,} of its tokens" if of.projector else ""
         return f"{tower.name}: each sequence has {many}{given}" + "; frozen" * of.frozen
 
+    @property
+    def smaller_shapes(self) -> list[str]:
+        """Changes that make its shapes `execute.scale` times smaller, as `key=value`; none where that is 1."""
+        scale = self.scenario.execute.scale
+        return smaller_shapes(self.plan, self.scenario.batch.seq_len, scale) if scale > 1 else []
+
     @cached_property
     def hash(self) -> str:
         """A hash of every input of the prediction and of the version of runcast; equal hashes mean equal results."""
-        names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack"}  # their contents are hashed, not their names
+        names = {*FOR_PEOPLE, "execute", "cluster", "model", "profile", "stack"}  # contents are hashed, not names
         if self.scenario.run is None:
             names.add("run")  # so that hashes from before the `run` table was added stay valid
         if not self.choice:

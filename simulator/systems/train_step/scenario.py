@@ -253,6 +253,14 @@ class Run(Table):
         return self
 
 
+class Execute(Table):
+    """How `runcast execute` runs the step; predictions take no notice of it."""
+
+    scale: PositiveInt = Field(
+        1, description="widths, vocabulary and sequences are this many times smaller where the step is executed"
+    )
+
+
 class Tower(Table):
     """What a tower of the model reads: images, sounds, or an encoder's text."""
 
@@ -324,3 +332,4 @@ class TrainScenario(Trained):
     model: Model = Field(description="what is trained")
     batch: Batch = Field(description="what one step trains on")
     run: Run | None = Field(None, description="how long, and for how much, the whole run goes")
+    execute: Execute = Field(default=Execute(), description="how runcast execute runs it")
