@@ -82,6 +82,9 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         Input("menu", "opened"),
         State("shell", "navbar"),
     )
+    app.clientside_callback(  # which closes when it has led somewhere
+        "() => false", Output("menu", "opened"), Input("_pages_location", "pathname"), prevent_initial_call=True
+    )
     downloads.connect(app.server, here)
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_UPLOADED_BYTES
     if not open_to_all:

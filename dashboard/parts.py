@@ -34,12 +34,13 @@ _NAMES = {"mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": 
 
 
 class Card(NamedTuple):
-    """A number with its name, small print below it, and what it means."""
+    """A number with its name, small print below it, and what it means; `bad` is one that must not be overlooked."""
 
     name: str
     value: str
     small: str = ""
     meaning: str = ""
+    bad: bool = False
 
 
 def cards(report: Report, notes: Mapping[str, str]) -> list[Card]:
@@ -61,12 +62,20 @@ def _value(metric: Metric, report: Report) -> str:
     return _BY_UNIT[metric.unit](value) if metric.unit in _BY_UNIT else format_named(metric.name, value)
 
 
+def headline(report: Report, found: Iterable[Card]) -> "list[Component]":
+    """The answer of a report first, its other numbers, what was asked, and notes that one opens."""
+    first, *others = found
+    said = [*report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]
+    opened = html.Details([html.Summary(f"{len(said)} notes: intervals and assumptions"), notes(said)])
+    return [html.Div(numbers([first, *others]), className="headline"), notes([report.question]), opened]
+
+
 def numbers(found: Iterable[Card | tuple[str, ...]]) -> "Component":
     """Cards beside each other; what a number means is told under the mouse."""
     drawn = [
         html.Div([html.Dt(name), html.Dd([value, html.Small(unbroken(small)) if small else None])],
-                 className="number", **({"title": meaning} if meaning else {}))
-        for name, value, small, meaning in (Card(*one) for one in found)
+                 className="number bad" if bad else "number", **({"title": meaning} if meaning else {}))
+        for name, value, small, meaning, bad in (Card(*one) for one in found)
     ]  # fmt: skip
     return html.Dl(drawn, className="numbers")
 

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard import fields
 from runcast.dashboard.app import make_app
+from runcast.dashboard.forms import fields
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.training import FORM, PAGE, numbers

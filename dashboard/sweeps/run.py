@@ -16,13 +16,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ..simulator.answers.sweep import Progress, Sweep, Swept, load_sweep, run_sweep
-from ..simulator.base.errors import UserError, fault, unknown
-from ..simulator.base.files import write_atomic
-from ..simulator.runner import Runner
-from ..simulator.scenario import to_toml
-from .library import Library
-from .question import Question
+from ...simulator.answers.sweep import Progress, Sweep, Swept, load_sweep, run_sweep
+from ...simulator.base.errors import UserError, fault, unknown
+from ...simulator.base.files import write_atomic
+from ...simulator.runner import Runner
+from ...simulator.scenario import to_toml
+from ..library import Library
+from ..question import Question
 
 MOST_POINTS = 200
 """Of a sweep that is started here; larger ones are for the command line."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
-from ..simulator.base.errors import UserError, fault
-from ..simulator.base.units import Dimension, parse
-from ..simulator.models import read_keys
-from ..simulator.scenario import value_at
-from . import parts
+from ...simulator.base.errors import UserError, fault
+from ...simulator.base.units import Dimension, parse
+from ...simulator.models import read_keys
+from ...simulator.scenario import value_at
+from .. import parts
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class Field:
     """An input for a key. It is a text unless it says otherwise.
 
-    With `options` it is a choice, with `whole` a number, with `share` one from 0 to 1, with `switch` on or off, with
-    `size` bytes with their unit and a slider beside them, with `pasted` a JSON object. `text` writes a number as text
-    that reads back. `help` says what the key means, as the reference of scenarios does; `applies` whether the field is
+    With `options` it is a choice (which may be none where it is `optional`), with `whole` a number, with `share` one
+    from 0 to 1, with `switch` on or off, with `size` bytes with their unit and a slider beside them, with `pasted` a
+    JSON object. `text` writes a number as text that reads back. `help` says what the key means, as the reference of scenarios does; `applies` whether the field is
     shown beside what the others say (default: always), and `of` is a key without which it is not drawn.
     """
 
@@ -37,6 +37,7 @@ class Field:
     label: str
     help: str = ""
     options: Sequence[str] = ()
+    optional: bool = False
     whole: bool = False
     switch: bool = False
     least: int = 1
@@ -75,7 +76,8 @@ class Field:
             return dmc.Switch(checked=bool(value), **common)
         if self.options:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
-            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **common)
+            free = {"clearable": True, "allowDeselect": True} if self.optional else {}
+            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **common)
         if self.whole or self.share:
             limits = {"min": self.least} if self.whole else {"min": 0, "max": 1, "step": 0.1}
             return dmc.NumberInput(value=value, **limits, **_AS_TYPED, **common)
