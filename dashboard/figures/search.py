@@ -1,5 +1,6 @@
 """Plans of a search: speed over memory, the Pareto set among them, the winner, and where device memory ends."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...simulator.answers.search import Measured, SearchResult
@@ -42,9 +43,7 @@ def plans(found: SearchResult) -> "go.Figure":
                                  showarrow=False, xanchor="right", yanchor="bottom")  # fmt: skip
 
 
-def _dots(
-    found: SearchResult, numbers: "list[int] | tuple[int, ...]", name: str, mode: str, **look: object
-) -> "go.Scatter":
+def _dots(found: SearchResult, numbers: Sequence[int], name: str, mode: str, **look: object) -> "go.Scatter":
     import plotly.graph_objects as go
 
     shown = [(number, one) for number in numbers if (one := found.rows[number].measured)]

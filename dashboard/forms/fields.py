@@ -29,8 +29,9 @@ class Field:
 
     With `options` it is a choice (which may be none where it is `optional`), with `whole` a number, with `share` one
     from 0 to 1, with `switch` on or off, with `size` bytes with their unit and a slider beside them, with `pasted` a
-    JSON object. `text` writes a number as text that reads back. `help` says what the key means, as the reference of scenarios does; `applies` whether the field is
-    shown beside what the others say (default: always), and `of` is a key without which it is not drawn.
+    JSON object. `text` writes a number as text that reads back. `help` says what the key means, as the reference of
+    scenarios does; `applies` whether the field is shown beside what the others say (default: always), and `of` is a key
+    without which it is not drawn.
     """
 
     key: str

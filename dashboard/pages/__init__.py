@@ -6,8 +6,8 @@ from ..page import Page
 from . import calibration, collective, compare, cycle, explain, run, search, sweeps, training, update, validation
 
 _PAGES = (
-    training.PAGE, search.PAGE, update.PAGE, cycle.PAGE, run.PAGE, collective.PAGE, explain.PAGE, compare.PAGE, sweeps.PAGE,
-    calibration.PAGE, validation.PAGE,
+    training.PAGE, search.PAGE, update.PAGE, cycle.PAGE, run.PAGE, collective.PAGE, explain.PAGE, compare.PAGE,
+    sweeps.PAGE, calibration.PAGE, validation.PAGE,
 )  # fmt: skip
 _ABOUT = "Forecasts of training steps, runs and RL weight updates: how long, how sure, why, and what makes them faster."
 
