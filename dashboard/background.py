@@ -7,6 +7,7 @@ What such work needs is pickled: plain values, not the parts of a running app.
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from dash import DiskcacheManager
 from diskcache import Cache
@@ -29,6 +30,12 @@ class Spawning(DiskcacheManager):
         self._results = TemporaryDirectory(prefix="runcast-dashboard-")  # of this user alone
         self._alive, self._held = get_context("spawn").Pipe(duplex=False)
         super().__init__(Cache(self._results.name))
+
+    def build_cache_key(self, *said: Any) -> str:
+        """A key of its own for each start: with one for equal questions, two tabs would get the answer of the first
+        that ends, and end the work of the other.
+        """
+        return f"{super().build_cache_key(*said)}-{uuid4().hex}"
 
     def call_job_fn(self, key: str, job_fn: Any, args: Any, context: Any) -> int | None:
         """Start the work; what it returns goes to the cache."""

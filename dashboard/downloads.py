@@ -44,7 +44,7 @@ def connect(server: Flask, here: Here) -> None:
                 raise unknown("address", "download", name, _FILES)
             data = _FILES[name].make(here, question)
         except UserError as error:
-            return Response(f"{error}\n", 400, mimetype="text/plain")
+            return Response(f"{parts.without_folders(str(error))}\n", 400, mimetype="text/plain")
         response = Response(data, mimetype=_FILES[name].type)
         response.headers.set("Content-Disposition", "attachment", filename=_file_name(question, name))
         return response

@@ -19,6 +19,8 @@ PATHS = {
     "collective": "/collective",
 }  # fmt: skip
 """Where a scenario of each kind has its page."""
+CLUSTER = "/cluster"
+"""Where the machines of a scenario are drawn."""
 
 
 class Here:

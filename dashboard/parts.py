@@ -64,10 +64,14 @@ def _value(metric: Metric, report: Report) -> str:
 
 def headline(report: Report, found: Iterable[Card]) -> "list[Component]":
     """The answer of a report first, its other numbers, what was asked, and notes that one opens."""
-    first, *others = found
     said = [*report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]
     opened = html.Details([html.Summary(f"{len(said)} notes: intervals and assumptions"), notes(said)])
-    return [html.Div(numbers([first, *others]), className="headline"), notes([report.question]), opened]
+    return [headed_numbers(found), notes([report.question]), opened]
+
+
+def headed_numbers(found: "Iterable[Card]") -> "Component":
+    """Cards of which the first is the answer."""
+    return html.Div(numbers(found), className="headline")
 
 
 def numbers(found: Iterable[Card | tuple[str, ...]]) -> "Component":
@@ -141,9 +145,15 @@ def button(text: str, id: Any, **more: Any) -> "Component":
     return dmc.Button(text, id=id, **({"variant": "default", "size": "xs"} | more))
 
 
+def without_folders(line: str) -> str:
+    """A message in which files go by their names alone: where they are is nobody's business in a browser."""
+    return re.sub(r"(?<![\w.])/(?:[^/\s:][^/\n:]*/)+", "", line)
+
+
 def alert(title: str, lines: "Iterable[str | Component]", color: str = "red", **more: Any) -> "Component":
     """A box with errors or missing things, one line each, as text."""
-    return dmc.Alert([html.P(line) for line in lines], title=title, color=color, **more)
+    said = [without_folders(line) if isinstance(line, str) else line for line in lines]
+    return dmc.Alert([html.P(line) for line in said], title=title, color=color, **more)
 
 
 def notes(lines: Iterable[str]) -> "Component":

@@ -2,7 +2,7 @@
 itself, which runs in a process of its own; and what it found, drawn.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -123,16 +123,14 @@ def count_plans(library: Library, asked: Asked) -> "list[Component]":
     scenario, where = table_of(library, asked.question)
     options = asked.options
     question, space = make_question(scenario, None, options["objective"], options["wanted"], options["headroom"], where)
-    cards = [parts.Card("GPUs", f"{question.gpus:,}"), parts.Card("Combinations", f"{space.size:,}", _axes(space.axes))]
+    combinations = f"combinations of {', '.join(axis.key.rpartition('.')[2] for axis in space.axes)}"
+    first = parts.Card("Plans", f"up to {space.size:,}", combinations)
     if space.size <= _COUNTED:
         points, _ = space.points()
-        cards.append(parts.Card("Plans", f"{len(points):,}", "that divide; each is simulated, or ruled out by a bound"))
-    cards.append(parts.Card("Memory", format_bytes(question.memory_bytes), "that a plan may take per device"))
-    return [parts.numbers(cards)]
-
-
-def _axes(axes: Iterable[Any]) -> str:
-    return "of " + ", ".join(axis.key.rpartition(".")[2] for axis in axes)
+        small = f"of {space.size:,} {combinations}; each is simulated or ruled out by a bound"
+        first = parts.Card("Plans", f"{len(points):,}", small)
+    free = parts.Card("Memory", format_bytes(question.memory_bytes), "that a plan may take per device")
+    return [parts.headed_numbers([first, parts.Card("GPUs", f"{question.gpus:,}"), free])]
 
 
 def run(library: Library, asked: Asked, workers: int, watch: Callable[[Progress], None]) -> SearchResult:
@@ -188,7 +186,7 @@ def _winner(found: SearchResult, number: int, question: Question) -> "list[Compo
     ]
     return [
         html.P(html.Strong(plan_text(row.changes))),
-        html.Div(parts.numbers(cards), className="headline"),
+        parts.headed_numbers(cards),
         parts.notes([line for line in (proved, *found.notes) if line]),
         parts.link_row("Go on", links),
     ]

@@ -17,7 +17,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.scenario import change, value_at
 from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, zoom
-from ..page import PATHS, Here, Page, keep_in_address, open_with
+from ..page import CLUSTER, PATHS, Here, Page, keep_in_address, open_with
 from ..question import Question, compare_link, explain_link, parse_query
 from . import fields
 from .fields import Field
@@ -28,18 +28,29 @@ if TYPE_CHECKING:
     Draw = Callable[[Question], list[Component]]
 
 Values = Mapping[str, Any]
+LOADED = ("train_step", "weight_update")
+"""Kinds whose ops load the links of the cluster that they run on."""
 Writes = list[tuple[str | dict[str, str], dict[str, Any]]]
 """Ids of elements and the properties that are written there (assets/writes.js)."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first."""
+    """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
+
+    `also` are further kinds that have these keys.
+    """
 
     name: str
     kind: str
     base: str
     groups: Mapping[str, Sequence[Field]]
+    also: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of scenarios that can be asked about."""
+        return self.kind, *self.also
 
     @property
     def graph(self) -> str:
@@ -58,7 +69,7 @@ class Form:
             UserError: it cannot be read, or is of no scenario that this form can ask about.
         """
         question = parse_query(query, self.base)
-        here.library.scenario(question.base, (self.kind,))
+        here.library.scenario(question.base, self.kinds)
         here.answers.scenario(Question(question.base))
         return question
 
@@ -72,7 +83,8 @@ class Form:
             UserError: as `question`.
         """
         question = self.question(here, query)
-        base = parts.choice(f"{self.name}-base", "Scenario", here.library.names_of_kind(self.kind), question.base)
+        known = [name for kind in self.kinds for name in here.library.names_of_kind(kind)]
+        base = parts.choice(f"{self.name}-base", "Scenario", known, question.base)
         values = _with_changes(here, question)
         shown = self._shown(values)
         groups = [
@@ -238,7 +250,7 @@ def predicted_page(
 
 def draw_all(form: Form, prediction: Any) -> "list[Component]":
     """The figures that reports have, the timeline first, with the id by which a zoom draws it anew."""
-    drawn, caption = figures_of(prediction, zoom.MOST_SPANS), timeline_caption(form.kind)
+    drawn, caption = figures_of(prediction, zoom.MOST_SPANS, opens_near=True), timeline_caption(form.kind)
     timeline = drawn.pop(caption, None)
     first = [] if timeline is None else [draw_timeline(form, caption, timeline)]
     return [*first, *parts.figures(drawn)]
@@ -250,9 +262,10 @@ def draw_timeline(form: Form, caption: str, drawn: Any) -> "Component":
 
 
 def onward(question: Question, kind: str) -> "list[Component]":
-    """Links to pages that ask more of a question; not every kind can be explained."""
+    """Links to pages that ask more of a question; not every kind can be explained, or loads the links of a cluster."""
     explained = [explain_link(question)] if SYSTEMS[kind].what_ifs else []
-    return [*explained, compare_link(question)]
+    drawn = [html.A("Busy links", href=CLUSTER + question.query())] if kind in LOADED else []
+    return [*explained, compare_link(question), *drawn]
 
 
 def _moved(given: Values, followed: Values) -> set[str]:

@@ -1,5 +1,6 @@
 """A collective: its time and bus bandwidth by size and algorithm on a cluster."""
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...simulator.base.units import format_bytes
@@ -9,12 +10,20 @@ from ...simulator.systems.collective.system import CollectivePrediction
 from ...simulator.systems.collective.text import words
 from .. import parts, tables
 from ..forms.ask import Form, draw_all, predicted_page
-from ..forms.fields import Field
+from ..forms.fields import Field, size_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "How long an exchange between GPUs takes by size and algorithm, and which algorithm is fastest."
+
+
+def sizes_text(sizes: list[int]) -> str:
+    """Sizes as text that reads back, where each is twice the one before; nothing for others."""
+    doubled = all(b == 2 * a for a, b in pairwise(sizes))
+    return f"{size_text(sizes[0])}:{size_text(sizes[-1])}" if doubled else ""
+
+
 FORM = Form(
     "collective",
     "collective",
@@ -27,7 +36,7 @@ FORM = Form(
         "Collective": (
             Field("collective.op", "Operation", options=tuple(OPS)),
             Field("collective.algorithm", "Algorithm", "all, or its name"),
-            Field("collective.sizes", "Sizes", "such as 1 KiB:16 GiB"),
+            Field("collective.sizes", "Sizes", "such as 1 KiB:16 GiB", text=sizes_text),
             Field("collective.level", "Priced by", options=("formula", "chunks", "measured")),
             Field("collective.backend", "Library", "empty: none", options=("nccl", "gloo", "mpi"), optional=True),
             Field("collective.gpus", "GPUs", "empty: all", whole=True),
@@ -55,7 +64,7 @@ def figures(prediction: CollectivePrediction) -> "list[Component]":
     """Bandwidth and time by size, the timeline of the fastest, and the table as nccl-tests prints it."""
     timeline, *others = draw_all(FORM, prediction)
     said = words(prediction.report)
-    shown = [tables.table(one.caption, one.headers, one.rows) for one in (said.phases, *said.tables)]
+    shown = [tables.table(*one) for one in (said.phases, *said.tables)]
     return [*others, timeline, *shown]
 
 

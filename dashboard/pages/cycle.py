@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from dash import html
+
 from ...simulator.base.units import format_seconds
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
@@ -81,8 +83,10 @@ def cards(prediction: CyclePrediction) -> list[parts.Card]:
 def figures(prediction: CyclePrediction) -> "list[Component]":
     """The timeline, seconds by phase, and how stale requests are; of a simulated update its phases, too."""
     said = words(prediction.report)
-    shown = [tables.table(one.caption, one.headers, one.rows) for one in (said.phases, *said.tables)]
-    return [*draw_all(FORM, prediction), *shown]
+    staleness, *of_update = said.tables
+    drawn = [tables.table(*one) for one in (said.phases, staleness)]
+    more = html.Details([html.Summary("Its weight update"), *(tables.table(*one) for one in of_update)])
+    return [*draw_all(FORM, prediction), *drawn, *([more] if of_update else [])]
 
 
 PAGE = predicted_page(FORM, "RL cycle", "rollout, train, update", ABOUT, cards, figures)

@@ -61,7 +61,7 @@ def layout(here: Here, query: str) -> "Component":
     bar = html.Progress(id="search-bar", value="0", max="1", className="progress", **{"aria-label": "Plans looked at"})
     far = html.P(id="search-far", className="said", role="status")
     right = [
-        html.Div(id="search-space", className="headline"),
+        html.Div(id="search-space"),
         html.Div([html.Div(buttons, className="bar"), bar, far]),
         html.Div(id="search-found", **{"aria-live": "polite"}),
         dcc.Store(id="search-address"),

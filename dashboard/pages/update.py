@@ -15,6 +15,7 @@ from ...simulator.systems.weight_update.methods import FROM_TRAINERS, SERVED
 from .. import buckets, parts
 from ..buckets import Curve
 from ..figures.update import bucket_curve, device_memory, kinds_of_device, phases
+from ..forms import fields
 from ..forms.ask import Form, draw_timeline, predicted_page
 from ..forms.fields import Field
 from ..page import Here, inputs, outputs, states
@@ -116,14 +117,17 @@ def figures(prediction: Prediction) -> "list[Component]":
 def connect(app: Dash, here: Here) -> None:
     """The curve of bucket sizes grows until it is done."""
 
+    slider = {"form": FORM.name, "key": buckets.KEY, "part": "slider"}
+
     @app.callback(
         *outputs("update", "curve.figure", "points.data"),
+        *(Output(slider, name) for name in ("min", "max", "marks")),
         *inputs("update", "next.data"),
         *states("update", "kept.data", "query.data"),
     )
     def grow(_: Any, points: Mapping[str, Any] | None, query: str | None) -> Any:
         if query is None:
-            return no_update, no_update
+            return (no_update,) * 5
         question = parse_query(query, FORM.base)
         prediction = cast(Prediction, here.answers.predict(question))
         curve = buckets.new_curve(question, prediction.resolved)
@@ -131,7 +135,8 @@ def connect(app: Dash, here: Here) -> None:
             curve = Curve.from_json(points)
         if not curve.done:
             curve = buckets.grow(curve, question, here.answers)
-        return bucket_curve(curve, prediction), curve.to_json()
+        ends = fields.slider_ends(curve.least_bytes, curve.most_bytes)
+        return bucket_curve(curve, prediction), curve.to_json(), *ends
 
     points = "update-points"
     app.clientside_callback(ClientsideFunction("curve", "grow"), Output(points, "id"), Input(points, "data"))

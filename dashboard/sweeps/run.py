@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,8 @@ def values(key: str, text: str) -> list[Any]:
         found: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
         found = [word.strip() for word in text.split(",") if word.strip()]
+    if any(isinstance(value, float) and not isfinite(value) for value in found):
+        raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected finite numbers"))
     if not found or any(not isinstance(value, bool | int | float | str | list | dict) for value in found):
         raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected numbers, texts, lists or tables"))
     return found
