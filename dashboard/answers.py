@@ -85,7 +85,7 @@ class Answers:
         Raises:
             UserError: it says something that is not allowed; one line per fault.
         """
-        table, where = _table(self.library, question)
+        table, where = table_of(self.library, question)
         return check_question(table, where), where
 
     def values(self, question: Question) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Answers:
         Raises:
             UserError: as `scenario`, and whatever the simulator refuses.
         """
-        table, where = _table(self.library, question)
+        table, where = table_of(self.library, question)
         given = check_question(table, where)
         with self._turn() as shared:
             memo = Memo() if find_files(table, where) else shared  # which knows files by name, and files change
@@ -141,7 +141,7 @@ def case_of(library: Library, question: Question) -> Case | RunCase:
     Raises:
         UserError: it says something that is not allowed, or is an RL cycle.
     """
-    return open_case(*_table(library, question))
+    return open_case(*table_of(library, question))
 
 
 def explain(
@@ -159,9 +159,17 @@ def explain(
     return explain_case(case_of(library, question), quick, tell)
 
 
-def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:
-    table, where = library.scenario(question.base)
-    return change(table, question.changes, where), where
+def table_of(library: Library, question: Question) -> tuple[dict[str, Any], str]:
+    """The scenario of a question as a table, and its place; one that is changed no longer has the name of its file's.
+
+    Raises:
+        UserError: there is no such scenario, or it cannot be changed so.
+    """
+    found, where = library.scenario(question.base)
+    table = change(found, question.changes, where)
+    if question.changes and isinstance(name := table.get("name"), str) and name == found.get("name"):
+        table["name"] = f"{name}, changed"
+    return table, where
 
 
 def _look(case: Case | RunCase) -> Look | RunExplanation:

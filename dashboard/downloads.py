@@ -12,10 +12,11 @@ from dash import html
 from flask import Flask, Response, request
 
 from ..simulator.base.errors import UserError, unknown
-from ..simulator.scenario import change, to_toml
+from ..simulator.scenario import to_toml
 from ..simulator.timeline.ranks import spans_csv
 from ..simulator.timeline.trace import trace
 from . import parts
+from .answers import table_of
 from .page import Here
 from .question import Question, parse_query
 
@@ -67,8 +68,7 @@ class _File(NamedTuple):
 def _scenario(here: Here, question: Question) -> bytes:
     """A scenario file that says what the question asks; files that it names are beside its base."""
     here.answers.scenario(question)
-    table, where = here.library.scenario(question.base)
-    return to_toml(change(table, question.changes, where)).encode()
+    return to_toml(table_of(here.library, question)[0]).encode()
 
 
 def _report(here: Here, question: Question) -> bytes:

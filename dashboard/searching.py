@@ -17,8 +17,8 @@ from ..simulator.answers.search.records import Progress
 from ..simulator.answers.search.run import make_question
 from ..simulator.answers.search.steps import STEPS
 from ..simulator.base.units import format_bytes, format_probability, format_seconds, format_usd
-from ..simulator.scenario import change
 from . import parts
+from .answers import table_of
 from .figures.search import plans
 from .forms.fields import Field
 from .library import Library
@@ -102,16 +102,6 @@ def _read(one: Field, text: str) -> Any:
         return text == "True" if one.switch else int(text) if one.whole else float(text) if one.share else text
     except ValueError:
         return None
-
-
-def table_of(library: Library, question: Question) -> tuple[dict[str, Any], str]:
-    """The scenario of a question as a table, and its place.
-
-    Raises:
-        UserError: there is no such scenario, or it cannot be changed so.
-    """
-    found, where = library.scenario(question.base)
-    return change(found, question.changes, where), where
 
 
 def count_plans(library: Library, asked: Asked) -> "list[Component]":

@@ -32,8 +32,9 @@ def plans(found: SearchResult) -> "go.Figure":
     if found.winner is not None:
         star = {"symbol": "star", "size": 16, "color": ORANGE, "line": {"width": 1, "color": TEXT}}
         traces.append(_dots(found, [found.winner], "winner", "markers", marker=star))
-    counted = f"{len(fit) + len(unfit):,} of {len(found.rows):,} plans simulated; the others are refused, too large or "
-    figure = style(go.Figure(traces), "Plans by speed and memory", counted + "proved to be no better", HEIGHT_PX)
+    others = "the others are refused, too large or proved to be no better" if found.proved else "not all were looked at"
+    counted = f"{len(fit) + len(unfit):,} of {len(found.rows):,} plans simulated; {others}"
+    figure = style(go.Figure(traces), "Plans by speed and memory", counted, HEIGHT_PX)
     limit = found.question.memory_bytes / 2**30
     figure.update_xaxes(title="memory per device, GiB", ticksuffix="")
     tokens = any(row.measured and row.measured.tokens for row in found.rows)

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 from runcast.dashboard.forms.fields import link_text, rate_text, time_text
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.run import EVENTS, FORM, PAGE, figures, numbers
+from runcast.dashboard.pages.run import EVENTS, FORM, PAGE, cards, figures
 from runcast.dashboard.question import Question
 from runcast.dashboard.sweeps.points import Table
 from runcast.simulator.base.errors import UserError
@@ -103,8 +103,7 @@ def test_a_file_of_jobs_cannot_be_named_in_an_address():
 
 def test_cards_say_what_the_report_says(here):
     report = here.answers.predict(Question("failing")).report
-    cards, _ = numbers(here.answers.predict(Question("failing")))
-    said = {card.children[0].children: card.children[1].children[0] for card in cards.children}
+    said = {card.name: card.value for card in cards(here.answers.predict(Question("failing")))}
 
     assert said["Wall clock"] == "20 days"
     assert said["Goodput"] == f"{report.goodput:.1%}"
