@@ -114,7 +114,8 @@ def heading(caption: str, level: int = 2) -> "Component":
 
 def figure(caption: str, drawn: Any, *, around: str = "wide", level: int = 2, **graph: Any) -> "Component":
     """A plotly figure below its heading; `graph` are further properties of the Graph."""
-    inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around)
+    scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around, **scrolled)
     return html.Section([heading(caption, level), inside])
 
 

@@ -144,9 +144,9 @@ def progress_text(progress: Progress) -> str:
 def draw(found: SearchResult, asked: Asked) -> "list[Component]":
     """The winner, the Pareto set as a figure and as a table, the files that `runcast search` writes."""
     said = list(lines(found))
-    words = html.Details([html.Summary("As the command prints it"), html.Pre("\n".join(said), className="printed")])
+    words = html.Details([html.Summary("As the command prints it"), _printed("\n".join(said), "What is printed")])
     if found.winner is None:
-        return [parts.alert("No plan fits", [said[-1]]), words]
+        return [parts.alert("No plan fits" if found.proved else "No plan yet that fits", [said[-1]]), words]
     return [
         html.H2("Best plan"),
         *_winner(found, found.winner, asked.question),
@@ -217,5 +217,8 @@ def _files(found: SearchResult) -> "list[Component]":
 def _text(name: str, text: str) -> "Component":
     copy = dcc.Clipboard(content=text, title=f"Copy {name}")
     title = html.Summary("Arguments of Megatron-LM" if name.endswith("megatron.txt") else f"Scenario ({name})")
-    scrolled = html.Pre(text, className="printed", tabIndex=0, **{"aria-label": name})
-    return html.Details([title, copy, scrolled], open=name.endswith(".txt"))
+    return html.Details([title, copy, _printed(text, name)], open=name.endswith(".txt"))
+
+
+def _printed(text: str, label: str) -> "Component":
+    return html.Pre(text, className="printed", tabIndex=0, role="region", **{"aria-label": label})

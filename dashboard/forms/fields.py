@@ -172,15 +172,18 @@ _MARKS = ((-10, "1 MiB"), (-5, "32 MiB"), (0, "1 GiB"), (5, "32 GiB"))
 """Powers of two of GiB."""
 
 
-def slider_ends(least_bytes: float | None, most_bytes: float | None) -> tuple[float, float, list[dict[str, Any]]]:
-    """Ends and marks of a slider on which all sizes are allowed; None where nothing limits."""
+def slider_ends(form: str, key: str, least_bytes: float | None, most_bytes: float | None) -> list[Any]:
+    """What is to be written (assets/writes.js) so that a size's slider has allowed sizes alone; None: nothing limits.
+
+    The slider is no output of a callback: Dash cannot read ids of its own that hold a dot.
+    """
     low, high = _MARKS[0][0], _MARKS[-1][0]
     low = low if least_bytes is None else max(low, ceil(4 * log2(least_bytes / 2**30)) / 4)
     high = high if most_bytes is None else min(high, floor(4 * log2(most_bytes / 2**30)) / 4)
     high = max(low + 0.25, high)
     marks = [(low, ""), *((at, label) for at, label in _MARKS if low + 1 < at < high - 1), (high, "")]
     named = [{"value": at, "label": label or format_bytes(2**at * 2**30)} for at, label in marks]
-    return low, high, named
+    return [({"form": form, "key": key, "part": "slider"}, {"min": low, "max": high, "marks": named})]
 
 
 def connect_sizes(app: Dash, form: str) -> None:

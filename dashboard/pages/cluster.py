@@ -42,7 +42,7 @@ FORM = Form(
     also=LOADED[1:],
 )
 WORDS = {
-    "nvlink": "NVLink", "pcie": "PCIe", "nic": "NIC to leaf switch", "leaf": "leaf switch up", "spine": "down to leaf",
+    "nvlink": "NVLink", "pcie": "PCIe", "nic": "NIC to leaf switch", "leaf": "leaf to spine", "spine": "spine to leaf",
     "socket": "between sockets", "host_memory": "host memory", "hbm": "HBM", "c2c": "CPU to GPU (C2C)",
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ def cards(prediction: Any) -> "list[Component]":
     busiest = int(load.argmax())
     devices = " and ".join(dict.fromkeys(node.device.name for node in machine.nodes))
     nodes = parts.Card("Nodes", f"{machine.n_nodes:,}", f"{machine.n_gpus:,} x {devices}")
-    facts = [parts.Card(name.capitalize(), value.partition(",")[0], value.partition(", ")[2])
+    facts = [parts.Card(name.capitalize(), value.partition(" ")[0], value.partition(" ")[2])
              for name, value in machine.parts().facts() if name in ("switches", "cables")]  # fmt: skip
     most = f"{load[busiest]:.0%}"
     first = parts.Card("Busiest link", most, f"of the time: {machine.links[busiest].name}")

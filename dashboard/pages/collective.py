@@ -3,6 +3,8 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from dash import html
+
 from ...simulator.base.units import format_bytes
 from ...simulator.collectives.algorithms import OPS
 from ...simulator.hardware import cluster_names
@@ -64,8 +66,8 @@ def figures(prediction: CollectivePrediction) -> "list[Component]":
     """Bandwidth and time by size, the timeline of the fastest, and the table as nccl-tests prints it."""
     timeline, *others = draw_all(FORM, prediction)
     said = words(prediction.report)
-    shown = [tables.table(*one) for one in (said.phases, *said.tables)]
-    return [*others, timeline, *shown]
+    every = html.Details([html.Summary("All sizes and algorithms"), *(tables.table(*one) for one in said.tables)])
+    return [*others, timeline, tables.table(*said.phases), every]
 
 
 PAGE = predicted_page(FORM, "Collective", "busbw, algorithms", ABOUT, cards, figures)

@@ -59,7 +59,8 @@ def _headline(prediction: Any, cards: "Iterable[parts.Card]") -> "list[Component
 
 
 def _picture(drawn: Any) -> "Component":
-    return html.Div(dcc.Graph(figure=drawn, config=parts.CONFIG), className="wide timeline")
+    scrolled = {"tabIndex": 0, "role": "region", "aria-label": "Its pipeline"}
+    return html.Div(dcc.Graph(figure=drawn, config=parts.CONFIG), className="wide timeline", **scrolled)
 
 
 def _page_of(kind: str, text: str) -> "Callable[[Question], list[Component]]":

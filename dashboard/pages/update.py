@@ -73,7 +73,7 @@ FORM = Form(
 
 def layout(here: Here, query: str) -> "Component":
     """The form, what it answers, and the points of the last curve, which outlive its figure."""
-    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept")])
+    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept"), dcc.Store(id="update-ends")])
 
 
 def cards(prediction: Prediction) -> list[parts.Card]:
@@ -117,17 +117,14 @@ def figures(prediction: Prediction) -> "list[Component]":
 def connect(app: Dash, here: Here) -> None:
     """The curve of bucket sizes grows until it is done."""
 
-    slider = {"form": FORM.name, "key": buckets.KEY, "part": "slider"}
-
     @app.callback(
-        *outputs("update", "curve.figure", "points.data"),
-        *(Output(slider, name) for name in ("min", "max", "marks")),
+        *outputs("update", "curve.figure", "points.data", "ends.data"),
         *inputs("update", "next.data"),
         *states("update", "kept.data", "query.data"),
     )
     def grow(_: Any, points: Mapping[str, Any] | None, query: str | None) -> Any:
         if query is None:
-            return (no_update,) * 5
+            return no_update, no_update, no_update
         question = parse_query(query, FORM.base)
         prediction = cast(Prediction, here.answers.predict(question))
         curve = buckets.new_curve(question, prediction.resolved)
@@ -135,9 +132,11 @@ def connect(app: Dash, here: Here) -> None:
             curve = Curve.from_json(points)
         if not curve.done:
             curve = buckets.grow(curve, question, here.answers)
-        ends = fields.slider_ends(curve.least_bytes, curve.most_bytes)
-        return bucket_curve(curve, prediction), curve.to_json(), *ends
+        ends = fields.slider_ends(FORM.name, buckets.KEY, curve.least_bytes, curve.most_bytes)
+        return bucket_curve(curve, prediction), curve.to_json(), ends
 
+    write_ends = ClientsideFunction("writes", "write")
+    app.clientside_callback(write_ends, Output("update-ends", "id"), Input("update-ends", "data"))
     points = "update-points"
     app.clientside_callback(ClientsideFunction("curve", "grow"), Output(points, "id"), Input(points, "data"))
 

@@ -166,7 +166,8 @@ def _section(
         parts.choice({"sweeps": choice.key}, choice.label, columns(table, choice), chosen[choice.key])
         for choice in choices
     ]
-    figure = html.Div(dcc.Graph(id=graph, config=parts.CONFIG), className="wide")
+    scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    figure = html.Div(dcc.Graph(id=graph, config=parts.CONFIG), className="wide", **scrolled)
     return html.Section([parts.heading(caption), html.Div([*selects, *more], className="columns"), figure])
 
 

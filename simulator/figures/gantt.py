@@ -33,17 +33,16 @@ def gantt(
 ) -> "go.Figure":
     """Bars of what runs when: on the rows of a weight update's buffers, or on lanes for any other Program.
 
-    Without `ranks`, all are shown if they are few, else the first ones; of devices that are all alike one. Very short
+    Without `ranks`, all are shown if they are few, else the first ones; of many that are all alike one. Very short
     ops are drawn together where there are thousands of them; the subtitle says so. With `window_s` (from, to) that is
     what is seen, and fewer are together there.
     """
-    alike = all_alike(timeline.program)
-    first = few_ranks(timeline.program)[: 1 if alike else None]
-    shown = sorted(set(first if ranks is None else ranks))
+    world, first = timeline.program.ranks, list(few_ranks(timeline.program))
+    alike = len(first) < world and all_alike(timeline.program)
+    shown = sorted(set(first[: 1 if alike else None] if ranks is None else ranks))
     drawn, shared_s = thin_bars(chart(timeline, shown), window=window_s)
-    world = timeline.program.ranks
     devices = f"{world} devices" if len(shown) == world else f"{len(shown)} of {world} devices shown"
-    same = ", all alike" if len(shown) < world and alike else ""
+    same = ", all alike" if alike else ""
     subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{same}{_together(shared_s)}"
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
     figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)

@@ -15,25 +15,20 @@ from ..timeline import Timeline
 def link_load(machine: Cluster, costs: Costs, timeline: Timeline) -> Floats:
     """The share of the makespan that each link needs for its bytes at its full rate, shape `[links]`.
 
-    Ranks that act like others are not simulated: links of their nodes have the load of the nodes that stand for them,
-    and each link of the network has the largest load of its kind.
+    Ranks that act like others are not simulated. Where there are such, links of a node have the largest load that one
+    of their kind and rate has in the nodes that stand for it, and those of the network the largest of their kind.
     """
-    own = costs.link_bytes / (costs.capacity_bytes_per_s * (timeline.makespan_s or 1.0))
-    others = _stand_ins(machine, timeline.program)
-    if all(nodes == {node} for node, nodes in others.items()):
+    own: Floats = costs.link_bytes / (costs.capacity_bytes_per_s * (timeline.makespan_s or 1.0))
+    if all(len(place.ranks) == 1 for place in timeline.program.places):
         return own
-    found = own.copy()
-    ends = np.searchsorted(machine.node_of_link[: machine.node_links], np.arange(machine.n_nodes + 1))
-    for node, nodes in others.items():
-        mine = slice(ends[node], ends[node + 1])
-        for other in nodes:
-            theirs = own[ends[other] : ends[other + 1]]
-            if len(theirs) == len(found[mine]):
-                found[mine] = np.maximum(found[mine], theirs)
-    kinds = np.array([link.kind for link in machine.network.links])
-    for kind in set(kinds.tolist()):
-        between = machine.node_links + np.flatnonzero(kinds == kind)
-        found[between] = own[between].max()
+    columns = machine.links.columns
+    group = np.unique([f"{kind} {rate}" for kind, rate in zip(columns["kind"], columns["bytes_per_s"], strict=True)],
+                      return_inverse=True)[1]  # fmt: skip
+    most = np.zeros((machine.n_nodes + 1, int(group.max()) + 1))  # of each node, and last of the network
+    np.maximum.at(most, (machine.node_of_link, group), own)
+    others = _stand_ins(machine, timeline.program)
+    alike = np.array([most[sorted(others.get(node, {node}))].max(axis=0) for node in range(machine.n_nodes)])
+    found: Floats = np.vstack([alike, most[-1:]])[machine.node_of_link, group]
     return found
 
 

@@ -467,6 +467,7 @@ def test_what_is_no_sweep_holds_nothing(tmp_path, name):
         ({"axes": (("update.bukket", "1, 2"),)}, "update.bucket"),
         ({"axes": (("update.bucket", ""),)}, "expected a key and its values"),
         ({"axes": (("update.bucket", "2020-01-01"),)}, "expected numbers, texts, lists or tables"),
+        ({"axes": (("update.bucket", "1e400"),)}, "expected finite numbers"),
         ({"axes": (("nodes", ",".join(map(str, range(1, 202)))),)}, "at most 200 points here"),
     ],
 )
