@@ -73,7 +73,7 @@ FORM = Form(
 
 def layout(here: Here, query: str) -> "Component":
     """The form, what it answers, and the points of the last curve, which outlive its figure."""
-    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept"), dcc.Store(id="update-ends")])
+    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept")])
 
 
 def cards(prediction: Prediction) -> list[parts.Card]:
@@ -110,6 +110,7 @@ def figures(prediction: Prediction) -> "list[Component]":
         parts.figure("Bucket size", bucket_curve(curve, prediction), id="update-curve"),
         dcc.Store(id="update-points"),
         dcc.Store(id="update-next"),
+        dcc.Store(id="update-ends"),
         *parts.figures({"Phases": phases(report), "Memory": memory}),
     ]
 
