@@ -134,11 +134,11 @@ def run(library: Library, asked: Asked, workers: int, watch: Callable[[Progress]
     return search(scenario, budget=budget, workers=workers, where=where, watch=watch, **asked.options)
 
 
-def progress_text(progress: Progress) -> str:
-    """How far a search is, and the best plan so far."""
+def progress_text(progress: Progress, left: str = "") -> str:
+    """How far a search is, what is left of its phase, and the best plan so far."""
     best = progress.best
     found = f"; best so far {best.measured.speed}: {plan_text(best.changes)}" if best and best.measured else ""
-    return f"{progress.phase}: {progress.done:,} of {progress.total:,} plans{found}"
+    return f"{progress.phase}: {progress.done:,} of {progress.total:,} plans{left}{found}"
 
 
 def draw(found: SearchResult, asked: Asked) -> "list[Component]":

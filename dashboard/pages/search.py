@@ -16,6 +16,7 @@ from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.profile import stack_names
 from .. import parts, searching
+from ..background import Pace
 from ..forms import fields, typed_form
 from ..forms.ask import Form
 from ..forms.fields import Field
@@ -132,8 +133,11 @@ def _connect_search(app: Dash, here: Here) -> None:
         with Cache(place) as marks:
             marks.delete(job)
 
+            pace = Pace()
+
             def watch(progress: Progress) -> None:
-                tell((str(progress.done), str(max(progress.total, 1)), searching.progress_text(progress)))
+                left = pace.left(progress.done, progress.total)
+                tell((str(progress.done), str(max(progress.total, 1)), searching.progress_text(progress, left)))
                 if job in marks:
                     raise KeyboardInterrupt
 

@@ -17,6 +17,7 @@ from ...simulator.answers.sweep.results import MAIN
 from ...simulator.base.errors import UserError, unknown
 from ...simulator.runner import InProcess, Processes
 from .. import parts, tables
+from ..background import Pace
 from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
 from ..library import Library
 from ..page import Here, Page, inputs, keep_in_address, outputs, states
@@ -274,8 +275,11 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
         prevent_initial_call=True,
     )
     def start(tell: Callable[[Any], None], _: int, *typed: str | None) -> tuple[Any, Any]:
+        pace = Pace()
+
         def watch(progress: Progress) -> None:
-            tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points", True))
+            far = f"{progress.done} of {progress.total} points{pace.left(progress.done, progress.total)}"
+            tell((str(progress.done), str(progress.total), far, True))
 
         asked = _asked(*(text or "" for text in typed))
         runner = Processes(workers) if workers > 1 else InProcess()
