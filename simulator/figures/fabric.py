@@ -8,7 +8,7 @@ there are.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import cos, pi, sin
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -58,7 +58,8 @@ Cables = Mapping[Pair, Cable]
 def draw_fabric(machine: Cluster, title: str = "Fabric", load: Floats | None = None) -> "go.Figure":
     """The nodes, switches and cables of a cluster; links that are degraded or down are red.
 
-    `load` is the share of the time in which each link is busy, shape `[links]` (`insight.link_load`).
+    `load` is the share of the time in which each link is busy, shape `[links]` (`insight.link_load`); a node has the
+    colour of the busiest link inside.
     """
     import plotly.graph_objects as go
 
@@ -75,7 +76,8 @@ def draw_fabric(machine: Cluster, title: str = "Fabric", load: Floats | None = N
     if slow and not by_level:
         lines.append(_lines(slow, places, RED, "degraded or down", 2.0))
     lines.append(_middles(cables, places, load is not None))
-    dots = [_dots(level, names, places, by_level) for level, names in _levels(vertices).items()]
+    inside = {} if load is None else _inside(machine, load)
+    dots = [_dots(level, names, places, by_level, inside) for level, names in _levels(vertices).items()]
     figure = go.Figure([*lines, *dots])
     counts = ", ".join(f"{len(names):,} {several(level)}" for level, names in _levels(vertices).items())
     style(figure, title, plain(f"{machine.fabric.kind}: {counts}"), HEIGHT_PX, showlegend=True)
@@ -223,13 +225,40 @@ def _middles(cables: Cables, places: Mapping[str, Place], loaded: bool) -> "go.S
     return go.Scatter(x=x, y=y, mode="markers", marker=marker, hovertext=text, hoverinfo="text", showlegend=False)
 
 
-def _dots(level: str, names: Sequence[str], places: Mapping[str, Place], by_level: bool) -> "go.Scatter":
+class _Inside(NamedTuple):
+    """The busiest link inside a node, and its load."""
+
+    link: str
+    load: float
+
+    @property
+    def colour(self) -> str:
+        """That of cables as busy."""
+        return next(colour for most, _, colour, _ in _LOADS if self.load <= most)
+
+
+def _inside(machine: Cluster, load: Floats) -> dict[str, _Inside]:
+    """By the name of the node."""
+    found = {}
+    ends = np.searchsorted(machine.node_of_link[: machine.node_links], np.arange(machine.n_nodes + 1)).tolist()
+    for node, (first, end) in enumerate(pairwise(ends)):
+        busiest = first + int(load[first:end].argmax())
+        found[f"node{node}"] = _Inside(machine.links[busiest].name, float(load[busiest]))
+    return found
+
+
+def _dots(
+    level: str, names: Sequence[str], places: Mapping[str, Place], by_level: bool, inside: Mapping[str, _Inside]
+) -> "go.Scatter":
     import plotly.graph_objects as go
 
     shown = [level] if by_level else names
-    text = [f"{len(names):,} {several(level)}"] if by_level else [plain(name) for name in names]
+    busy = {name: f": {one.load:.1%} busy inside, {one.link}" for name, one in inside.items()}
+    text = [f"{len(names):,} {several(level)}"] if by_level else [plain(name + busy.get(name, "")) for name in names]
     spots = [places[name] for name in shown]
-    marker = {"color": _COLOURS.get(level, DARK_GREY), "size": 18 if by_level else 8}
+    colour = _COLOURS.get(level, DARK_GREY)
+    colours = [inside[name].colour if name in inside else colour for name in shown]
+    marker = {"color": colours if inside else colour, "size": 18 if by_level else 12 if level == "node" else 8}
     mode = "markers+text" if by_level else "markers"
     x, y = [x for x, _ in spots], [y for _, y in spots]
     return go.Scatter(x=x, y=y, mode=mode, marker=marker, name=several(level), text=text, hovertext=text,
