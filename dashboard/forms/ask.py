@@ -19,7 +19,7 @@ from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, zoom
 from ..page import CLUSTER, PATHS, Here, Page, keep_in_address, open_with
 from ..question import Question, compare_link, explain_link, parse_query
-from . import fields
+from . import fields, pinned
 from .fields import Field
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ class Form:
             for caption, group in self.groups.items()
             if (drawn := [one for one in group if one.of is None or value_at(values, one.of) is not None])
         ]
-        answer = "" if right else "answer"
-        numbers = html.Div(id=f"{self.name}-numbers", className=answer, **{"aria-live": "polite"})
+        numbers = html.Div(id=f"{self.name}-numbers", className="answer", **{"aria-live": "polite"})
         figures = html.Div(id=f"{self.name}-figures")
         return html.Div(
             [
@@ -225,12 +224,12 @@ def predicted_page(
     cards: "Callable[[Any], Iterable[parts.Card]]",
     figures: "Callable[[Any], list[Component]] | None" = None,
     more: Callable[[Dash, Here], Any] = lambda app, here: None,
-    layout: "Callable[[Here, str], Component] | None" = None,
+    *beside: "Component",
 ) -> Page:
     """A page of the predictions that a form asks for: `cards` are the headline, `figures` what stands below it.
 
     Both get a prediction of the form's kind. Without `figures`, a page has those of the report of that kind. `more`
-    adds callbacks, `layout` draws more than the form.
+    adds callbacks, which may need what stands `beside`.
     """
     draw_figures = figures or (lambda prediction: draw_all(form, prediction))
 
@@ -241,11 +240,15 @@ def predicted_page(
             return [*drawn, downloads.links(question), parts.link_row("Go on", onward(question, form.kind))]
 
         keep_in_address(app, f"{form.name}-query")
+        pinned.connect(app, here, form.name, form.base)
         zoom.connect(app, here, form.base, form.graph, f"{form.name}-query")
         form.connect(app, here, numbers, lambda question: draw_figures(here.answers.predict(question)))
         more(app, here)
 
-    return Page(PATHS[form.kind], name, menu, about, layout or form.draw, connect)
+    def layout(here: Here, query: str) -> "Component":
+        return form.draw(here, query, right=[pinned.place(form.name), *beside])
+
+    return Page(PATHS[form.kind], name, menu, about, layout, connect)
 
 
 def draw_all(form: Form, prediction: Any) -> "list[Component]":

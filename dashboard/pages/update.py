@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, dcc, no_update
 
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import gantt
@@ -71,9 +71,8 @@ FORM = Form(
 )
 
 
-def layout(here: Here, query: str) -> "Component":
-    """The form, what it answers, and the points of the last curve, which outlive its figure."""
-    return html.Div([FORM.draw(here, query), dcc.Store(id="update-kept")])
+KEPT = dcc.Store(id="update-kept")
+"""The points of the last curve, which outlive its figure."""
 
 
 def cards(prediction: Prediction) -> list[parts.Card]:
@@ -142,4 +141,4 @@ def connect(app: Dash, here: Here) -> None:
     app.clientside_callback(ClientsideFunction("curve", "grow"), Output(points, "id"), Input(points, "data"))
 
 
-PAGE = predicted_page(FORM, "Weight update", "time, pause, buckets", ABOUT, cards, figures, connect, layout)
+PAGE = predicted_page(FORM, "Weight update", "time, pause, buckets", ABOUT, cards, figures, connect, KEPT)

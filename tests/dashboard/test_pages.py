@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from runcast.dashboard.forms import pinned
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import PATHS, Here
 from runcast.dashboard.pages import PAGES, cluster, collective, cycle, start
@@ -45,6 +46,14 @@ def test_a_page_draws_numbers_and_figures(here, module, base):
 def test_sizes_that_double_are_written_as_a_range():
     assert collective.sizes_text([1024, 2048, 4096]) == "1 KiB:4 KiB"
     assert collective.sizes_text([1024, 3072]) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [(10.0, "compared with this"), (9.0, "10.00% shorter"), (12.0, "20.00% longer than the pinned answer: by 2 s")],
+)
+def test_an_answer_is_held_against_the_pinned_one(now, said):
+    assert said in pinned.difference(now, 10.0)
 
 
 # The cluster ---------------------------------------------------------------------------------------------------------
