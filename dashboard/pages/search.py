@@ -15,15 +15,15 @@ from ...simulator.base.errors import UserError
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.profile import stack_names
-from .. import parts, searching
+from .. import parts, plan_search
 from ..background import Pace
 from ..forms import fields, typed_form
 from ..forms.ask import Form
 from ..forms.fields import Field
 from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
+from ..plan_search import SearchRequest
 from ..question import BASE, Question, parse_query
-from ..searching import Asked
 from .training import TYPES
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ _KEPT_S = 3600  # a mark that nobody reads any more
 
 def layout(here: Here, query: str) -> "Component":
     """The scenario and what is wanted of plans, beside what was found."""
-    asked = searching.read_address(query, BASE)
-    shown = {**searching.FIRST, **asked.wishes}
-    wishes = html.Div([one.draw(WISHES, shown.get(one.key), False) for one in searching.WISHES], className="pair")
+    asked = plan_search.read_address(query, BASE)
+    shown = {**plan_search.FIRST, **asked.wishes}
+    wishes = html.Div([one.draw(WISHES, shown.get(one.key), False) for one in plan_search.WISHES], className="pair")
     buttons = [dmc.Button("Search", id="search-start"), parts.button("Stop", "search-stop", size="sm", disabled=True)]
     bar = html.Progress(id="search-bar", value="0", max="1", className="progress", **{"aria-label": "Plans looked at"})
     far = html.P(id="search-far", className="said", role="status")
@@ -88,9 +88,9 @@ def connect(app: Dash, here: Here) -> None:
         if query is None:
             return no_update, no_update, True, no_update, [no_update] * len(keys)
         given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
-        asked = Asked(parse_query(query, BASE), searching.wishes_of(given))
+        asked = SearchRequest(parse_query(query, BASE), plan_search.wishes_of(given))
         try:
-            drawn: Any = searching.count_plans(here.library, asked)
+            drawn: Any = plan_search.count_plans(here.library, asked)
         except UserError as error:
             return _refusal(error), no_update, True, "stale", [None] * len(keys)
         return drawn, asked.query(), False, "stale", [None] * len(keys)
@@ -137,7 +137,7 @@ def _connect_search(app: Dash, here: Here) -> None:
 
             def watch(progress: Progress) -> None:
                 left = pace.left(progress.done, progress.total)
-                tell((str(progress.done), str(max(progress.total, 1)), searching.progress_text(progress, left)))
+                tell((str(progress.done), str(max(progress.total, 1)), plan_search.progress_text(progress, left)))
                 if job in marks:
                     raise KeyboardInterrupt
 
@@ -157,8 +157,8 @@ def _connect_search(app: Dash, here: Here) -> None:
 def _found(folder: Path | None, address: str, workers: int, watch: Callable[[Progress], None]) -> Any:
     """What a search finds, drawn; or why there is none."""
     try:
-        asked = searching.read_address(address, BASE)
-        return searching.draw(searching.run(Library(folder), asked, workers, watch), asked)
+        asked = plan_search.read_address(address, BASE)
+        return plan_search.draw(plan_search.run(Library(folder), asked, workers, watch), asked)
     except UserError as error:
         return _refusal(error)
 

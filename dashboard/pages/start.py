@@ -8,11 +8,11 @@ from dash import Dash, dcc, html
 
 from ...simulator.base.errors import UserError
 from ...simulator.figures import draw_timeline
-from .. import parts, searching
+from .. import parts, plan_search
 from ..forms import typed_form
 from ..page import PATHS, Here, Page, inputs, outputs
+from ..plan_search import SearchRequest
 from ..question import BASE, Question, explain_link
-from ..searching import Asked
 from . import search, training, update
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ COARSE = {"level": "coarse"}
 
 
 @dataclass(frozen=True)
-class Ask:
+class StartQuestion:
     """A question of the first page: `answer` draws what is said of a scenario; `more` leads to a page where it can be
     changed.
     """
@@ -51,7 +51,7 @@ def _update(here: Here, question: Question) -> "list[Component]":
 
 
 def _plans(here: Here, question: Question) -> "list[Component]":
-    return searching.count_plans(here.library, Asked(question))
+    return plan_search.count_plans(here.library, SearchRequest(question))
 
 
 def _headline(prediction: Any, cards: "Iterable[parts.Card]") -> "list[Component]":
@@ -67,12 +67,12 @@ def _page_of(kind: str, text: str) -> "Callable[[Question], list[Component]]":
     return lambda question: [html.A(text, href=PATHS[kind] + question.query()), explain_link(question)]
 
 
-ASKS = (
-    Ask("step", "How long is my training step?", "train_step", BASE, _step,
+QUESTIONS = (
+    StartQuestion("step", "How long is my training step?", "train_step", BASE, _step,
         _page_of("train_step", "Change model, GPUs, plan")),
-    Ask("update", "How long is my weight update?", "weight_update", update.FORM.base, _update,
+    StartQuestion("update", "How long is my weight update?", "weight_update", update.FORM.base, _update,
         _page_of("weight_update", "Change model, GPUs, method")),
-    Ask("plan", "Which plan is best?", "train_step", BASE, _plans,
+    StartQuestion("plan", "Which plan is best?", "train_step", BASE, _plans,
         lambda question: [html.A("Search the plans", href=search.PAGE.path + question.query())]),
 )  # fmt: skip
 
@@ -84,12 +84,12 @@ def make_page(pages: Sequence[Page]) -> Page:
 
 def layout(here: Here, pages: Sequence[Page]) -> "Component":
     """The questions; answers are drawn by callbacks, so that the page is there at once."""
-    sections = [html.Section(_section(here, one), className="ask") for one in ASKS]
+    sections = [html.Section(_section(here, one), className="ask") for one in QUESTIONS]
     links = [html.Li([html.A(page.name, href=page.path), html.Span(page.menu)]) for page in pages]
     return html.Div([*sections, html.H2("All pages"), html.Ul(links, className="pages")])
 
 
-def _section(here: Here, one: Ask) -> "list[Component]":
+def _section(here: Here, one: StartQuestion) -> "list[Component]":
     choice = parts.choice(f"start-{one.name}", "Scenario", here.library.names_of_kind(one.kind), one.base, maw=360)
     answer = html.Div(id=f"start-{one.name}-answer", **{"aria-live": "polite"})
     return [html.H2(one.title), choice, dcc.Loading(answer, delay_show=500), html.Div(id=f"start-{one.name}-more")]
@@ -97,11 +97,11 @@ def _section(here: Here, one: Ask) -> "list[Component]":
 
 def connect(app: Dash, here: Here) -> None:
     """A scenario that is chosen is answered."""
-    for one in ASKS:
+    for one in QUESTIONS:
         _connect(app, here, one)
 
 
-def _connect(app: Dash, here: Here, one: Ask) -> None:
+def _connect(app: Dash, here: Here, one: StartQuestion) -> None:
     @app.callback(
         *outputs("start", f"{one.name}-answer.children", f"{one.name}-more.children"),
         *inputs("start", f"{one.name}.value"),

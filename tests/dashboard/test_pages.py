@@ -83,7 +83,7 @@ def test_nodes_of_ranks_that_others_stand_for_are_as_busy(here):
 
 def test_the_first_page_answers_three_questions(page):
     page.goto("/")
-    for one in start.ASKS:
+    for one in start.QUESTIONS:
         expect(page.get_by_role("heading", name=one.title)).to_be_visible()
         expect(page.locator(f"#start-{one.name}-answer .number").first).to_be_visible()
 

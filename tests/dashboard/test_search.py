@@ -2,13 +2,15 @@
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard import searching
+from runcast.dashboard import plan_search
 from runcast.dashboard.library import Library
+from runcast.dashboard.plan_search import SearchRequest, read_address
 from runcast.dashboard.question import Question, parse_query
-from runcast.dashboard.searching import Asked, read_address
 from runcast.simulator.answers.search import search_file
 
-ASKED = Asked(Question("mine"), {"objective": "memory", "tp": 4, "headroom": 0.05, "schedules": "1f1b", "uneven": True})
+ASKED = SearchRequest(
+    Question("mine"), {"objective": "memory", "tp": 4, "headroom": 0.05, "schedules": "1f1b", "uneven": True}
+)
 
 
 def test_an_address_holds_question_and_wishes():
@@ -17,13 +19,13 @@ def test_an_address_holds_question_and_wishes():
 
 @pytest.mark.parametrize("query", ["?base=mine&search:tp=four", "?base=mine&search:other=1", "?base=mine&search:tp="])
 def test_what_is_no_wish_is_passed_over(query):
-    assert read_address(query, "") == Asked(Question("mine"))
+    assert read_address(query, "") == SearchRequest(Question("mine"))
 
 
 @pytest.fixture(scope="module")
 def found(folder):
     """What a search of the scenario `mine` finds."""
-    return searching.run(Library(folder), Asked(Question("mine"), {"budget": 40}), 1, lambda progress: None)
+    return plan_search.run(Library(folder), SearchRequest(Question("mine"), {"budget": 40}), 1, lambda progress: None)
 
 
 def test_a_search_finds_what_the_command_finds(found, folder):
@@ -31,7 +33,7 @@ def test_a_search_finds_what_the_command_finds(found, folder):
 
 
 def test_the_winner_opens_as_its_own_question(found, folder):
-    drawn = str(searching.draw(found, Asked(Question("mine"))))
+    drawn = str(plan_search.draw(found, SearchRequest(Question("mine"))))
     plan = Question("mine").change(found.rows[found.winner].changes)
 
     assert f"/training{plan.query()}" in drawn
@@ -40,7 +42,7 @@ def test_the_winner_opens_as_its_own_question(found, folder):
 
 
 def test_the_number_of_plans_is_said_before_a_search(folder):
-    drawn = searching.count_plans(Library(folder), Asked(Question("mine"), {"tp": 4}))
+    drawn = plan_search.count_plans(Library(folder), SearchRequest(Question("mine"), {"tp": 4}))
 
     assert "Plans" in str(drawn)
 

@@ -50,7 +50,7 @@ FIRST: Mapping[str, Any] = {"objective": STEPS.objectives[0], "headroom": 0, "bu
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchRequest:
     """A question, the plan of which is searched, and wishes that are not as at first."""
 
     question: Question
@@ -78,7 +78,7 @@ class Asked:
         return {"objective": wish["objective"], "headroom": float(wish["headroom"]), "wanted": self.wanted}
 
 
-def read_address(query: str, base: str) -> Asked:
+def read_address(query: str, base: str) -> SearchRequest:
     """What an address asks.
 
     Raises:
@@ -88,7 +88,9 @@ def read_address(query: str, base: str) -> Asked:
     rest = parse_query("?" + urlencode([pair for pair in pairs if not pair[0].startswith(KEY)]), base)
     known = {one.key: one for one in WISHES}
     said = {key.removeprefix(KEY): value for key, value in pairs if key.startswith(KEY)}
-    return Asked(rest, wishes_of({name: _read(known[name], value) for name, value in said.items() if name in known}))
+    return SearchRequest(
+        rest, wishes_of({name: _read(known[name], value) for name, value in said.items() if name in known})
+    )
 
 
 def wishes_of(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def _read(one: Field, text: str) -> Any:
         return None
 
 
-def count_plans(library: Library, asked: Asked) -> "list[Component]":
+def count_plans(library: Library, asked: SearchRequest) -> "list[Component]":
     """How many plans there are, and what cuts the others.
 
     Raises:
@@ -123,7 +125,7 @@ def count_plans(library: Library, asked: Asked) -> "list[Component]":
     return [parts.headed_numbers([first, parts.Card("GPUs", f"{question.gpus:,}"), free])]
 
 
-def run(library: Library, asked: Asked, workers: int, watch: Callable[[Progress], None]) -> SearchResult:
+def run(library: Library, asked: SearchRequest, workers: int, watch: Callable[[Progress], None]) -> SearchResult:
     """The search; `watch` may end it early by KeyboardInterrupt, with what is known then.
 
     Raises:
@@ -141,7 +143,7 @@ def progress_text(progress: Progress, left: str = "") -> str:
     return f"{progress.phase}: {progress.done:,} of {progress.total:,} plans{left}{found}"
 
 
-def draw(found: SearchResult, asked: Asked) -> "list[Component]":
+def draw(found: SearchResult, asked: SearchRequest) -> "list[Component]":
     """The winner, the Pareto set as a figure and as a table, the files that `runcast search` writes."""
     said = list(lines(found))
     words = html.Details([html.Summary("As the command prints it"), _printed("\n".join(said), "What is printed")])
