@@ -103,7 +103,7 @@ class Answers:
             UserError: as `scenario`, and whatever the simulator refuses.
         """
         table, where = table_of(self.library, question)
-        given = check_question(table, where)
+        given = check_question(name_changed(table, question), where)
         with self._turn() as shared:
             memo = Memo() if find_files(table, where) else shared  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
@@ -160,16 +160,20 @@ def explain(
 
 
 def table_of(library: Library, question: Question) -> tuple[dict[str, Any], str]:
-    """The scenario of a question as a table, and its place; one that is changed no longer has the name of its file's.
+    """The scenario of a question as a table, and its place.
 
     Raises:
         UserError: there is no such scenario, or it cannot be changed so.
     """
-    found, where = library.scenario(question.base)
-    table = change(found, question.changes, where)
-    if question.changes and isinstance(name := table.get("name"), str) and name == found.get("name"):
-        table["name"] = f"{name}, changed"
-    return table, where
+    table, where = library.scenario(question.base)
+    return change(table, question.changes, where), where
+
+
+def name_changed(table: dict[str, Any], question: Question) -> dict[str, Any]:
+    """The table of a question, which has the name of its file's only where nothing is changed."""
+    name = table.get("name")
+    renamed = question.changes and "name" not in question.changes and isinstance(name, str)
+    return {**table, "name": f"{name}, changed"} if renamed else table
 
 
 def _look(case: Case | RunCase) -> Look | RunExplanation:

@@ -16,7 +16,7 @@ from ..simulator.scenario import to_toml
 from ..simulator.timeline.ranks import spans_csv
 from ..simulator.timeline.trace import trace
 from . import parts
-from .answers import table_of
+from .answers import name_changed, table_of
 from .page import Here
 from .question import Question, parse_query
 
@@ -68,7 +68,7 @@ class _File(NamedTuple):
 def _scenario(here: Here, question: Question) -> bytes:
     """A scenario file that says what the question asks; files that it names are beside its base."""
     here.answers.scenario(question)
-    return to_toml(table_of(here.library, question)[0]).encode()
+    return to_toml(name_changed(table_of(here.library, question)[0], question)).encode()
 
 
 def _report(here: Here, question: Question) -> bytes:
