@@ -18,7 +18,7 @@ def plans(found: SearchResult) -> "go.Figure":
     """A dot for each plan that was simulated; crosses do not fit. `customdata` is the number of its row."""
     import plotly.graph_objects as go
 
-    fit, unfit = [], []
+    fit, unfit = list[int](), list[int]()
     for number, row in enumerate(found.rows):
         if row.measured is not None:
             (fit if row.measured.fits else unfit).append(number)
