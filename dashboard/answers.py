@@ -1,8 +1,9 @@
 """Predictions for the browser: each question is answered once, by the hash of what it resolves to and its name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import Any, cast
 
 from ..simulator.answers.explain import (
@@ -28,6 +29,10 @@ from .question import Question
 
 MOST_OPS = 150_000
 """Of a Program that is simulated while one waits for a slider: about 0.2 s. Larger ones are told to first order."""
+PATIENCE_S = 1.0
+"""That a question waits for the one before it; then it is answered beside it, a little slower."""
+_BESIDE = 3
+"""Questions that are answered beside the first one: each takes memory, and all share the cores."""
 _LOOKS, _LOOKED_OPS = 8, 2_000_000  # cases, and ops of all of them: a million holds some 200 MB
 
 
@@ -65,12 +70,13 @@ class Answers:
     """What was asked and answered last, for all sessions of a process.
 
     At most `most` predictions are kept, with at most `most_ops` ops in all, some 250 bytes each, and a few cases that
-    were explained. Threads share them: a Memo is used by one at a time.
+    were explained. Threads share them: a Memo is used by one at a time, and who waits for long gets one of their own.
     """
 
     def __init__(self, library: Library, most: int = 64, most_ops: int = 3_000_000):
         self.library = library
         self._memo, self._predicting, self._looking = Memo(), Lock(), Lock()
+        self._beside = BoundedSemaphore(_BESIDE)
         self._kept, self._looks = Kept[AnyPrediction](most, most_ops), Kept[Any](_LOOKS, _LOOKED_OPS)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
@@ -79,7 +85,7 @@ class Answers:
         Raises:
             UserError: it says something that is not allowed; one line per fault.
         """
-        table, where = _table(self.library, question)
+        table, where = table_of(self.library, question)
         return check_question(table, where), where
 
     def values(self, question: Question) -> dict[str, Any]:
@@ -96,13 +102,25 @@ class Answers:
         Raises:
             UserError: as `scenario`, and whatever the simulator refuses.
         """
-        table, where = _table(self.library, question)
-        given = check_question(table, where)
-        with self._predicting:
-            memo = Memo() if find_files(table, where) else self._memo  # which knows files by name, and files change
+        table, where = table_of(self.library, question)
+        given = check_question(name_changed(table, question), where)
+        with self._turn() as shared:
+            memo = Memo() if find_files(table, where) else shared  # which knows files by name, and files change
             resolved = resolve(given, where, memo)
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
             return self._kept.get(key, lambda: predict(resolved), _size)
+
+    @contextmanager
+    def _turn(self) -> Iterator[Memo]:
+        """A Memo to work with: that of all, or a fresh one where a heavy question keeps that for long."""
+        if self._predicting.acquire(timeout=PATIENCE_S):
+            try:
+                yield self._memo
+            finally:
+                self._predicting.release()
+        else:
+            with self._beside:
+                yield Memo()
 
     def look(self, question: Question) -> Look | RunExplanation:
         """A question simulated to be explained, kept likewise; numbers of a Look can be turned again and again.
@@ -123,7 +141,7 @@ def case_of(library: Library, question: Question) -> Case | RunCase:
     Raises:
         UserError: it says something that is not allowed, or is an RL cycle.
     """
-    return open_case(*_table(library, question))
+    return open_case(*table_of(library, question))
 
 
 def explain(
@@ -141,9 +159,21 @@ def explain(
     return explain_case(case_of(library, question), quick, tell)
 
 
-def _table(library: Library, question: Question) -> tuple[dict[str, Any], str]:
+def table_of(library: Library, question: Question) -> tuple[dict[str, Any], str]:
+    """The scenario of a question as a table, and its place.
+
+    Raises:
+        UserError: there is no such scenario, or it cannot be changed so.
+    """
     table, where = library.scenario(question.base)
     return change(table, question.changes, where), where
+
+
+def name_changed(table: dict[str, Any], question: Question) -> dict[str, Any]:
+    """The table of a question, which has the name of its file's only where nothing is changed."""
+    name = table.get("name")
+    renamed = question.changes and "name" not in question.changes and isinstance(name, str)
+    return {**table, "name": f"{name}, changed"} if renamed else table
 
 
 def _look(case: Case | RunCase) -> Look | RunExplanation:

@@ -1,5 +1,6 @@
 """The Dash app: the frame around pages, and rules of what a browser may load and send. Pages know nothing of either."""
 
+import gzip
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ _POLICY = (
 _HERE = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
 """Names by which a browser of this machine asks."""
 
+_TEXTS = ("application/javascript", "text/javascript", "text/css", "application/json", "text/html")
+_WORTH_BYTES = 2**14  # what is smaller is there at once
 _INDEX = """<!doctype html>
 <html lang="en">
 <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
@@ -82,10 +85,14 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         Input("menu", "opened"),
         State("shell", "navbar"),
     )
+    app.clientside_callback(  # which closes when it has led somewhere
+        "() => false", Output("menu", "opened"), Input("_pages_location", "pathname"), prevent_initial_call=True
+    )
     downloads.connect(app.server, here)
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_UPLOADED_BYTES
     if not open_to_all:
         app.server.before_request(_refuse_other_names)
+    app.server.after_request(_compress)
     app.server.after_request(_guard)
     return app
 
@@ -125,6 +132,18 @@ def _refuse_other_names() -> Response | None:
     if _HERE.fullmatch(request.host):
         return None
     return Response("this server answers on 127.0.0.1 and localhost only\n", 421, mimetype="text/plain")
+
+
+def _compress(response: Response) -> Response:
+    """Scripts and figures are some megabytes, and a third of that for a browser that takes gzip."""
+    plain = response.mimetype in _TEXTS and response.content_encoding is None and response.status_code == 200
+    if not plain or "gzip" not in request.accept_encodings or (response.content_length or 0) < _WORTH_BYTES:
+        return response
+    response.direct_passthrough = False
+    response.set_data(gzip.compress(response.get_data(), compresslevel=1, mtime=0))
+    response.content_encoding = "gzip"
+    response.vary.add("Accept-Encoding")
+    return response
 
 
 def _guard(response: Response) -> Response:

@@ -4,9 +4,12 @@ A fork of a server would begin with the locks that its other threads held at tha
 What such work needs is pickled: plain values, not the parts of a running app.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 from dash import DiskcacheManager
 from diskcache import Cache
@@ -15,8 +18,28 @@ from psutil import NoSuchProcess  # type: ignore[import-untyped]
 
 from ..simulator.runner import end_with_parent
 
+_MINUTES = 2  # from which on nobody counts seconds
 PATIENCE_S = 5
 """Until a process that is told to end has ended."""
+
+
+class Pace:
+    """How long work still takes, from how far it came since it was first asked for that."""
+
+    def __init__(self, now_s: Callable[[], float] = monotonic):
+        self._now_s = now_s
+        self._began: tuple[float, int] | None = None
+
+    def left(self, done: int, total: int) -> str:
+        """`, about 40 s left`, or nothing while nobody can tell."""
+        now_s = self._now_s()
+        if self._began is None or done < self._began[1]:
+            self._began = now_s, done
+        since_s, first = self._began
+        if done <= first or done >= total:
+            return ""
+        left_s = (now_s - since_s) * (total - done) / (done - first)
+        return f", about {left_s:,.0f} s left" if left_s < _MINUTES * 60 else f", about {left_s / 60:,.0f} min left"
 
 
 class Spawning(DiskcacheManager):
@@ -29,6 +52,12 @@ class Spawning(DiskcacheManager):
         self._results = TemporaryDirectory(prefix="runcast-dashboard-")  # of this user alone
         self._alive, self._held = get_context("spawn").Pipe(duplex=False)
         super().__init__(Cache(self._results.name))
+
+    def build_cache_key(self, *said: Any) -> str:
+        """A key of its own for each start: with one for equal questions, two tabs would get the answer of the first
+        that ends, and end the work of the other.
+        """
+        return f"{super().build_cache_key(*said)}-{uuid4().hex}"
 
     def call_job_fn(self, key: str, job_fn: Any, args: Any, context: Any) -> int | None:
         """Start the work; what it returns goes to the cache."""

@@ -12,10 +12,11 @@ from dash import html
 from flask import Flask, Response, request
 
 from ..simulator.base.errors import UserError, unknown
-from ..simulator.scenario import change, to_toml
+from ..simulator.scenario import to_toml
 from ..simulator.timeline.ranks import spans_csv
 from ..simulator.timeline.trace import trace
 from . import parts
+from .answers import name_changed, table_of
 from .page import Here
 from .question import Question, parse_query
 
@@ -44,7 +45,7 @@ def connect(server: Flask, here: Here) -> None:
                 raise unknown("address", "download", name, _FILES)
             data = _FILES[name].make(here, question)
         except UserError as error:
-            return Response(f"{error}\n", 400, mimetype="text/plain")
+            return Response(f"{parts.without_folders(str(error))}\n", 400, mimetype="text/plain")
         response = Response(data, mimetype=_FILES[name].type)
         response.headers.set("Content-Disposition", "attachment", filename=_file_name(question, name))
         return response
@@ -67,8 +68,7 @@ class _File(NamedTuple):
 def _scenario(here: Here, question: Question) -> bytes:
     """A scenario file that says what the question asks; files that it names are beside its base."""
     here.answers.scenario(question)
-    table, where = here.library.scenario(question.base)
-    return to_toml(change(table, question.changes, where)).encode()
+    return to_toml(name_changed(table_of(here.library, question)[0], question)).encode()
 
 
 def _report(here: Here, question: Question) -> bytes:

@@ -14,6 +14,14 @@ from .library import Library
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+PATHS = {
+    "train_step": "/training", "weight_update": "/update", "run": "/run", "rl_cycle": "/cycle",
+    "collective": "/collective",
+}  # fmt: skip
+"""Where a scenario of each kind has its page."""
+CLUSTER = "/cluster"
+"""Where the machines of a scenario are drawn."""
+
 
 class Here:
     """What pages are made with: what may be opened, what was answered, and a cache that other processes

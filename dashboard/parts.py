@@ -34,12 +34,13 @@ _NAMES = {"mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": 
 
 
 class Card(NamedTuple):
-    """A number with its name, small print below it, and what it means."""
+    """A number with its name, small print below it, and what it means; `bad` is one that must not be overlooked."""
 
     name: str
     value: str
     small: str = ""
     meaning: str = ""
+    bad: bool = False
 
 
 def cards(report: Report, notes: Mapping[str, str]) -> list[Card]:
@@ -61,12 +62,24 @@ def _value(metric: Metric, report: Report) -> str:
     return _BY_UNIT[metric.unit](value) if metric.unit in _BY_UNIT else format_named(metric.name, value)
 
 
+def headline(report: Report, found: Iterable[Card]) -> "list[Component]":
+    """The answer of a report first, its other numbers, what was asked, and notes that one opens."""
+    said = [*report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]
+    opened = html.Details([html.Summary(f"{len(said)} notes: intervals and assumptions"), notes(said)])
+    return [headed_numbers(found), notes([report.question]), opened]
+
+
+def headed_numbers(found: "Iterable[Card]") -> "Component":
+    """Cards of which the first is the answer."""
+    return html.Div(numbers(found), className="headline")
+
+
 def numbers(found: Iterable[Card | tuple[str, ...]]) -> "Component":
     """Cards beside each other; what a number means is told under the mouse."""
     drawn = [
         html.Div([html.Dt(name), html.Dd([value, html.Small(unbroken(small)) if small else None])],
-                 className="number", **({"title": meaning} if meaning else {}))
-        for name, value, small, meaning in (Card(*one) for one in found)
+                 className="number bad" if bad else "number", **({"title": meaning} if meaning else {}))
+        for name, value, small, meaning, bad in (Card(*one) for one in found)
     ]  # fmt: skip
     return html.Dl(drawn, className="numbers")
 
@@ -101,7 +114,8 @@ def heading(caption: str, level: int = 2) -> "Component":
 
 def figure(caption: str, drawn: Any, *, around: str = "wide", level: int = 2, **graph: Any) -> "Component":
     """A plotly figure below its heading; `graph` are further properties of the Graph."""
-    inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around)
+    scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around, **scrolled)
     return html.Section([heading(caption, level), inside])
 
 
@@ -132,9 +146,15 @@ def button(text: str, id: Any, **more: Any) -> "Component":
     return dmc.Button(text, id=id, **({"variant": "default", "size": "xs"} | more))
 
 
+def without_folders(line: str) -> str:
+    """A message in which files go by their names alone: where they are is nobody's business in a browser."""
+    return re.sub(r"(?<![\w.])/(?:[^/\s:][^/\n:]*/)+", "", line)
+
+
 def alert(title: str, lines: "Iterable[str | Component]", color: str = "red", **more: Any) -> "Component":
     """A box with errors or missing things, one line each, as text."""
-    return dmc.Alert([html.P(line) for line in lines], title=title, color=color, **more)
+    said = [without_folders(line) if isinstance(line, str) else line for line in lines]
+    return dmc.Alert([html.P(line) for line in said], title=title, color=color, **more)
 
 
 def notes(lines: Iterable[str]) -> "Component":

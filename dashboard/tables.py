@@ -30,7 +30,7 @@ def table(
 
     A cell is text, or a component whose children are the text.
     """
-    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in columns]))
+    head = html.Thead(html.Tr([html.Th(name, scope="col") if name else html.Td() for name in columns]))
     body = html.Tbody([_row(i, row, marked) for i, row in enumerate(rows)])
     title = (html.H2 if level == 2 else html.H3)(caption)
     scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}

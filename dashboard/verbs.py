@@ -21,18 +21,24 @@ def dashboard(
     ] = "127.0.0.1",
 ) -> None:
     """Explore predictions in the browser."""
-    from waitress import serve
+    from waitress import create_server
 
-    from .app import make_app
+    from ..simulator.base.errors import UserError
+    from .app import MOST_UPLOADED_BYTES, make_app
     from .background import Spawning
 
     open_to_all = host not in ("127.0.0.1", "localhost", "::1")
     with _left_by_sigterm(), Spawning() as background:
         app = make_app(data, background, open_to_all)
+        limits: dict[str, int] = {"threads": THREADS, "max_request_body_size": MOST_UPLOADED_BYTES}
+        try:
+            server = create_server(app.server, host=host, port=port, **limits)
+        except OSError as error:
+            raise UserError(f"--port {port}: cannot listen on {host}: {error.strerror or error}") from None
         typer.echo(f"http://{host}:{port}  (Ctrl-C ends it)")
         if open_to_all:
             typer.echo("there is no login: whoever reaches this address sees your files, uses this machine", err=True)
-        serve(app.server, host=host, port=port, threads=THREADS)
+        server.run()
 
 
 @contextmanager

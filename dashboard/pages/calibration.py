@@ -211,14 +211,14 @@ def _models(profile: Profile) -> "Component":
 
 
 def _parameters(profile: Profile) -> "Component":
-    """Named numbers, the least sure kind first."""
+    """Named numbers, those of the least sure kind first, and of them those with the widest spread."""
     columns = [
         column("Parameter", "name", 230), column("Value", "value", 110, ".4~g"), column("Spread", "spread", 90, ".0%"),
         column("Provenance", "provenance", 120), column("Meaning", "meaning", 320), column("Source", "source", 520),
     ]  # fmt: skip
 
-    def place(item: tuple[str, Parameter]) -> tuple[int, str]:
-        return -PROVENANCE.index(item[1].provenance), item[0]
+    def place(item: tuple[str, Parameter]) -> tuple[int, float, str]:
+        return -PROVENANCE.index(item[1].provenance), -(item[1].spread or 0.0), item[0]
 
     rows = [
         {

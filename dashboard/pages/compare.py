@@ -19,7 +19,8 @@ from ...simulator.answers.compare.text import (
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_seconds
 from ...simulator.systems.registry import SYSTEMS
-from .. import downloads, parts, typed_form, zoom
+from .. import downloads, parts, zoom
+from ..forms import typed_form
 from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import BASE, NAMES, Question, explain_link, parse_sides_query, sides_query, value_text
 from ..tables import table

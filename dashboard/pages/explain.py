@@ -20,8 +20,9 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_bytes, format_seconds
 from ...simulator.figures import tornado, waterfall
 from ...simulator.systems.registry import SYSTEMS
-from .. import downloads, parts, typed_form
+from .. import downloads, parts
 from ..answers import Look, case_of, explain
+from ..forms import typed_form
 from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
 from ..question import BASE, Question, compare_link, pairs_of, parse_query

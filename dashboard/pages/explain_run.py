@@ -12,7 +12,7 @@ from ...simulator.systems.run.text import words
 from .. import parts
 from ..question import Question, compare_link
 from ..tables import table
-from .run import headline
+from .run import cards_of
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -22,7 +22,7 @@ def draw_look(found: RunExplanation) -> "list[Component]":
     """What the run as it is says."""
     causes = words(found.report).phases
     return [
-        *headline(found.report),
+        *parts.headline(found.report, cards_of(found.report)),
         parts.notes(sentences(found)),
         *parts.figures({"What the run is made of": waterfall(found.report.history.breakdown_s, "run")}),
         table("Time by cause", causes.headers, causes.rows),

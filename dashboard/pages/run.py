@@ -4,27 +4,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dash import Dash
-
 from ...simulator.answers.outputs import figures_of, timeline_caption
 from ...simulator.base.units import format_long
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
-from ...simulator.predict import AnyPrediction
 from ...simulator.systems.run.modes import MODES
 from ...simulator.systems.run.report import RunReport
 from ...simulator.systems.run.system import RunPrediction
 from ...simulator.systems.run.text import words
 from .. import parts, tables
-from ..ask import Form
-from ..fields import Field, link_text, rate_text, time_text
-from ..page import Here, Page
+from ..forms.ask import Form, draw_timeline, predicted_page
+from ..forms.fields import Field, link_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "How long weeks of training take, how much of that is kept, and what failures, checkpoints and waits cost."
-GRAPH = "run-course"
 EVENTS = "run-events"
 HAPPENED = ("failures", "checkpoints", "staleness", "queue", "clients")
 _NUMBER = re.compile(r"[\d.,]*\d( (s|ms|days)\b)?")
@@ -53,7 +48,7 @@ def _causes() -> Sequence[Field]:
         for i in range(CAUSES)
         for field in (
             Field(f"failures.cause.{i}.name", f"Cause {i + 1}", of=f"failures.cause.{i}.mtbf"),
-            Field(f"failures.cause.{i}.mtbf", "MTBF of a part", of=f"failures.cause.{i}.mtbf", text=time_text),
+            Field(f"failures.cause.{i}.mtbf", "MTBF per part", of=f"failures.cause.{i}.mtbf", text=time_text),
         )
     )
 
@@ -63,12 +58,11 @@ FORM = Form(
     "run",
     "run",
     "run-diloco",
-    GRAPH,
     {
         "Length": (
             _of_mode("run.steps", "Steps", "or updates", whole=True),
             _of_mode("run.samples", "Samples", "tokens, images", whole=True),
-            _of_mode("run.wall", "Time", "such as 54 d", text=time_text),
+            _of_mode("run.wall", "Wall clock", "such as 54 d", text=time_text),
             Field("federated.rounds", "Rounds", whole=True, of="federated.rounds"),
             Field("run.repeats", "Repeats", "empty: 8; 1 if slow", whole=True),
             Field("seed", "Seed", whole=True, least=0),
@@ -77,38 +71,38 @@ FORM = Form(
             Field("model.preset", "Model", options=preset_names(), of="model.preset"),
             Field("cluster", "Cluster", options=cluster_names()),
             Field("nodes", "Nodes", whole=True),
-            Field("step.time", "A worker's step", text=time_text, of="step.time"),
+            Field("step.time", "Step time", "of a worker", text=time_text, of="step.time"),
         ),
         "Workers": (
-            _of_mode("sync.mode", "In step by", options=_SYNC),
+            _of_mode("sync.mode", "Synchronization", options=_SYNC),
             _of_mode("sync.workers", "Workers", whole=True),
-            _of_mode("sync.inner", "Steps between", "two exchanges", whole=True),
+            _of_mode("sync.inner", "Local steps", "between exchanges", whole=True),
             _of_mode("sync.fragments", "Fragments", whole=True),
             _of_mode("sync.delay", "Delay", "in steps", whole=True, least=0),
             _of_mode("sync.backup", "Backup workers", whole=True, least=0),
-            _of_mode("sync.server.update", "Updates", options=("asynchronous", "stale", "synchronous")),
+            _of_mode("sync.server.update", "Server updates", options=("asynchronous", "stale", "synchronous")),
             _of_mode("sync.server.servers", "Servers", whole=True),
-            _of_mode("sync.server.bandwidth", "Server's link", text=link_text),
+            _of_mode("sync.server.bandwidth", "Server bandwidth", text=link_text),
             _of_mode("sync.gossip.topology", "Neighbours", options=("ring", "torus", "random")),
-            _of_mode("sync.bandwidth", "Worker's link", "empty: its NICs", text=link_text),
+            _of_mode("sync.bandwidth", "Worker bandwidth", "empty: its NICs", text=link_text),
             _of_mode("sync.latency", "Latency", text=time_text),
         ),
         "Checkpoints": (
             Field("checkpoint.mode", "Mode", options=("blocking", "background", "memory"), of="checkpoint.mode"),
-            _of_mode("checkpoint.interval", "Work between two", "empty: the best", text=time_text),
-            _of_mode("checkpoint.store", "Store takes", text=rate_text),
-            _of_mode("checkpoint.stall", "Training stands", text=time_text),
+            _of_mode("checkpoint.interval", "Interval", "empty: the best", text=time_text),
+            _of_mode("checkpoint.store", "Store bandwidth", text=rate_text),
+            _of_mode("checkpoint.stall", "Blocking time", text=time_text),
         ),
         "Failures": (
             *_causes(),
             Field("failures.spares", "Spare nodes", whole=True, least=0, of="failures.spares"),
-            Field("failures.detect", "Until noticed", text=time_text, of="failures.spares"),
-            Field("failures.place", "Placing the job", text=time_text, of="failures.spares"),
-            Field("failures.init", "Start of processes", text=time_text, of="failures.spares"),
+            Field("failures.detect", "Detection time", text=time_text, of="failures.spares"),
+            Field("failures.place", "Scheduling time", text=time_text, of="failures.spares"),
+            Field("failures.init", "Start-up time", text=time_text, of="failures.spares"),
         ),
         "Clients": (
-            Field("federated.sampled", "Per round", whole=True, of="federated.sampled"),
-            Field("federated.dropout", "Drop out", share=True, of="federated.rounds"),
+            Field("federated.sampled", "Clients per round", whole=True, of="federated.sampled"),
+            Field("federated.dropout", "Dropout", share=True, of="federated.rounds"),
             Field("federated.deadline", "Deadline", text=time_text, of="federated.rounds"),
             Field("federated.epoch_time", "Local epoch", text=time_text, of="federated.sampled"),
         ),
@@ -121,14 +115,13 @@ FORM = Form(
 )  # fmt: skip
 
 
-def numbers(prediction: AnyPrediction) -> "list[Component]":
+def cards(prediction: RunPrediction) -> "list[parts.Card]":
     """The headline."""
-    assert isinstance(prediction, RunPrediction)
-    return headline(prediction.report)
+    return cards_of(prediction.report)
 
 
-def headline(report: RunReport) -> "list[Component]":
-    """The numbers of a report, and its notes."""
+def cards_of(report: RunReport) -> "list[parts.Card]":
+    """The numbers of a report."""
     low, high = (f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}" for rate in report.rate_interval)
     small = {
         "goodput": f"of the time in {MODES[report.mode].useful}",
@@ -138,9 +131,7 @@ def headline(report: RunReport) -> "list[Component]":
         "cost_usd": f"of the run, {report.rates.price}",
         "energy_j": f"at most{report.rates.scope}",
     }
-    notes = [report.question, *report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]
-    cards = [_wall(report), *(_briefly(card, report) for card in parts.cards(report, small)), *_happened(report)]
-    return [parts.numbers(cards), parts.notes(notes)]
+    return [_wall(report), *(_briefly(card, report) for card in parts.cards(report, small)), *_happened(report)]
 
 
 def _briefly(card: parts.Card, report: RunReport) -> parts.Card:
@@ -162,16 +153,14 @@ def _happened(report: RunReport) -> "Iterator[parts.Card]":
             yield parts.Card(name.capitalize(), found[0], text[found.end() :].lstrip(", "))
 
 
-def figures(prediction: AnyPrediction) -> "list[Component]":
-    """The course, where the time went, how stale gradients were, what happened."""
-    assert isinstance(prediction, RunPrediction)
+def figures(prediction: RunPrediction) -> "list[Component]":
+    """Where the time went, how stale gradients were, the course, what happened."""
     drawn, caption = figures_of(prediction), timeline_caption("run")
     course = drawn.pop(caption, None)
-    first = [] if course is None else [parts.figure(caption, course, around="wide timeline", id=GRAPH)]
     causes = words(prediction.report).phases
     return [
         *parts.figures(drawn),
-        *first,
+        *([] if course is None else [draw_timeline(FORM, caption, course)]),
         tables.table("Time by cause", causes.headers, causes.rows),
         *_events(prediction),
     ]
@@ -191,10 +180,7 @@ def _events(prediction: RunPrediction) -> "list[Component]":
     return [tables.grid(EVENTS, "Events", columns, [vars(event) for event in events])]
 
 
-def connect(app: Dash, here: Here) -> None:
-    """The form asks."""
-    FORM.connect(app, here, numbers, figures)
-    tables.connect(app, EVENTS)
-
-
-PAGE = Page("/run", "Training run", "weeks, failures, goodput", ABOUT, FORM.draw, connect)
+PAGE = predicted_page(
+    FORM, "Training run", "weeks, failures, goodput", ABOUT, cards, figures,
+    more=lambda app, here: tables.connect(app, EVENTS),
+)  # fmt: skip

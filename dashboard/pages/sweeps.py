@@ -16,24 +16,22 @@ from ...simulator.answers.sweep import Progress
 from ...simulator.answers.sweep.results import MAIN
 from ...simulator.base.errors import UserError, unknown
 from ...simulator.runner import InProcess, Processes
-from .. import parts, sweep_parts, sweep_points, sweep_run, tables
+from .. import parts, tables
+from ..background import Pace
 from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
 from ..library import Library
 from ..page import Here, Page, inputs, keep_in_address, outputs, states
 from ..question import choices_of
-from ..sweep_points import MOST_REPORT_BYTES, Table
-from ..sweep_run import SweepRequest
+from ..sweeps import parts as sweep_parts
+from ..sweeps import points as sweep_points
+from ..sweeps import run as sweep_run
+from ..sweeps.points import MOST_REPORT_BYTES, Table
+from ..sweeps.run import SweepRequest
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "Many configurations at once: which are best in two ways, what decides, what does not fit."
-_OPENS = {
-    "/training": "Open in Training step",
-    "/update": "Open in Weight update",
-    sweep_points.SCENARIO: "Download its scenario (TOML)",
-}
-_NO_PAGE = "No page shows a scenario of this kind by itself; `runcast simulate` reads the file."
 _CHANGED_SINCE = "The page asks something else than the report: its sweep has changed since."
 _SOURCE = State("sweeps-source", "data")
 Source = Mapping[str, str]
@@ -109,10 +107,9 @@ class SweepFolders:
         try:
             found = sweep_points.open_point(self.here, table, number, base, sweep)
         except UserError as error:
-            return sweep_parts.point(cells, "", "", error.faults)
-        notes = [_NO_PAGE] if found.page == sweep_points.SCENARIO else []
-        notes += [_CHANGED_SINCE] if found.same is False else []
-        return sweep_parts.point(cells, found.page + found.question.query(), _OPENS[found.page], notes)
+            return sweep_parts.point(cells, "", error.faults)
+        notes = [_CHANGED_SINCE] if found.same is False else []
+        return sweep_parts.point(cells, found.page + found.question.query(), notes)
 
 
 def read_upload(contents: str, file: str) -> dict[str, str]:
@@ -278,8 +275,11 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
         prevent_initial_call=True,
     )
     def start(tell: Callable[[Any], None], _: int, *typed: str | None) -> tuple[Any, Any]:
+        pace = Pace()
+
         def watch(progress: Progress) -> None:
-            tell((str(progress.done), str(progress.total), f"{progress.done} of {progress.total} points", True))
+            far = f"{progress.done} of {progress.total} points{pace.left(progress.done, progress.total)}"
+            tell((str(progress.done), str(progress.total), far, True))
 
         asked = _asked(*(text or "" for text in typed))
         runner = Processes(workers) if workers > 1 else InProcess()

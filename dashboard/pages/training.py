@@ -1,36 +1,26 @@
 """A training step: model, machines, plan, schedule; its pipeline, memory, breakdown, and what they add up to."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from dash import Dash
-
-from ...simulator.answers.outputs import PIPELINE, figures_of
 from ...simulator.base.units import format_bytes
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
-from ...simulator.predict import AnyPrediction, TrainPrediction
+from ...simulator.predict import TrainPrediction
 from ...simulator.profile import stack_names
 from ...simulator.schedules import SCHEDULES
 from ...simulator.systems.train_step.report import TrainReport
-from .. import parts, zoom
-from ..ask import Form
-from ..fields import Field
-from ..page import Here, Page
+from .. import parts
+from ..forms.ask import Form, predicted_page
+from ..forms.fields import Field
 from ..question import BASE
 
-if TYPE_CHECKING:
-    from dash.development.base_component import Component
-
 ABOUT = "How long a step takes and how sure that is, whether it fits, and where the time of each rank goes."
-GRAPH = "training-pipeline"
 TYPES = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "tf32", "fp32")
-
 
 FORM = Form(
     "training",
     "train_step",
     BASE,
-    GRAPH,
     {
         "Model and machines": (
             Field("model.preset", "Model", options=preset_names(), applies=lambda given: not given.get("model.config")),
@@ -40,10 +30,10 @@ FORM = Form(
             Field("model.config", "config.json", "of Hugging Face, pasted: instead of the model", pasted=True),
         ),
         "Parallelism": (
-            Field("parallel.tp", "Tensor", whole=True),
-            Field("parallel.pp", "Pipeline", whole=True),
-            Field("parallel.cp", "Context", whole=True),
-            Field("parallel.ep", "Expert", whole=True),
+            Field("parallel.tp", "Tensor (TP)", whole=True),
+            Field("parallel.pp", "Pipeline (PP)", whole=True),
+            Field("parallel.cp", "Context (CP)", whole=True),
+            Field("parallel.ep", "Expert (EP)", whole=True),
             Field("parallel.zero", "ZeRO stage", whole=True, least=0),
             Field("parallel.sequence_parallel", "Sequence parallel", switch=True),
         ),
@@ -58,8 +48,8 @@ FORM = Form(
         "Precision and memory": (
             Field("precision.compute", "GEMM precision", options=TYPES),
             Field("recompute.mode", "Recomputation", options=["none", "selective", "full"]),
-            Field("offload.optimizer", "Optimizer on host", switch=True),
-            Field("offload.activations", "Offloaded share", share=True),
+            Field("offload.optimizer", "Optimizer offload", switch=True),
+            Field("offload.activations", "Activation offload", "share", share=True),
         ),
     },
 )
@@ -72,37 +62,22 @@ def _memory(report: TrainReport) -> str:
     return f"of {format_bytes(report.memory_bytes)}: {fits} (90 %: {low} to {high})"
 
 
-def numbers(prediction: AnyPrediction) -> "list[Component]":
+def cards(prediction: TrainPrediction) -> Iterator[parts.Card]:
     """The headline."""
-    assert isinstance(prediction, TrainPrediction)
     report = prediction.report
     bound = report.exposed[report.bound_by] / report.step_time_s
     small = {
         "step_time_s": parts.interval(report.interval_low_s, report.interval_high_s),
         "tokens_per_s": f"tokens/s, {report.tokens_per_s_per_gpu:,.0f} per GPU",
         "mfu": f"of the dense {report.peak_type} peak",
-        "bubble_fraction": "waiting for other stages",
         "peak_memory_bytes": _memory(report),
+        "bubble_fraction": "waiting for other stages",
         "bound_by": f"{bound:.0%} of the critical path",
         "cost_usd": f"of a step, {report.rates.price}",
         "energy_j": f"of a step, at most{report.rates.scope}",
     }
-    return [
-        parts.numbers(parts.cards(report, small)),
-        parts.notes([report.question, *report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]),
-    ]
+    for card in parts.cards(report, small):
+        yield card._replace(bad=card.name == "Memory" and not report.fits)
 
 
-def figures(prediction: AnyPrediction) -> "list[Component]":
-    """Pipeline, breakdown, memory, kernels."""
-    assert isinstance(prediction, TrainPrediction)
-    drawn = figures_of(prediction, zoom.MOST_SPANS)
-    return [parts.figure(PIPELINE, drawn.pop(PIPELINE), around="wide timeline", id=GRAPH), *parts.figures(drawn)]
-
-
-def connect(app: Dash, here: Here) -> None:
-    """The form asks."""
-    FORM.connect(app, here, numbers, figures)
-
-
-PAGE = Page("/training", "Training step", "time, memory, pipeline", ABOUT, FORM.draw, connect)
+PAGE = predicted_page(FORM, "Training step", "time, memory, pipeline", ABOUT, cards)

@@ -148,12 +148,12 @@ def _write(prediction: AnyPrediction, outputs: Outputs, text: str) -> None:
         png(_first_figure(prediction), outputs.png)
 
 
-def _timeline(prediction: AnyPrediction, most_spans: int | None = None) -> Any:
+def _timeline(prediction: AnyPrediction, most_spans: int | None = None, opens_near: bool = False) -> Any:
     from ..figures import draw_timeline
 
     report = prediction.report
     return draw_timeline(report.kind, prediction.timeline, prediction.grid, prediction.shown_ranks, report.name,
-                         most_spans=most_spans)  # fmt: skip
+                         most_spans=most_spans, opens_near=opens_near)  # fmt: skip
 
 
 PIPELINE = "Pipeline of the step"
@@ -164,13 +164,14 @@ def timeline_caption(kind: str) -> str:
     return PIPELINE if kind == "train_step" else f"Timeline of the {SYSTEMS[kind].short}"
 
 
-def figures_of(prediction: AnyPrediction, most_spans: int | None = None) -> dict[str, Any]:
+def figures_of(prediction: AnyPrediction, most_spans: int | None = None, opens_near: bool = False) -> dict[str, Any]:
     """The plotly figures of a prediction by what they show: its timeline first, then those of its kind.
 
-    `most_spans` is how many exchanges the pipeline of a step draws apart: by default what a page bears.
+    `most_spans` is how many exchanges the pipeline of a step draws apart: by default what a page bears. `opens_near`
+    shows a part of a long pipeline at first.
     """
     kind = prediction.report.kind
-    first = {timeline_caption(kind): _timeline(prediction, most_spans)} if _has_timeline(prediction) else {}
+    first = {timeline_caption(kind): _timeline(prediction, most_spans, opens_near)} if _has_timeline(prediction) else {}
     return first | (_MORE[kind](prediction) if kind in _MORE else {})
 
 

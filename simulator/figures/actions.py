@@ -24,6 +24,7 @@ COMPUTE = "compute"
 MOST_BOXES, MOST_SPANS = 5000, 50_000
 MOST_CELLS = [2**i for i in range(1, 11)]  # that share a box
 LONG_IDLE = 1 / 200  # of the step
+MOST_OF_RANK = 128  # actions beside each other that are told apart on a screen
 WHOLE, UPPER, LOWER = 0, 1, 2
 TRAFFIC: dict[str, Callable[[str], bool]] = {
     "tp, cp": lambda lane: lane in ("tp", "tp_row", "tp_col", "cp"),
@@ -102,6 +103,17 @@ def waits(timeline: Timeline, grid: Grid, shortest_s: float = 0.0) -> "pd.DataFr
     return found.assign(name=[timeline.program.names[op] for op in cause[rows]])[["rank", "start_s", "end_s", "name"]]
 
 
+def bubbles(found: "pd.DataFrame", ends: "pd.DataFrame", shortest_s: float) -> "pd.DataFrame":
+    """When ranks wait between two actions, for longer than `shortest_s`: rank, start_s, end_s."""
+    import pandas as pd
+
+    both = pd.concat([some[["rank", "start_s", "end_s"]] for some in (found, ends)])
+    both = both.sort_values(["rank", "start_s"], ignore_index=True)
+    before = both.groupby("rank").end_s.cummax().groupby(both["rank"]).shift(fill_value=0.0)
+    gaps = both.assign(start_s=before, end_s=both.start_s)
+    return gaps[gaps.end_s - gaps.start_s > shortest_s]
+
+
 def few_boxes(
     found: "pd.DataFrame", most: int = MOST_BOXES, window: Window | None = None
 ) -> tuple["pd.DataFrame", int]:
@@ -150,6 +162,13 @@ def windows(found: "pd.DataFrame", makespan_s: float) -> dict[str, Window]:
         "steady": Window(max(middle - reach, 0.0), min(middle + reach, makespan_s)),
         "cool-down": Window(max(cool - 4 * typical, 0.0), makespan_s),
     }
+
+
+def first_look(found: "pd.DataFrame", makespan_s: float) -> Window:
+    """What is seen at first: the warm-up, where actions of the whole step are too narrow to be told apart."""
+    parts = windows(found, makespan_s)
+    of_rank = int(found.groupby("rank").size().max()) if len(found) else 0
+    return parts["warm-up"] if "warm-up" in parts and of_rank > MOST_OF_RANK else parts["all"]
 
 
 def cell_ids(program: Program, grid: Grid) -> Ints:

@@ -23,13 +23,14 @@ def draw_timeline(
     title: str = "Timeline",
     window_s: Window | None = None,
     most_spans: int | None = None,
+    opens_near: bool = False,
 ) -> "go.Figure":
     """The timeline of a system of this kind; with `window_s` that is what is seen, and there more is told apart.
 
-    `grid`, `ranks` and `most_spans` are as `pipeline` and `gantt` have them.
+    `grid`, `ranks`, `most_spans` and `opens_near` are as `pipeline` and `gantt` have them.
     """
     if grid is not None:
-        return pipeline(timeline, grid, title=title, window_s=window_s, most_spans=most_spans)
+        return pipeline(timeline, grid, title=title, window_s=window_s, most_spans=most_spans, opens_near=opens_near)
     if SYSTEMS[kind].is_course:
         return course(timeline, title=title, window_s=window_s)
     return gantt(timeline, ranks, title=title, window_s=window_s)

@@ -1,19 +1,25 @@
 """The network of a cluster as a drawing: nodes below, switches above them by level, a line for the cables of two.
 
-A torus or mesh is a grid, the routers of a dragonfly are a ring. What has more than a few hundred vertices is drawn by
-level: one vertex for each, with how many there are.
+Cables are told apart by their rate, or coloured by the load of a prediction. A torus or mesh is a grid, the routers of
+a dragonfly are a ring. What has more than a few hundred vertices is drawn by level: one vertex for each, with how many
+there are.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, product
 from math import cos, pi, sin
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from ..base.arrays import Floats
+from ..base.units import format_rate
 from ..hardware import Cluster
 from ..hardware.fabrics import several
-from .theme import BLUE, DARK_GREY, GREEN, GREY, LIGHT_GREY, ORANGE, PINK, RED, SKY, plain, style
+from .theme import BLUE, DARK_GREY, GREEN, GREY, ORANGE, PEACH, PINK, RED, SKY, WINE, plain, style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -25,28 +31,53 @@ HEIGHT_PX = 420
 _LEVELS = ("node", "leaf", "router", "agg", "spine", "core", "border")
 _COLOURS = dict(zip(_LEVELS, (GREY, BLUE, BLUE, SKY, ORANGE, GREEN, PINK), strict=True))
 
+_LOADS = ((0.0, "idle", GREY, 1.0), (0.1, "under 10 % busy", SKY, 1.5), (0.3, "10 to 30 %", PEACH, 2.5),
+          (0.6, "30 to 60 %", ORANGE, 3.5), (np.inf, "over 60 %", WINE, 4.5))  # fmt: skip
+"""Up to which load a cable is drawn how: what is said of it, colour, width in pixels."""
+_MOST_RATES = 4
+_WIDEST_PX = 4.0
+
 Place = tuple[float, float]
 Pair = tuple[str, str]
-Cables = Mapping[Pair, float]
-"""Pairs of vertices with the bytes/s that their cables carry, one way."""
 
 
-def draw_fabric(machine: Cluster, title: str = "Fabric") -> "go.Figure":
-    """The nodes, switches and cables of a cluster; links that are degraded or down are red."""
+class Cable(NamedTuple):
+    """What two vertices are cabled with: bytes/s one way, and the largest load of its links."""
+
+    bytes_per_s: float
+    load: float = 0.0
+
+    def beside(self, other: "Cable") -> "Cable":
+        """Both together."""
+        return Cable(self.bytes_per_s + other.bytes_per_s, max(self.load, other.load))
+
+
+Cables = Mapping[Pair, Cable]
+
+
+def draw_fabric(machine: Cluster, title: str = "Fabric", load: Floats | None = None) -> "go.Figure":
+    """The nodes, switches and cables of a cluster; links that are degraded or down are red.
+
+    `load` is the share of the time in which each link is busy, shape `[links]` (`insight.link_load`); a node has the
+    colour of the busiest link inside.
+    """
     import plotly.graph_objects as go
 
     vertices = _vertices(machine)
     by_level = len(vertices) > MOST
-    cables, slow = _cables(machine), _slow(machine)
+    cables, slow = _cables(machine, np.zeros(len(machine.links)) if load is None else load), _slow(machine)
     if by_level:
-        cables = _rates_between_levels(cables)
+        cables = _between_levels(cables)
         places = _layers({level: [level] for level in _levels(vertices)})
     else:
         places = _places(machine, vertices)
-    lines = [_lines(cables, places, LIGHT_GREY, "cables")]
+    groups = _by_rate(cables) if load is None else _by_load(cables)
+    lines = [_lines(some, places, colour, name, width) for name, some, colour, width in groups]
     if slow and not by_level:
-        lines.append(_lines(dict.fromkeys(slow, 0.0), places, RED, "degraded or down"))
-    dots = [_dots(level, names, places, by_level) for level, names in _levels(vertices).items()]
+        lines.append(_lines(slow, places, RED, "degraded or down", 2.0))
+    lines.append(_middles(cables, places, load is not None))
+    inside = {} if load is None else _inside(machine, load)
+    dots = [_dots(level, names, places, by_level, inside) for level, names in _levels(vertices).items()]
     figure = go.Figure([*lines, *dots])
     counts = ", ".join(f"{len(names):,} {several(level)}" for level, names in _levels(vertices).items())
     style(figure, title, plain(f"{machine.fabric.kind}: {counts}"), HEIGHT_PX, showlegend=True)
@@ -78,15 +109,17 @@ def _in_order(name: str) -> tuple[int | str, ...]:
     return tuple(int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name))
 
 
-def _cables(machine: Cluster) -> Cables:
+def _cables(machine: Cluster, load: Floats) -> Cables:
     """What nodes and switches are cabled to, each pair once."""
-    found: dict[Pair, float] = defaultdict(float)
+    found: dict[Pair, Cable] = defaultdict(lambda: Cable(0.0))
     for node, leaves in enumerate(machine.network.leaves):
         for nic, leaf in zip(machine.nics_of(node), leaves, strict=True):
-            found[f"node{node}", leaf] += machine.capacity[machine.nic_tx(nic)]
-    for hop in machine.network.hops:
+            out, into = machine.nic_tx(nic), machine.nic_rx(nic)
+            own = Cable(float(machine.capacity[out]), float(max(load[out], load[into])))
+            found[f"node{node}", leaf] = found[f"node{node}", leaf].beside(own)
+    for hop, busy in zip(machine.network.hops, load[machine.node_links :].tolist(), strict=True):
         pair = (hop.src, hop.dst) if _in_order(hop.src) < _in_order(hop.dst) else (hop.dst, hop.src)
-        found[pair] = max(found[pair], hop.bytes_per_s)
+        found[pair] = Cable(max(found[pair].bytes_per_s, hop.bytes_per_s), max(found[pair].load, busy))
     return found
 
 
@@ -96,12 +129,34 @@ def _slow(machine: Cluster) -> list[Pair]:
     return [(a, b) for a, b in ends]
 
 
-def _rates_between_levels(cables: Cables) -> Cables:
+def _between_levels(cables: Cables) -> Cables:
     """What each two levels are cabled with."""
-    found: dict[Pair, float] = defaultdict(float)
-    for (a, b), rate in cables.items():
-        found[_level(a), _level(b)] += rate
+    found: dict[Pair, Cable] = defaultdict(lambda: Cable(0.0))
+    for (a, b), cable in cables.items():
+        found[_level(a), _level(b)] = found[_level(a), _level(b)].beside(cable)
     return found
+
+
+def _by_rate(cables: Cables) -> Iterator[tuple[str, list[Pair], str, float]]:
+    """Groups of cables with equal rates, the fastest widest; all together where there are many rates."""
+    by_text = {format_rate(cable.bytes_per_s): cable.bytes_per_s for cable in cables.values()}
+    rates = sorted(by_text.items(), key=itemgetter(1))
+    if len(rates) > _MOST_RATES:
+        yield f"cables, {rates[0][0]} to {rates[-1][0]}", list(cables), GREY, 1.0
+        return
+    for i, (text, _) in enumerate(rates):
+        some = [pair for pair, cable in cables.items() if format_rate(cable.bytes_per_s) == text]
+        yield text, some, GREY, 1.0 + (_WIDEST_PX - 1.0) * i / max(len(rates) - 1, 1) * (len(rates) > 1)
+
+
+def _by_load(cables: Cables) -> Iterator[tuple[str, list[Pair], str, float]]:
+    """Groups of cables by how busy they are, the busiest last, and so on top."""
+    least = -np.inf
+    for most, name, colour, width in _LOADS:
+        some = [pair for pair, cable in cables.items() if least < cable.load <= most]
+        if some:
+            yield name, some, colour, width
+        least = most
 
 
 def _places(machine: Cluster, vertices: Sequence[str]) -> dict[str, Place]:
@@ -143,25 +198,67 @@ def _grid(machine: Cluster, vertices: Sequence[str]) -> dict[str, Place]:
     return found
 
 
-def _lines(cables: Cables, places: Mapping[str, Place], colour: str, name: str) -> "go.Scatter":
+def _lines(pairs: Iterable[Pair], places: Mapping[str, Place], colour: str, name: str, width_px: float) -> "go.Scatter":
     import plotly.graph_objects as go
 
     x: list[float | None] = []
     y: list[float | None] = []
-    for a, b in cables:
+    for a, b in pairs:
         (xa, ya), (xb, yb) = places[a], places[b]
         x += [xa, xb, None]
         y += [ya, yb, None]
-    return go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": 1}, name=name, hoverinfo="skip")
+    return go.Scatter(x=x, y=y, mode="lines", line={"color": colour, "width": width_px}, name=name,
+                      hoverinfo="skip")  # fmt: skip
 
 
-def _dots(level: str, names: Sequence[str], places: Mapping[str, Place], by_level: bool) -> "go.Scatter":
+def _middles(cables: Cables, places: Mapping[str, Place], loaded: bool) -> "go.Scatter":
+    """Dots that cannot be seen in the middle of cables: under the mouse each says what it is."""
+    import plotly.graph_objects as go
+
+    x = [(places[a][0] + places[b][0]) / 2 for a, b in cables]
+    y = [(places[a][1] + places[b][1]) / 2 for a, b in cables]
+    text = [
+        plain(f"{a} to {b}: {format_rate(cable.bytes_per_s)}") + (f", {cable.load:.1%} busy" if loaded else "")
+        for (a, b), cable in cables.items()
+    ]
+    marker = {"size": 10, "opacity": 0}
+    return go.Scatter(x=x, y=y, mode="markers", marker=marker, hovertext=text, hoverinfo="text", showlegend=False)
+
+
+class _Inside(NamedTuple):
+    """The busiest link inside a node, and its load."""
+
+    link: str
+    load: float
+
+    @property
+    def colour(self) -> str:
+        """That of cables as busy."""
+        return next(colour for most, _, colour, _ in _LOADS if self.load <= most)
+
+
+def _inside(machine: Cluster, load: Floats) -> dict[str, _Inside]:
+    """By the name of the node."""
+    found = {}
+    ends = np.searchsorted(machine.node_of_link[: machine.node_links], np.arange(machine.n_nodes + 1)).tolist()
+    for node, (first, end) in enumerate(pairwise(ends)):
+        busiest = first + int(load[first:end].argmax())
+        found[f"node{node}"] = _Inside(machine.links[busiest].name, float(load[busiest]))
+    return found
+
+
+def _dots(
+    level: str, names: Sequence[str], places: Mapping[str, Place], by_level: bool, inside: Mapping[str, _Inside]
+) -> "go.Scatter":
     import plotly.graph_objects as go
 
     shown = [level] if by_level else names
-    text = [f"{len(names):,} {several(level)}"] if by_level else [plain(name) for name in names]
+    busy = {name: f": {one.load:.1%} busy inside, {one.link}" for name, one in inside.items()}
+    text = [f"{len(names):,} {several(level)}"] if by_level else [plain(name + busy.get(name, "")) for name in names]
     spots = [places[name] for name in shown]
-    marker = {"color": _COLOURS.get(level, DARK_GREY), "size": 18 if by_level else 8}
+    colour = _COLOURS.get(level, DARK_GREY)
+    colours = [inside[name].colour if name in inside else colour for name in shown]
+    marker = {"color": colours if inside else colour, "size": 18 if by_level else 12 if level == "node" else 8}
     mode = "markers+text" if by_level else "markers"
     x, y = [x for x, _ in spots], [y for _, y in spots]
     return go.Scatter(x=x, y=y, mode=mode, marker=marker, name=several(level), text=text, hovertext=text,

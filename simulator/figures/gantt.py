@@ -33,16 +33,17 @@ def gantt(
 ) -> "go.Figure":
     """Bars of what runs when: on the rows of a weight update's buffers, or on lanes for any other Program.
 
-    Without `ranks`, all are shown if they are few, else the first ones. Very short ops are drawn together where there
-    are thousands of them; the subtitle says so. With `window_s` (from, to) that is what is seen, and fewer are together
-    there.
+    Without `ranks`, all are shown if they are few, else the first ones; of many that are all alike one. Very short
+    ops are drawn together where there are thousands of them; the subtitle says so. With `window_s` (from, to) that is
+    what is seen, and fewer are together there.
     """
-    shown = sorted(set(few_ranks(timeline.program) if ranks is None else ranks))
+    world, first = timeline.program.ranks, list(few_ranks(timeline.program))
+    alike = len(first) < world and all_alike(timeline.program)
+    shown = sorted(set(first[: 1 if alike else None] if ranks is None else ranks))
     drawn, shared_s = thin_bars(chart(timeline, shown), window=window_s)
-    world = timeline.program.ranks
     devices = f"{world} devices" if len(shown) == world else f"{len(shown)} of {world} devices shown"
-    alike = ", all alike" if len(shown) < world and all_alike(timeline.program) else ""
-    subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{alike}{_together(shared_s)}"
+    same = ", all alike" if alike else ""
+    subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{same}{_together(shared_s)}"
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
     figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)
     return figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])

@@ -31,6 +31,9 @@ LINE_PX = 17
 HALF_DIGIT = "\u2004"  # a space that plots keep
 MANY_RANKS, FLAT = 16, 0.6  # beyond so many, rows are flatter by this factor
 PALE = "rgba(255,255,255,0.72)"
+BUBBLE = "rgba(128,128,128,0.3)"
+LEAST_BUBBLE = 400
+"""Shorter ones than such a part of what is seen are not told apart."""
 WIDE = 1400  # pixels across: boxes narrower than one of them have no edge
 INSIDE = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "constraintext": "inside"}
 """Text of boxes stands in them, where it has room."""
@@ -42,15 +45,18 @@ def pipeline(
     title: str = "Pipeline",
     window_s: Window | None = None,
     most_spans: int | None = None,
+    opens_near: bool = False,
 ) -> "go.Figure":
     """The whole step, with buttons that show parts of it (see `actions.windows`).
 
-    With `window_s` that is what is seen, and there actions are told apart that share a box in the whole.
+    With `window_s` that is what is seen, and there actions are told apart that share a box in the whole. `opens_near`
+    shows a part of a step with very many actions at first.
     """
     import plotly.graph_objects as go
 
     timeline = actions.drop_replicas(timeline, grid)
     found = actions.boxes(timeline, grid)
+    window_s = window_s or (actions.first_look(found, timeline.makespan_s) if opens_near else None)
     drawn, cells = actions.few_boxes(found, window=window_s)
     spans, bin_s = actions.traffic(timeline, most_spans or actions.MOST_SPANS, window_s)
     lanes = [name for name in actions.TRAFFIC if name in set(spans.lane)]
@@ -58,9 +64,11 @@ def pipeline(
     parts = actions.windows(found, timeline.makespan_s)
     seen = window_s or parts["all"]
     gaps = actions.waits(timeline, grid, seen.length_s / 100 if cells > 1 else 0.0)
+    ends = actions.endings(timeline, grid)
+    idle = actions.bubbles(found, ends, seen.length_s / LEAST_BUBBLE)
     traces = [
         *_actions(drawn, rows, seen.length_s),
-        *_others(actions.endings(timeline, grid), gaps, rows),
+        *_others(ends, gaps, idle, rows),
         *_traffic(spans, rows),
     ]
     subtitle = _subtitle(found, grid, timeline.makespan_s, cells, bin_s, len(gaps) > 0)
@@ -68,7 +76,7 @@ def pipeline(
     figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"})
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
-    figure.update_layout(updatemenus=buttons(parts))
+    figure.update_layout(updatemenus=buttons(parts, seen))
     figure.update_xaxes(range=list(seen))
     figure.update_yaxes(
         **ROWS, range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
@@ -163,8 +171,8 @@ def _hover(
     return "<br>".join(lines)
 
 
-def _others(ends: "pd.DataFrame", gaps: "pd.DataFrame", rows: _Rows) -> "Iterator[go.Bar]":
-    """Boxes without a number: what is no part of an action, and waits inside of actions."""
+def _others(ends: "pd.DataFrame", gaps: "pd.DataFrame", idle: "pd.DataFrame", rows: _Rows) -> "Iterator[go.Bar]":
+    """Boxes without a number: what is no part of an action, waits inside of actions, and waits between them."""
     ended = [
         f"<b>{name}</b><br>rank {rank}<br>{time_text(start, end)}"
         for rank, name, start, end in ends.itertuples(index=False)
@@ -173,7 +181,13 @@ def _others(ends: "pd.DataFrame", gaps: "pd.DataFrame", rows: _Rows) -> "Iterato
         f"<b>waits {format_seconds(end - start)}</b> inside an action on rank {rank}<br>for {name or 'its start'}"
         for rank, start, end, name in gaps.itertuples(index=False)
     ]
-    for name, own, colour, text in (("norm, optimizer", ends, GREY, ended), ("waits inside", gaps, PALE, waited)):
+    bubble = [
+        f"<b>bubble: {format_seconds(end - start)}</b><br>rank {rank} waits<br>{time_text(start, end)}"
+        for rank, start, end in idle.itertuples(index=False)
+    ]
+    for name, own, colour, text in (
+        ("norm, optimizer", ends, GREY, ended), ("waits inside", gaps, PALE, waited), ("bubble", idle, BUBBLE, bubble)
+    ):  # fmt: skip
         if len(own):
             start, length = own.start_s.to_numpy(np.float64), (own.end_s - own.start_s).to_numpy(np.float64)
             y = [rows.action(rank) for rank in own["rank"]]

@@ -111,8 +111,11 @@ def band(figure: "go.Figure", top: float, bottom: float, **more: Any) -> None:
     figure.add_shape(type="rect", **where, fillcolor=BAND, line_width=0, layer="below")
 
 
-def buttons(ranges: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Buttons beside the title that show a range of the time axis each; the first is the whole. None for it alone."""
+def buttons(ranges: Mapping[str, Sequence[Any]], seen: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Buttons beside the title that show a range of the time axis each; the first is the whole. None for it alone.
+
+    That of what is `seen` is pressed, else the first.
+    """
     if len(ranges) < 2:
         return []
     where = {"direction": "right", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "pad": {"b": 84}}
@@ -120,7 +123,9 @@ def buttons(ranges: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     each = [
         {"label": name, "method": "relayout", "args": [{"xaxis.range": list(ends)}]} for name, ends in ranges.items()
     ]
-    return [{"type": "buttons", **where, **look, "active": 0, "buttons": each}]
+    ends = [tuple(one) for one in ranges.values()]
+    pressed = ends.index(tuple(seen)) if tuple(seen) in ends else 0
+    return [{"type": "buttons", **where, **look, "active": pressed, "buttons": each}]
 
 
 def style(figure: "go.Figure", title: str, subtitle: str, plot_height_px: float, **layout: Any) -> "go.Figure":

@@ -1,5 +1,6 @@
 """Why a prediction is what it is: the critical path, what it rests on, how sure it is."""
 
+from .link_load import link_load
 from .where_time_goes import (
     SLOWED,
     CriticalPath,
@@ -16,6 +17,7 @@ __all__ = [
     "SLOWED",
     "CriticalPath",
     "critical_path",
+    "link_load",
     "path_by_phase",
     "provenance",
     "slowed_lines",

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from runcast.dashboard import answers as answers_module
 from runcast.dashboard.answers import Answers
 from runcast.dashboard.library import Library
 from runcast.dashboard.question import Question
@@ -33,6 +34,18 @@ def test_of_two_files_of_one_content_each_has_its_name(tmp_path):
     names = [answers.predict(Question(name)).report.name for name in ("one", "two")]
 
     assert names == ["one", "two"]
+
+
+def test_a_question_does_not_wait_for_a_heavy_one(monkeypatch):
+    monkeypatch.setattr(answers_module, "PATIENCE_S", 0.01)
+    answers = Answers(Library())
+
+    with answers._turn() as heavy:
+        small = answers.predict(ASKED[0])
+        with answers._turn() as beside:
+            assert beside is not heavy
+
+    assert small.report.update_time_s > 0
 
 
 def test_one_answer_serves_two_ways_of_asking():

@@ -7,6 +7,7 @@ from contextlib import suppress
 from subprocess import PIPE, Popen
 
 import pytest
+from runcast.dashboard.background import Pace, Spawning
 
 SERVER = """
 from runcast.dashboard import background, verbs
@@ -55,3 +56,17 @@ def test_sigterm_ends_jobs_and_leaves_no_folder(ended, tmp_path):
 @pytest.mark.slow
 def test_jobs_end_with_a_server_that_is_killed(ended):
     assert ended(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_what_is_left_follows_from_the_pace():
+    clock = iter([0.0, 10.0, 20.0, 30.0])
+    pace = Pace(lambda: next(clock))
+
+    assert [pace.left(done, 10) for done in (2, 4, 6, 10)] == ["", ", about 30 s left", ", about 20 s left", ""]
+
+
+def test_equal_work_of_two_tabs_has_keys_of_its_own():
+    with Spawning() as background:
+        keys = {background.build_cache_key(Pace.left, [1], [], []) for _ in range(2)}
+
+    assert len(keys) == 2

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
+from runcast.dashboard.forms.typed_form import add_what_if, question_of, text_of
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
 from runcast.dashboard.question import NAMES, Question, compare_link, parse_sides_query, sides_query
 from runcast.dashboard.tables import csv
-from runcast.dashboard.typed_form import add_what_if, question_of, text_of
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
 from runcast.simulator.predict import simulate

@@ -6,7 +6,7 @@ from runcast.dashboard.zoom import patch, window_of
 from runcast.simulator import simulate
 from runcast.simulator.figures import gantt
 
-ZOOM = """Plotly.relayout(document.querySelector("#training-pipeline .js-plotly-plot"),
+ZOOM = """Plotly.relayout(document.querySelector("#training-timeline .js-plotly-plot"),
     {"xaxis.range[0]": 1, "xaxis.range[1]": 1.05})"""
 
 
@@ -84,7 +84,7 @@ def test_a_figure_is_saved(page, kind, begins):
 @pytest.mark.slow
 def test_a_part_of_a_pipeline_is_told_apart(page):
     page.goto("/training?base=train-llama3-70b-64xh100")
-    said = page.locator("#training-pipeline .gtitle-subtitle")
+    said = page.locator("#training-timeline .gtitle-subtitle")
     expect(said).to_contain_text("drawn together")
     expect(page.locator(".dash-graph--pending")).to_have_count(0)
 

@@ -2,12 +2,12 @@
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard.fields import link_text, rate_text, time_text
+from runcast.dashboard.forms.fields import link_text, rate_text, time_text
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.run import EVENTS, FORM, PAGE, figures, numbers
+from runcast.dashboard.pages.run import EVENTS, FORM, PAGE, cards, figures
 from runcast.dashboard.question import Question
-from runcast.dashboard.sweep_points import Table
+from runcast.dashboard.sweeps.points import Table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import parse
 from runcast.simulator.scenario import value_at
@@ -103,8 +103,7 @@ def test_a_file_of_jobs_cannot_be_named_in_an_address():
 
 def test_cards_say_what_the_report_says(here):
     report = here.answers.predict(Question("failing")).report
-    cards, _ = numbers(here.answers.predict(Question("failing")))
-    said = {card.children[0].children: card.children[1].children[0] for card in cards.children}
+    said = {card.name: card.value for card in cards(here.answers.predict(Question("failing")))}
 
     assert said["Wall clock"] == "20 days"
     assert said["Goodput"] == f"{report.goodput:.1%}"
@@ -152,14 +151,14 @@ def test_the_kind_of_a_sweep_is_that_of_its_columns(column, kind):
     assert Table(pandas.DataFrame({"point": [0], column: [1.0]}), 1).kind == kind
 
 
-XAXIS = "document.querySelector('#run-course .js-plotly-plot').layout.xaxis.range"
+XAXIS = "document.querySelector('#run-timeline .js-plotly-plot').layout.xaxis.range"
 
 
 def test_a_run_is_changed_and_looked_at_closer(page):
     page.goto("/run?base=run-parameter-server-async&run.samples=50_000_000&sync.mode=all_reduce")
-    page.wait_for_selector("#run-course .js-plotly-plot")
+    page.wait_for_selector("#run-timeline .js-plotly-plot")
     whole = page.evaluate(XAXIS)
-    page.locator("#run-course .updatemenu-button", has_text="a minute").click()
+    page.locator("#run-timeline .updatemenu-button", has_text="a minute").click()
     page.wait_for_function(f"{XAXIS}[1] === '2001-01-01 00:01:00'")
     page.get_by_label("Backup workers").fill("2")
     page.wait_for_url("**&sync.backup=2")
@@ -172,7 +171,7 @@ def test_a_run_is_changed_and_looked_at_closer(page):
 def test_a_page_of_a_long_run_shows_its_wall_clock_and_events(page, pictured):
     page.goto("/run?base=run-llama3-405b-16384xh100&run.repeats=1")
     expect(page.locator(".number dd").first).to_contain_text(format_long(54 * 86_400.0))
-    page.wait_for_selector("#run-course .js-plotly-plot")
+    page.wait_for_selector("#run-timeline .js-plotly-plot")
     expect(page.get_by_text("GPU, node").first).to_be_visible()
 
     assert len(pictured("run")) == 2

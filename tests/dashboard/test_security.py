@@ -2,12 +2,17 @@
 
 import ast
 import re
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import runcast.dashboard
 from runcast.dashboard.app import MOST_UPLOADED_BYTES, make_app
 from runcast.dashboard.pages import PAGES
+from runcast.dashboard.parts import without_folders
+from runcast.dashboard.verbs import dashboard
+from runcast.simulator.base.errors import UserError
 from typer.testing import CliRunner
 
 from .conftest import MARKUP
@@ -140,3 +145,28 @@ def test_a_hostile_address_opens_a_page_without_markup_of_its_own(page, one):
     page.wait_for_load_state("networkidle")
 
     assert page.locator("b[onclick], img[onerror], #page script").count() == 0
+
+
+def test_a_flood_without_a_length_is_refused_before_it_is_read(served):
+    host, port = served.removeprefix("http://").split(":")
+    head = f"POST /_dash-update-component HTTP/1.1\r\nHost: {host}:{port}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(head.encode())
+        with suppress(OSError):  # the server may have closed it
+            for _ in range(MOST_UPLOADED_BYTES // 2**20 + 1):
+                connection.sendall(chunk)
+        answer = connection.recv(1000)
+
+    assert b" 413 " in answer.partition(b"\r\n")[0]
+
+
+def test_a_port_in_use_is_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="cannot listen on"):
+        dashboard(port=taken.getsockname()[1])
+
+
+def test_messages_name_files_without_their_folders(tmp_path):
+    line = f"{tmp_path}/mine.toml: parallel.tp = 3: at 64 GB/s and 1/2 of /data it is not"
+
+    assert without_folders(line) == "mine.toml: parallel.tp = 3: at 64 GB/s and 1/2 of /data it is not"

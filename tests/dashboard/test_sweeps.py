@@ -9,14 +9,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from playwright.sync_api import TimeoutError, expect
-from runcast.dashboard import sweep_points, sweep_run
 from runcast.dashboard.figures.sweep import INK, SCALE, best_cells, front, heat, parallel, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.sweeps import SweepFolders, choices_for, read_upload
 from runcast.dashboard.question import parse_query
-from runcast.dashboard.sweep_points import MOST_REPORT_BYTES
-from runcast.dashboard.sweep_run import SweepRequest
+from runcast.dashboard.sweeps import points as sweep_points
+from runcast.dashboard.sweeps import run as sweep_run
+from runcast.dashboard.sweeps.points import MOST_REPORT_BYTES
+from runcast.dashboard.sweeps.run import SweepRequest
 from runcast.simulator.answers.sweep import load_sweep, run_sweep
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.runner import InProcess
@@ -350,16 +351,14 @@ def test_a_point_whose_axes_meet_opens_as_the_scenario_of_its_report(tmp_path, b
     assert [one.same for one in found] == [True] * 16
 
 
-def test_a_point_of_a_kind_without_a_page_is_a_file_to_download(tmp_path):
+def test_a_point_opens_on_the_page_of_its_kind(tmp_path):
     base = shipped_scenario("rl-split-given-update-8xh100-nodes")
     place = swept_here(tmp_path, f'base = "{base}"\naxes = [{{ key = "seed", values = [1, 2] }}]\n')
     here, table = Here(Library()), sweep_points.read_folder(place)
     found = sweep_points.open_point(here, table, 1, None, sweep_points.origin(place))
     told = str(SweepFolders(here, tmp_path).point(table, 1, "rl-split-given-update-8xh100-nodes", None))
 
-    assert (found.page, found.same, "/download/scenario.toml?base=rl-split" in told, "No page shows" in told) == (
-        "/download/scenario.toml", True, True, True,
-    )  # fmt: skip
+    assert (found.page, found.same, "/cycle?base=rl-split" in told) == ("/cycle", True, True)
 
 
 def test_a_point_of_an_uploaded_report_needs_its_scenario():
@@ -468,6 +467,7 @@ def test_what_is_no_sweep_holds_nothing(tmp_path, name):
         ({"axes": (("update.bukket", "1, 2"),)}, "update.bucket"),
         ({"axes": (("update.bucket", ""),)}, "expected a key and its values"),
         ({"axes": (("update.bucket", "2020-01-01"),)}, "expected numbers, texts, lists or tables"),
+        ({"axes": (("update.bucket", "1e400"),)}, "expected finite numbers"),
         ({"axes": (("nodes", ",".join(map(str, range(1, 202)))),)}, "at most 200 points here"),
     ],
 )

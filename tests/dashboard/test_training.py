@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
-from runcast.dashboard import fields
 from runcast.dashboard.app import make_app
+from runcast.dashboard.forms import fields
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.training import FORM, PAGE, figures, numbers
+from runcast.dashboard.pages.training import FORM, PAGE, cards
+from runcast.dashboard.parts import headline
 from runcast.dashboard.question import Question, parse_query
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
@@ -123,9 +124,18 @@ QUERY = "base=mine&parallel.tp=8&batch.seq_len=8192"
 
 def test_the_page_says_what_the_interval_is_made_of(here):
     prediction = here.answers.predict(parse_query(QUERY, ""))
-    notes = [line.children for line in numbers(prediction)[1].children]
+    *_, opened = headline(prediction.report, cards(prediction))
+    notes = [line.children for line in opened.children[1].children]
 
-    assert notes[1:3] == [budget_line(prediction.report.budget), prediction.report.distance[0]]
+    assert notes[:2] == [budget_line(prediction.report.budget), prediction.report.distance[0]]
+
+
+@pytest.mark.parametrize(("memory", "bad"), [("80 GB", False), ("8 GB", True)])
+def test_a_step_that_does_not_fit_is_seen_at_once(here, memory, bad):
+    prediction = here.answers.predict(Question("mine", {"cluster.device": {"base": "h100-sxm", "memory": memory}}))
+    marked = {card.name: card.bad for card in cards(prediction)}
+
+    assert {name for name, is_bad in marked.items() if is_bad} == ({"Memory"} if bad else set())
 
 
 def test_a_downloaded_scenario_is_the_one_that_was_asked(client, here):
@@ -165,7 +175,7 @@ def test_a_scenario_with_a_schedule_of_its_own_is_drawn_and_kept(tmp_path):
     kept = make_app(tmp_path).server.test_client().get("/download/scenario.toml?base=own").text
 
     assert FORM.ask(here, "own", shown(here, "own"), {}, {}) == Question("own")
-    assert [bool(part) for part in (numbers(prediction), figures(prediction))] == [True, True]
+    assert headline(prediction.report, cards(prediction))
     assert tomllib.loads(kept)["schedule"] == {"file": "mine.txt"}
 
 
@@ -192,20 +202,20 @@ def answers(page, text):
 def test_a_changed_field_shows_the_number_of_the_api_and_the_address_keeps_it(page, folder):
     page.goto("/training?base=mine")
     answers(page, step_time(folder))
-    page.get_by_label("Tensor", exact=True).fill("8")
+    page.get_by_label("Tensor (TP)").fill("8")
     expected = step_time(folder, parallel=("tp", 8))
     answers(page, expected)
     page.wait_for_url("**/training?base=mine&parallel.tp=8")
     page.reload()
 
     answers(page, expected)
-    expect(page.get_by_label("Tensor", exact=True)).to_have_value("8")
+    expect(page.get_by_label("Tensor (TP)")).to_have_value("8")
 
 
 def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder):
     page.goto("/training?base=mine")
     page.wait_for_selector(".js-plotly-plot")
-    page.get_by_label("Tensor", exact=True).fill("3")
+    page.get_by_label("Tensor (TP)").fill("3")
     expect(page.locator(".mantine-NumberInput-error")).to_contain_text("must divide the 32 heads")
 
     expect(page.locator("#training-figures")).to_have_class(re.compile("stale"))

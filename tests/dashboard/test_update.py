@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 from runcast.dashboard import buckets
 from runcast.dashboard.answers import Answers
 from runcast.dashboard.buckets import Curve
-from runcast.dashboard.fields import size_text
 from runcast.dashboard.figures.update import bucket_curve, device_memory, kinds_of_device, phases
+from runcast.dashboard.forms.fields import size_text
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
 from runcast.dashboard.pages.update import FORM
@@ -272,7 +272,7 @@ def test_a_method_from_trainers_shows_their_fields_and_answers(page):
 @pytest.mark.slow
 def test_every_fault_stands_in_sight_with_the_name_of_its_field(page):
     page.goto("/update?base=tiny-stage-heads")
-    page.wait_for_selector("#update-gantt .js-plotly-plot")
+    page.wait_for_selector("#update-timeline .js-plotly-plot")
     page.locator('input[id*="update.trainer.gpus"]').fill("8")
     alert = page.get_by_role("alert")
 
@@ -284,7 +284,7 @@ def test_every_fault_stands_in_sight_with_the_name_of_its_field(page):
 @pytest.mark.slow
 def test_a_curve_grows_until_it_is_done_and_pictures_are_kept(page, pictured):
     page.goto("/update?base=kimi-k2-16xh20")
-    page.wait_for_selector("#update-gantt .js-plotly-plot")
+    page.wait_for_selector("#update-timeline .js-plotly-plot")
     page.wait_for_function(CURVE_IS_DONE, timeout=60_000)
 
     assert len(pictured("update")) == 2
@@ -294,13 +294,13 @@ def test_a_curve_grows_until_it_is_done_and_pictures_are_kept(page, pictured):
 def test_a_zoom_tells_ops_apart(page):
     page.goto("/update?base=kimi-k2-16xh20")
     page.wait_for_function(CURVE_IS_DONE, timeout=60_000)
-    said = page.locator("#update-gantt .gtitle-subtitle")
+    said = page.locator("#update-timeline .gtitle-subtitle")
     expect(said).to_contain_text("are drawn together")
     expect(page.locator(".dash-graph--pending")).to_have_count(0)  # until then nobody listens for a zoom
     page.evaluate(
-        "Plotly.relayout(document.querySelector('#update-gantt .js-plotly-plot'), "
+        "Plotly.relayout(document.querySelector('#update-timeline .js-plotly-plot'), "
         "{'xaxis.range[0]': 6, 'xaxis.range[1]': 6.2})"
     )
     expect(said).not_to_contain_text("are drawn together", timeout=60_000)
 
-    assert page.evaluate("document.querySelector('#update-gantt .js-plotly-plot').layout.xaxis.range") == [6, 6.2]
+    assert page.evaluate("document.querySelector('#update-timeline .js-plotly-plot').layout.xaxis.range") == [6, 6.2]

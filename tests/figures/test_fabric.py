@@ -1,5 +1,8 @@
 """The drawing of a fabric: a dot for each vertex, a line for each cable, or one for each level where there are many."""
 
+from collections import Counter
+
+import numpy as np
 import pytest
 from runcast.simulator.figures import draw_fabric
 from runcast.simulator.hardware import cluster
@@ -8,8 +11,13 @@ SMALL = {"base": "dgx-h100", "gpus_per_node": 1, "nics": 1, "pcie_switches": 1, 
 
 
 def traces(figure) -> dict[str, int]:
-    """How many dots or lines each trace has."""
-    return {trace.name: trace.x.count(None) or len(trace.x) for trace in figure.data}
+    """How many dots each level has, and how many cables there are, of any rate."""
+    shown = [trace for trace in figure.data if trace.showlegend is not False]
+    names = ["cables" if "B/s" in trace.name else trace.name for trace in shown]
+    counts = Counter[str]()
+    for name, trace in zip(names, shown, strict=True):
+        counts[name] += trace.x.count(None) or len(trace.x)
+    return dict(counts)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +50,15 @@ def test_broken_links_are_drawn_apart():
     degraded = [{"link": "leaf0<>agg1", "factor": 0}, {"link": "leaf1>agg0", "factor": 0.5}]
     figure = draw_fabric(cluster({**SMALL, "fabric": "fat_tree", "leaf_radix": 4, "degraded": degraded}, 16))
     assert traces(figure)["degraded or down"] == 2
+
+
+def test_busy_cables_are_drawn_on_top_of_idle_ones():
+    machine = cluster({**SMALL, "fabric": "fat_tree", "leaf_radix": 4}, 16)
+    load = np.zeros(len(machine.links))
+    load[machine.nic_tx("n3.nic0")] = 0.7
+    lines = [trace for trace in draw_fabric(machine, load=load).data if trace.mode == "lines"]
+
+    assert {trace.name: trace.x.count(None) for trace in lines} == {"idle": 47, "over 60 %": 1}
 
 
 @pytest.mark.parametrize("name", ["<b>"])

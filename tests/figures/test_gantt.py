@@ -55,7 +55,7 @@ def test_rows_are_buffers_from_top_to_bottom() -> None:
     ("timeline", "ranks", "expected"),
     [
         (update(4), None, "19.1 s in all; 4 devices"),
-        (update(16), None, "43.3 s in all; 8 of 16 devices shown, all alike"),
+        (update(16), None, "43.3 s in all; 1 of 16 devices shown, all alike"),
         (update(4, folded=False), [1], "19.1 s in all; 1 of 4 devices shown"),
     ],
 )

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, Dash, Input, Output, State, no_update
 
-from ..simulator.base.errors import UserError, fault
-from ..simulator.scenario import parse_changes, what_ifs
-from ..simulator.systems.registry import SYSTEMS
-from . import fields, parts
-from .library import Library
-from .question import Question, value_text
+from ...simulator.base.errors import UserError, fault
+from ...simulator.scenario import parse_changes, what_ifs
+from ...simulator.systems.registry import SYSTEMS
+from .. import parts
+from ..library import Library
+from ..question import Question, value_text
+from . import fields
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

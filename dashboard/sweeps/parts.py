@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from ..simulator.answers.sweep.results import MAIN
-from . import parts, tables
-from .figures.sweep import STATUS, axes, number_columns
-from .question import BASE
-from .sweep_points import MOST_REPORT_BYTES, Table
-from .sweep_run import MOST_POINTS
+from ...simulator.answers.sweep.results import MAIN
+from .. import parts, tables
+from ..figures.sweep import STATUS, axes, number_columns
+from ..question import BASE
+from .points import MOST_REPORT_BYTES, Table
+from .run import MOST_POINTS
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -23,6 +23,9 @@ NAME = "my-sweep"
 """Of a sweep that nobody named."""
 OWN = "axes of my own"
 """The choice beside shipped sweeps."""
+
+OPEN = "Open this point"
+"""The link from a point to its page."""
 
 _KEPT = {"persistence": True, "persistence_type": "session"}
 _POLL_MS = 1000
@@ -163,7 +166,8 @@ def _section(
         parts.choice({"sweeps": choice.key}, choice.label, columns(table, choice), chosen[choice.key])
         for choice in choices
     ]
-    figure = html.Div(dcc.Graph(id=graph, config=parts.CONFIG), className="wide")
+    scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    figure = html.Div(dcc.Graph(id=graph, config=parts.CONFIG), className="wide", **scrolled)
     return html.Section([parts.heading(caption), html.Div([*selects, *more], className="columns"), figure])
 
 
@@ -200,13 +204,13 @@ def _column(name: str, number: bool, decimal: bool) -> dict[str, Any]:
     return tables.column(name, name, format="d", valueFormatter=form, minWidth=90, **more)
 
 
-def point(cells: Mapping[str, str], link: str, name: str, notes: Sequence[str]) -> "Component":
+def point(cells: Mapping[str, str], link: str, notes: Sequence[str]) -> "Component":
     """What a point says of itself, and the way to its page."""
     rows = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in cells.items()]
     return html.Div(
         [
             html.Div(html.Table(html.Tbody(rows), className="table"), className="wide"),
-            html.P(html.A(name, href=link)) if link else None,
+            html.P(html.A(OPEN, href=link)) if link else None,
             parts.notes(notes),
         ]
     )

@@ -13,16 +13,16 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..simulator.answers.sweep import Sweep, Work, load_sweep
-from ..simulator.base.errors import UserError, unknown
-from ..simulator.scenario import Changes, change, check_question, resolve, what_ifs
-from ..simulator.systems.registry import SYSTEMS
-from ..simulator.systems.tables import FOR_PEOPLE
-from .figures.sweep import axes
-from .library import REPORT, Library
-from .page import Here
-from .question import Question
-from .sweep_run import FILE, open_state, ready_sweeps
+from ...simulator.answers.sweep import Sweep, Work, load_sweep
+from ...simulator.base.errors import UserError, unknown
+from ...simulator.scenario import Changes, change, check_question, resolve, what_ifs
+from ...simulator.systems.registry import SYSTEMS
+from ...simulator.systems.tables import FOR_PEOPLE
+from ..figures.sweep import axes
+from ..library import REPORT, Library
+from ..page import PATHS, Here
+from ..question import Question
+from .run import FILE, open_state, ready_sweeps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +32,6 @@ MOST_ROWS = 5_000
 MOST_REPORT_BYTES = 2**20
 """Of a report that is uploaded; it travels with every question about it."""
 NEEDED = ("point", "status", "reason", "scenario_hash")
-PAGES = {"train_step": "/training", "weight_update": "/update", "run": "/run"}
-"""Where a point of each kind is opened."""
-SCENARIO = "/download/scenario.toml"
-"""What there is of a point of a kind that no page shows."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +139,7 @@ def origin(folder: Path) -> Sweep | None:
 
 @dataclass(frozen=True)
 class LinkedPoint:
-    """A point as a question, and where that is answered: a page, or `SCENARIO` where no page shows its kind.
+    """A point as a question, and the page that answers it.
 
     `same` says whether it is the very scenario of the report (None: it never was one).
     """
@@ -168,7 +164,7 @@ def open_point(here: Here, table: Table, number: int, base: str | None, sweep: S
     else:
         raise UserError("choose the scenario that the points change: the report does not name it")
     kind = here.library.scenario(question.base)[0].get("kind", "weight_update")
-    return LinkedPoint(question, PAGES.get(kind, SCENARIO), _same(here, question, row))
+    return LinkedPoint(question, PATHS[kind], _same(here, question, row))
 
 
 def _changes_of(frame: "pd.DataFrame", row: Mapping[str, Any], sweep: Sweep | None) -> tuple[Changes, ...]:

@@ -7,17 +7,17 @@ another tells each what is wrong with it.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
+from math import ceil, floor, log2
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
-from ..simulator.base.errors import UserError, fault
-from ..simulator.base.units import Dimension, parse
-from ..simulator.models import read_keys
-from ..simulator.scenario import value_at
-from . import parts
+from ...simulator.base.errors import UserError, fault
+from ...simulator.base.units import Dimension, format_bytes, parse
+from ...simulator.models import read_keys
+from ...simulator.scenario import value_at
+from .. import parts
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 class Field:
     """An input for a key. It is a text unless it says otherwise.
 
-    With `options` it is a choice, with `whole` a number, with `share` one from 0 to 1, with `switch` on or off, with
-    `size` bytes with their unit and a slider beside them, with `pasted` a JSON object. `text` writes a number as text
-    that reads back. `help` says what the key means, as the reference of scenarios does; `applies` whether the field is
-    shown beside what the others say (default: always), and `of` is a key without which it is not drawn.
+    With `options` it is a choice (which may be none where it is `optional`), with `whole` a number, with `share` one
+    from 0 to 1, with `switch` on or off, with `size` bytes with their unit and a slider beside them, with `pasted` a
+    JSON object. `text` writes a number, or a list, as text that reads back. `help` says what the key means, as the
+    reference of scenarios does; `applies` whether the field is shown beside what the others say (default: always), and
+    `of` is a key without which it is not drawn.
     """
 
     key: str
     label: str
     help: str = ""
     options: Sequence[str] = ()
+    optional: bool = False
     whole: bool = False
     switch: bool = False
     least: int = 1
@@ -44,7 +46,7 @@ class Field:
     pasted: bool = False
     share: bool = False
     applies: Callable[[Mapping[str, Any]], bool] | None = None
-    text: Callable[[float], str] | None = None
+    text: Callable[[Any], str] | None = None
     of: str | None = None
 
     def show(self, value: Any) -> Any:
@@ -54,7 +56,7 @@ class Field:
         if isinstance(value, Mapping):
             return value.get("base")
         write = size_text if self.size else self.text
-        return write(value) if write is not None and isinstance(value, int | float) else value
+        return write(value) if write is not None and isinstance(value, int | float | list) else value
 
     def draw(self, form: str, value: Any, hidden: bool) -> "Component":
         """The input with a value as it is shown, and what else belongs to it."""
@@ -70,12 +72,15 @@ class Field:
             "id": {"form": form, "key": self.key},
             "label": self.label,
             "description": self.help or None,
+            "inputWrapperOrder": _ORDER,
         }
         if self.switch:
+            del common["inputWrapperOrder"]
             return dmc.Switch(checked=bool(value), **common)
         if self.options:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
-            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **common)
+            free = {"clearable": True, "allowDeselect": True} if self.optional else {}
+            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **common)
         if self.whole or self.share:
             limits = {"min": self.least} if self.whole else {"min": 0, "max": 1, "step": 0.1}
             return dmc.NumberInput(value=value, **limits, **_AS_TYPED, **common)
@@ -85,6 +90,8 @@ class Field:
         return dmc.TextInput(value="" if value is None else str(value), debounce=400, **common)
 
 
+_ORDER = ["label", "input", "description", "error"]
+"""Inputs beside each other stand in line, whether they have a description or not."""
 _AS_TYPED = {"clampBehavior": "none", "debounce": 400}
 """Of a number: its limits hold for the arrows; what is typed stays, and is refused beside it."""
 
@@ -163,6 +170,20 @@ def _slider(form: str, field: Field, text: str | None) -> "Component":
 
 _MARKS = ((-10, "1 MiB"), (-5, "32 MiB"), (0, "1 GiB"), (5, "32 GiB"))
 """Powers of two of GiB."""
+
+
+def slider_ends(form: str, key: str, least_bytes: float | None, most_bytes: float | None) -> list[Any]:
+    """What is to be written (assets/writes.js) so that a size's slider has allowed sizes alone; None: nothing limits.
+
+    The slider is no output of a callback: Dash cannot read ids of its own that hold a dot.
+    """
+    low, high = _MARKS[0][0], _MARKS[-1][0]
+    low = low if least_bytes is None else max(low, ceil(4 * log2(least_bytes / 2**30)) / 4)
+    high = high if most_bytes is None else min(high, floor(4 * log2(most_bytes / 2**30)) / 4)
+    high = max(low + 0.25, high)
+    marks = [(low, ""), *((at, label) for at, label in _MARKS if low + 1 < at < high - 1), (high, "")]
+    named = [{"value": at, "label": label or format_bytes(2**at * 2**30)} for at, label in marks]
+    return [({"form": form, "key": key, "part": "slider"}, {"min": low, "max": high, "marks": named})]
 
 
 def connect_sizes(app: Dash, form: str) -> None:

@@ -2,31 +2,34 @@
 
 A page says which fields it has and how it draws numbers and figures; this wires them. Numbers come first, figures are
 drawn by a callback of their own, so that a slider answers at once. Where a change of one field leaves out what another
-one shows, that one then shows what is asked.
+one shows, that one then shows what is asked. `predicted_page` is a whole page whose answer is a prediction.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from ..simulator.base.errors import UserError
-from ..simulator.predict import AnyPrediction
-from ..simulator.scenario import change, value_at
-from ..simulator.systems.registry import SYSTEMS
-from . import downloads, fields, parts, zoom
+from ...simulator.answers.outputs import figures_of, timeline_caption
+from ...simulator.base.errors import UserError
+from ...simulator.scenario import change, value_at
+from ...simulator.systems.registry import SYSTEMS
+from .. import downloads, parts, zoom
+from ..page import CLUSTER, PATHS, Here, Page, keep_in_address, open_with
+from ..question import Question, compare_link, explain_link, parse_query
+from . import fields, pinned
 from .fields import Field
-from .page import Here, keep_in_address, open_with
-from .question import Question, compare_link, explain_link, parse_query
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    Draw = Callable[[AnyPrediction], list[Component]]
+    Draw = Callable[[Question], list[Component]]
 
 Values = Mapping[str, Any]
+LOADED = ("train_step", "weight_update")
+"""Kinds whose ops load the links of the cluster that they run on."""
 Writes = list[tuple[str | dict[str, str], dict[str, Any]]]
 """Ids of elements and the properties that are written there (assets/writes.js)."""
 
@@ -35,14 +38,24 @@ Writes = list[tuple[str | dict[str, str], dict[str, Any]]]
 class Form:
     """Fields by their captions, for scenarios of a kind; `name` makes ids unique, `base` is asked about at first.
 
-    `graph` is the id of the timeline among the figures, which a zoom draws anew.
+    `also` are further kinds that have these keys.
     """
 
     name: str
     kind: str
     base: str
-    graph: str
     groups: Mapping[str, Sequence[Field]]
+    also: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of scenarios that can be asked about."""
+        return self.kind, *self.also
+
+    @property
+    def graph(self) -> str:
+        """The id of the timeline among the figures, which a zoom draws anew."""
+        return f"{self.name}-timeline"
 
     @property
     def fields(self) -> dict[str, Field]:
@@ -56,18 +69,22 @@ class Form:
             UserError: it cannot be read, or is of no scenario that this form can ask about.
         """
         question = parse_query(query, self.base)
-        here.library.scenario(question.base, (self.kind,))
+        here.library.scenario(question.base, self.kinds)
         here.answers.scenario(Question(question.base))
         return question
 
-    def draw(self, here: Here, query: str) -> "Component":
-        """The fields with the values of the question of an address, and the places of the answer.
+    def draw(
+        self, here: Here, query: str, left: "Sequence[Component]" = (), right: "Sequence[Component]" = ()
+    ) -> "Component":
+        """The fields with the values of the question of an address, and the places of the answer; `left` is drawn below
+        the fields, `right` below the answer.
 
         Raises:
             UserError: as `question`.
         """
         question = self.question(here, query)
-        base = parts.choice(f"{self.name}-base", "Scenario", here.library.names_of_kind(self.kind), question.base)
+        known = [name for kind in self.kinds for name in here.library.names_of_kind(kind)]
+        base = parts.choice(f"{self.name}-base", "Scenario", known, question.base)
         values = _with_changes(here, question)
         shown = self._shown(values)
         groups = [
@@ -79,8 +96,8 @@ class Form:
         figures = html.Div(id=f"{self.name}-figures")
         return html.Div(
             [
-                html.Form([base, *groups], className="form", **{"aria-label": "Scenario"}),
-                html.Div([_dimmed_while_loading(numbers), _dimmed_while_loading(figures)]),
+                html.Form([base, *groups, *left], className="form", **{"aria-label": "Scenario"}),
+                html.Div([_dimmed_while_loading(numbers), *right, _dimmed_while_loading(figures)]),
                 zoom.store(self.graph),
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
@@ -95,14 +112,15 @@ class Form:
         return dmc.Fieldset(html.Div(drawn, className="pair"), legend=caption)
 
     def connect(self, app: Dash, here: Here, numbers: "Draw", figures: "Draw") -> None:
-        """A change of a field is answered and told in the address, or refused beside the field."""
-        keep_in_address(app, f"{self.name}-query")
+        """A change of a field is answered, or refused beside the field; the Store `query` then holds the question.
+
+        `numbers` and `figures` draw what is said of a question, and raise a UserError where that is refused.
+        """
         fields.connect_sizes(app, self.name)
         self._hide(app)
         writes = f"{self.name}-writes"
         app.clientside_callback(ClientsideFunction("writes", "write"), Output(writes, "id"), Input(writes, "data"))
         open_with(app, f"{self.name}-base")
-        zoom.connect(app, here, self.base, self.graph, f"{self.name}-query")
 
         @app.callback(
             Output(f"{self.name}-numbers", "children"),
@@ -120,22 +138,16 @@ class Form:
             given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
             try:
                 question = self.ask(here, base, given, asked, followed)
-                drawn = numbers(here.answers.predict(question))
+                drawn = numbers(question)
             except UserError as error:
                 faults = {key: rest.lstrip(" =:") for key, rest in fields.faults_by_key(error, keys)}
                 return self._refusal(error), no_update, "stale", [faults.get(key) for key in keys], no_update
             writes = self._follow(here, question, given, _moved(given, followed))
-            drawn = [*drawn, downloads.links(question), parts.link_row("Go on", self._onward(question))]
             return drawn, question.query(), "", [None] * len(keys), writes
 
         @app.callback(Output(f"{self.name}-figures", "children"), Input(f"{self.name}-query", "data"))
         def draw(query: str | None) -> Any:
-            return no_update if query is None else figures(here.answers.predict(parse_query(query, self.base)))
-
-    def _onward(self, question: Question) -> "list[Component]":
-        """Links to pages that ask more of it; not every kind can be explained."""
-        explained = [explain_link(question)] if SYSTEMS[self.kind].what_ifs else []
-        return [*explained, compare_link(question)]
+            return no_update if query is None else figures(parse_query(query, self.base))
 
     def _hide(self, app: Dash) -> None:
         """Fields that say nothing beside what the others say are not shown; they are drawn as they begin."""
@@ -202,6 +214,61 @@ class Form:
         labels = {one.key: f"{caption}, {one.label}" for caption, group in self.groups.items() for one in group}
         lines = [rest if key is None else labels[key] + rest for key, rest in fields.faults_by_key(error, labels)]
         return parts.alert("This cannot be simulated", lines, className="refusal")
+
+
+def predicted_page(
+    form: Form,
+    name: str,
+    menu: str,
+    about: str,
+    cards: "Callable[[Any], Iterable[parts.Card]]",
+    figures: "Callable[[Any], list[Component]] | None" = None,
+    more: Callable[[Dash, Here], Any] = lambda app, here: None,
+    *beside: "Component",
+) -> Page:
+    """A page of the predictions that a form asks for: `cards` are the headline, `figures` what stands below it.
+
+    Both get a prediction of the form's kind. Without `figures`, a page has those of the report of that kind. `more`
+    adds callbacks, which may need what stands `beside`.
+    """
+    draw_figures = figures or (lambda prediction: draw_all(form, prediction))
+
+    def connect(app: Dash, here: Here) -> None:
+        def numbers(question: Question) -> "list[Component]":
+            prediction = here.answers.predict(question)
+            drawn = parts.headline(prediction.report, cards(prediction))
+            return [*drawn, downloads.links(question), parts.link_row("Go on", onward(question, form.kind))]
+
+        keep_in_address(app, f"{form.name}-query")
+        pinned.connect(app, here, form.name, form.base)
+        zoom.connect(app, here, form.base, form.graph, f"{form.name}-query")
+        form.connect(app, here, numbers, lambda question: draw_figures(here.answers.predict(question)))
+        more(app, here)
+
+    def layout(here: Here, query: str) -> "Component":
+        return form.draw(here, query, right=[pinned.place(form.name), *beside])
+
+    return Page(PATHS[form.kind], name, menu, about, layout, connect)
+
+
+def draw_all(form: Form, prediction: Any) -> "list[Component]":
+    """The figures that reports have, the timeline first, with the id by which a zoom draws it anew."""
+    drawn, caption = figures_of(prediction, zoom.MOST_SPANS, opens_near=True), timeline_caption(form.kind)
+    timeline = drawn.pop(caption, None)
+    first = [] if timeline is None else [draw_timeline(form, caption, timeline)]
+    return [*first, *parts.figures(drawn)]
+
+
+def draw_timeline(form: Form, caption: str, drawn: Any) -> "Component":
+    """A timeline that is drawn anew for what is seen of it."""
+    return parts.figure(caption, drawn, around="wide timeline", id=form.graph)
+
+
+def onward(question: Question, kind: str) -> "list[Component]":
+    """Links to pages that ask more of a question; not every kind can be explained, or loads the links of a cluster."""
+    explained = [explain_link(question)] if SYSTEMS[kind].what_ifs else []
+    drawn = [html.A("Busy links", href=CLUSTER + question.query())] if kind in LOADED else []
+    return [*explained, compare_link(question), *drawn]
 
 
 def _moved(given: Values, followed: Values) -> set[str]:

@@ -13,16 +13,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ..simulator.answers.sweep import Progress, Sweep, Swept, load_sweep, run_sweep
-from ..simulator.base.errors import UserError, fault, unknown
-from ..simulator.base.files import write_atomic
-from ..simulator.runner import Runner
-from ..simulator.scenario import to_toml
-from .library import Library
-from .question import Question
+from ...simulator.answers.sweep import Progress, Sweep, Swept, load_sweep, run_sweep
+from ...simulator.base.errors import UserError, fault, unknown
+from ...simulator.base.files import write_atomic
+from ...simulator.runner import Runner
+from ...simulator.scenario import to_toml
+from ..library import Library
+from ..question import Question
 
 MOST_POINTS = 200
 """Of a sweep that is started here; larger ones are for the command line."""
@@ -207,6 +208,8 @@ def values(key: str, text: str) -> list[Any]:
         found: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
         found = [word.strip() for word in text.split(",") if word.strip()]
+    if any(isinstance(value, float) and not isfinite(value) for value in found):
+        raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected finite numbers"))
     if not found or any(not isinstance(value, bool | int | float | str | list | dict) for value in found):
         raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected numbers, texts, lists or tables"))
     return found
