@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..base.errors import UserError
+from .names import complete
 
 if TYPE_CHECKING:
     from ..answers.pipelines import Left
@@ -17,7 +18,11 @@ def schedule(
         typer.Argument(help="Schedules by name (1f1b, interleaved:4 for four chunks) or files (my.txt); default: all."),
     ] = None,
     scenario: Annotated[
-        Path | None, typer.Option(help="A training step (TOML): what its time is with each of them.")
+        Path | None,
+        typer.Option(
+            help="A training step, a file or a shipped name: its time with each of them.",
+            autocompletion=complete("scenarios"),
+        ),
     ] = None,
     changes: Annotated[list[str] | None, typer.Option("--set", help="Change a key of the scenario.")] = None,
     ranks: Annotated[int | None, typer.Option(min=1, max=4096, help="Pipeline ranks, without a scenario.")] = None,
@@ -30,9 +35,8 @@ def schedule(
     """Check pipeline schedules, draw one, compare several: bubble, activations, step time."""
     from ..answers.outputs import Outputs, json_text
     from ..answers.pipelines import columns, picture, pipelines, pipelines_of_step
-    from ..base.files import read_toml
     from ..base.tables import align
-    from ..scenario import change, parse_changes
+    from ..scenario import open_table
 
     outputs = Outputs(json=json)
     outputs.check()
@@ -43,8 +47,7 @@ def schedule(
     if scenario is not None:
         if ranks or microbatches:
             raise UserError("--ranks, --microbatches: the scenario says them: leave them out with --scenario")
-        table = change(read_toml(scenario), parse_changes(changes or ()), str(scenario))
-        found, left = pipelines_of_step(names or (), table, str(scenario))
+        found, left = pipelines_of_step(names or (), *open_table(scenario, changes or ()))
     else:
         found, left = pipelines(names or (), ranks, microbatches)
     if text:
