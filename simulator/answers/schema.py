@@ -162,6 +162,17 @@ def _sweep() -> Schema:
     })  # fmt: skip
 
 
+def _schedules() -> Schema:
+    """Of `schedule`; what is of a step is there with one."""
+    of_step = {"step_time_s": _NUMBER, "step_bubble_fraction": _SHARE, "memory_bytes": _NUMBER, "fits": _TRUTH}
+    one = _object({
+        "name": _TEXT, "ranks": _COUNT, "microbatches": _COUNT, "chunks": _COUNT, "bubble_fraction": _SHARE,
+        "peak_microbatches": _NUMBER, "sends": _COUNT, **of_step,
+    }, optional=of_step)  # fmt: skip
+    left = _object({"name": _TEXT, "reason": _TEXT})
+    return _form("schedules", "schedules", {"schedules": _list(one), "left_out": _list(left)})
+
+
 def _validation() -> Schema:
     """Of `validate`: errors of predictions on measured rows, as fractions, in groups that depend on what is scored."""
     return _begun("validation", {"file": {"type": "string", "description": "the table of measurements"}})
@@ -170,7 +181,7 @@ def _validation() -> Schema:
 FORMS: Mapping[str, Callable[[], Schema]] = {
     **{kind: partial(_prediction, kind) for kind in SYSTEMS},
     "explanation": _explanation, "comparison": _comparison, "search": _search, "sweep": _sweep,
-    "validation": _validation,
+    "schedules": _schedules, "validation": _validation,
 }  # fmt: skip
 """By name; those of predictions are called as the kind of scenario."""
 

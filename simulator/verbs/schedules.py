@@ -37,6 +37,7 @@ def schedule(
     from ..answers.pipelines import columns, picture, pipelines, pipelines_of_step
     from ..base.tables import align
     from ..scenario import open_table
+    from ..systems.machines import stamp
 
     outputs = Outputs(json=json)
     outputs.check()
@@ -57,8 +58,8 @@ def schedule(
     lines = [*align(rows, range(1, len(rows[0]))), *(_reason(one) for one in left)]
     if len(found) == 1:
         lines += ["", *picture(found[0])]
-    out = json_text({"kind": "schedules", "schedules": [one.to_json() for one in found],
-                     "left_out": [vars(one) for one in left]})  # fmt: skip
+    shown = {"schedules": [one.to_json() for one in found], "left_out": [vars(one) for one in left]}
+    out = json_text(stamp("schedules", {"kind": "schedules", **shown}))
     outputs.write(out)
     outputs.tell(out, lines)
 

@@ -34,7 +34,7 @@ def test_every_schema_is_one():
 
 
 def test_every_kind_of_scenario_is_held_against_its_schema():
-    assert set(FORMS) == {*PREDICTED, "explanation", "comparison", "search", "sweep", "validation"}
+    assert set(FORMS) == {*PREDICTED, "explanation", "comparison", "search", "sweep", "schedules", "validation"}
 
 
 @pytest.mark.parametrize(("name", "changes"), [one for some in PREDICTED.values() for one in some])
@@ -49,6 +49,7 @@ def test_other_answers():
     answers = [
         runcast.explain(TINY, quick=True),
         runcast.explain("run-jobs", {"run.repeats": 1}, quick=True),
+        runcast.explain("rl-split-given-update-8xh100-nodes", quick=True),
         runcast.compare(TINY, changes={"batch.micro": 2}),
         runcast.search(TINY, fix={"parallel.tp": 1, "parallel.cp": 1}, check=1),
         runcast.sweep(TINY, {"batch.micro": [1, 3]}),
@@ -64,6 +65,12 @@ def test_a_validation(tmp_path):
     said = json.loads(command("validate", "--kind", "copy", "--rows", tmp_path / "rows.csv", "--json", "-").stdout)
 
     assert list(Draft202012Validator(runcast.schema("validation")).iter_errors(said)) == []
+
+
+def test_schedules():
+    said = json.loads(command("schedule", "1f1b", "--scenario", TINY, "--json", "-").stdout)
+
+    assert list(Draft202012Validator(runcast.schema("schedules")).iter_errors(said)) == []
 
 
 def test_one_schema_of_all_tells_forms_apart():

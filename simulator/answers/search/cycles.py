@@ -10,7 +10,7 @@ from ...scenario import Changes
 from ...systems.rl_cycle.report import CycleReport
 from ...systems.rl_cycle.resolve import ResolvedCycle
 from ...systems.rl_cycle.scenario import CycleScenario
-from .records import LEFT, Amounts, Measured, Question, Row, Subject
+from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject, no_level
 from .space import Axis, Space, Wanted, add_wanted, divisors
 
 _BATCHES = (64, 128, 256, 512, 1024)
@@ -21,6 +21,8 @@ def _space(table: Mapping[str, Any], resolved: ResolvedCycle, wanted: Wanted) ->
 
     A UserError if there is nothing of these, or `wanted` says what no cycle says.
     """
+    if wanted.target != ANY:
+        raise UserError(f"--for {wanted.target}: is of training steps, and no tool has arguments for an RL cycle")
     if wanted.schedules or wanted.uneven:
         flag = "--schedules" if wanted.schedules else "--uneven"
         raise UserError(f"{flag}: is of pipelines, and an RL cycle has none")
@@ -59,10 +61,12 @@ def _measure(question: Question, report: CycleReport) -> Measured:
     amounts = Amounts(1 / report.tokens_per_s, needed, None if cost is None else cost / tokens)
     fits = needed <= question.memory_bytes
     terms = {phase: seconds / (report.steps + report.warmup) for phase, seconds in report.exposed.items()}
-    return Measured(amounts, report.step_time_s, round(tokens), fits, needed, cost, terms, report.budget)
+    return Measured(
+        amounts, report.step_time_s, round(tokens), fits, needed, cost, terms, report.budget, report.interval_s
+    )
 
 
 CYCLES = Subject(
-    objectives=("tokens_per_s", "cost", "memory"), levels=(), speed_name="throughput", resolve=ResolvedCycle,
+    objectives=("tokens_per_s", "cost", "memory"), level=no_level, speed_name="throughput", resolve=ResolvedCycle,
     space=_space, states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip

@@ -108,7 +108,7 @@ def _cells(found: SearchResult, number: int) -> list[Any]:
     likely = last.fits_probability if (last := fine or one) else None
     difference = found.difference_to_winner(number) if one else None
     surely = [difference.low, difference.high, difference.faster_probability] if difference else [""] * 3
-    sure: list[Any] = ["" if last is None or last.mfu is None else last.mfu, *(last.interval_s if last else ("", ""))]
+    sure: list[Any] = ["" if last is None or last.mfu is None else last.mfu, *((last and last.interval_s) or ("", ""))]
     best = found.best_probabilities.get(number, 0.0) if number in found.best else ""
     return [row.status, row.reason, *bound, *simulated, *finest, "" if likely is None else likely, *sure, *surely, best]
 

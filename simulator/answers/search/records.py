@@ -49,7 +49,8 @@ class Measured:
 
     `amounts` are per token; `time_s` is of the whole step or update; `terms` are what it is made of, in seconds.
     `fits_probability` is that of fitting whole devices, without headroom; None where memory has no interval. `budget`
-    are the errors of the time, `interval_s` its 90 % interval. `mfu` is None of what has none.
+    are the errors of the time, `interval_s` its 90 % interval, where it has one. `mfu` is None of what
+    has none.
     """
 
     amounts: Amounts
@@ -60,7 +61,7 @@ class Measured:
     cost_usd: float | None
     terms: Mapping[str, float]
     budget: Budget
-    interval_s: tuple[float, float]
+    interval_s: tuple[float, float] | None
     fits_probability: float | None = None
     mfu: float | None = None
 
@@ -76,7 +77,9 @@ class Measured:
 
     @property
     def speed_interval(self) -> str:
-        """The 90 % interval of `speed`, in words."""
+        """The 90 % interval of `speed`, in words; empty where it has none."""
+        if self.interval_s is None:
+            return ""
         low, high = self.interval_s
         if self.tokens:
             return f"{self.tokens / high:,.0f} to {self.tokens / low:,.0f}"
@@ -95,6 +98,11 @@ class Row:
     reason: str = ""
     floor: Amounts | None = None
     measured: Measured | None = None
+
+
+def no_level(table: Mapping[str, Any], finest: bool) -> str:
+    """Of predictions that have no levels."""
+    return ""
 
 
 def _as_it_is(target: str, changes: Changes) -> Changes:

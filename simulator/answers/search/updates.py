@@ -12,7 +12,7 @@ from ...systems.weight_update.report import Report
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.scenario import Scenario
 from ...systems.weight_update.system import resolve
-from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject
+from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject, no_level
 from .space import Axis, Space, Wanted, add_wanted, divisors
 
 _FROM_TRAINERS = (
@@ -67,12 +67,7 @@ def _measure(question: Question, report: Report) -> Measured:
     return Measured(amounts, time, 0, fits, needed, cost, dict(report.exposed), report.budget, interval)
 
 
-def _level(table: Mapping[str, Any], finest: bool) -> str:
-    """Predictions have no levels."""
-    return ""
-
-
 UPDATES = Subject(
-    objectives=("update_time", "pause", "cost", "memory"), level=_level, speed_name="time",
+    objectives=("update_time", "pause", "cost", "memory"), level=no_level, speed_name="time",
     resolve=Resolved, space=_space, states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip
