@@ -14,7 +14,7 @@ from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured,
 
 FILES = ("plans.csv", "pareto.csv", "winner.toml", "winner.megatron.txt")
 """All that a search writes."""
-_NAMES_FILE = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("model", "config"))
+_NAMES_FILE = (("cluster",), ("cluster", "base"), ("profile",), ("stack",), ("model", "config"), ("cycle", "train"))
 """Keys that may name a file beside the scenario."""
 _COLUMNS = (
     "status", "reason", "bound_time_s", "bound_memory_bytes", "time_s", "tokens_per_s", "memory_bytes", "cost_usd",
