@@ -13,7 +13,7 @@ _OF_ANY_NAME = ("config", "file")
 
 _KEYS = (
     ("cluster",), ("cluster", "base"), ("cluster", "node"), ("cluster", "device"), ("profile",), ("stack",),
-    ("model", "config"), ("schedule", "file"),
+    ("model", "config"), ("schedule", "file"), ("cycle", "train"),
 )  # fmt: skip
 """Keys of a scenario that may name a file beside it."""
 

@@ -137,7 +137,7 @@ def test_a_sweep_by_name_and_its_base_by_name(tmp_path):
         ("runcast cluster show gb3", ["gb300-nvl72"]),
         ("runcast plan import x --cluster gb3", ["gb300-nvl72"]),
         ("runcast schema rl", ["rl_cycle"]),
-        ("runcast sche", ["schema"]),
+        ("runcast schem", ["schema"]),
     ],
 )
 def test_a_shell_completes(words, found):
