@@ -101,10 +101,12 @@ def printable(text: str) -> str:
 
 
 def tidy(line: str) -> str:
-    """A line that a terminal shows as it is; one that is too long lacks its middle."""
-    text = printable(line)
-    if len(text) > MOST:
-        text = f"{text[: MOST // 2 - 3]} ... {text[3 - MOST // 2 :]}"
+    """A line that a terminal shows as it is; one that is too long lacks its middle. A drawing has several."""
+    text = "\n".join(map(_cut, printable(line).split("\n")))
     if text == line:
         return line
     return Fault(text, line.key, line.value, line.allowed) if isinstance(line, Fault) else text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else f"{text[: MOST // 2 - 3]} ... {text[3 - MOST // 2 :]}"
