@@ -29,7 +29,7 @@ from .question import Question
 
 MOST_OPS = 150_000
 """Of a Program that is simulated while one waits for a slider: about 0.2 s. Larger ones are told to first order."""
-PATIENCE_S = 1.0
+PATIENCE_S = 4.0
 """That a question waits for the one before it; then it is answered beside it, a little slower."""
 _BESIDE = 3
 """Questions that are answered beside the first one: each takes memory, and all share the cores."""

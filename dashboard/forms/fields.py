@@ -55,7 +55,7 @@ class Field:
             return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
             return value.get("base")
-        write = size_text if self.size else self.text
+        write: Callable[[Any], str] | None = size_text if self.size else self.text
         return write(value) if write is not None and isinstance(value, int | float | list) else value
 
     def draw(self, form: str, value: Any, hidden: bool) -> "Component":
@@ -79,7 +79,7 @@ class Field:
             return dmc.Switch(checked=bool(value), **common)
         if self.options:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
-            free = {"clearable": True, "allowDeselect": True} if self.optional else {}
+            free: dict[str, Any] = {"clearable": True, "allowDeselect": True} if self.optional else {}
             return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **common)
         if self.whole or self.share:
             limits = {"min": self.least} if self.whole else {"min": 0, "max": 1, "step": 0.1}
@@ -177,7 +177,7 @@ def slider_ends(form: str, key: str, least_bytes: float | None, most_bytes: floa
 
     The slider is no output of a callback: Dash cannot read ids of its own that hold a dot.
     """
-    low, high = _MARKS[0][0], _MARKS[-1][0]
+    low, high = float(_MARKS[0][0]), float(_MARKS[-1][0])
     low = low if least_bytes is None else max(low, ceil(4 * log2(least_bytes / 2**30)) / 4)
     high = high if most_bytes is None else min(high, floor(4 * log2(most_bytes / 2**30)) / 4)
     high = max(low + 0.25, high)

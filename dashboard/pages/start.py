@@ -40,13 +40,13 @@ class StartQuestion:
 
 def _step(here: Here, question: Question) -> "list[Component]":
     """The time of a step, and the pipeline of its beginning."""
-    prediction = here.answers.predict(question.change(COARSE))
+    prediction: Any = here.answers.predict(question.change(COARSE))
     drawn = draw_timeline("train_step", prediction.timeline, prediction.grid, title="Its pipeline", opens_near=True)
     return [*_headline(prediction, training.cards(prediction)), _picture(drawn)]
 
 
 def _update(here: Here, question: Question) -> "list[Component]":
-    prediction = here.answers.predict(question)
+    prediction: Any = here.answers.predict(question)
     return _headline(prediction, update.cards(prediction))
 
 
