@@ -176,7 +176,7 @@ class Backward:
     def _embed(self, flow: Flow, layer: int, step: Step) -> Act:
         tokens, part = self.view.inputs(flow.microbatch), self.view.at.tp
         learn = self.learn(flow, layer, EMBEDDING)
-        learn_places = [self.learn(flow, layer, name) for name in self.forward.positions_of(flow)]
+        learn_places = [self.learn(flow, layer, name) for name in self.forward.learned_positions(flow)]
         words, places = self.view.plan.spec.vocab_size // self.view.at.tps, self.view.places
         rows, width = self.view.plan.spec.position_embeddings, self.view.plan.spec.hidden_size
 

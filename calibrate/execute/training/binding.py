@@ -166,7 +166,7 @@ class Binder:
         followers = self._followers(op)
         for other in followers:
             if self._runs_again(other):
-                return flow.run_again(self._exchange_before(flow, self.tags[other]))
+                return flow.run_again(self._exchange_before(flow, self.tags[other], tag))
         if followers and all(self.tags[other].label.endswith("_wgrad") for other in followers):
             of = flow.peek_key("weights", layer, self.tags[followers[0]].label.removesuffix("_wgrad"))
             return self.backward.gather_input(flow, flow.steps[of])
@@ -188,11 +188,14 @@ class Binder:
             return True
         return any(map(self._runs_again, self._followers(op)))
 
-    def _exchange_before(self, flow: Flow, reader: Tag) -> Step:
-        """The exchange whose output an op reads that runs again next."""
+    def _exchange_before(self, flow: Flow, reader: Tag, exchange: Tag) -> Step:
+        """The exchange whose output an op reads that runs again next; behind the experts another one may come next."""
         step = flow.steps[flow.peek_key("again", reader.layer, reader.label.removesuffix(_AGAIN))]
         givers = [flow.giver(slot) for slot in step.takes]
-        return next(giver for giver in givers if giver is not None and giver.exchanges)
+        only = flow.steps.get((exchange.layer, exchange.label, 0))
+        found = next((giver for giver in givers if giver is not None and giver.exchanges), only)
+        assert found is not None
+        return found
 
     # Between stages
 

@@ -147,6 +147,8 @@ class Exchanges:
         if len(key[1]) == 1:
             return rows, [len(rows)]
         counts = self.gather(key, torch.tensor([len(rows)], device=rows.device)).tolist()
+        if not any(counts):
+            return rows, counts
         padded = rows.new_zeros((max(counts), *rows.shape[1:]))
         padded[: len(rows)] = rows
         parts = self.gather(key, padded).split(max(counts))
@@ -154,7 +156,7 @@ class Exchanges:
 
     def reduce_uneven(self, key: GroupKey, rows: Tensor, counts: Sequence[int]) -> Tensor:
         """This rank's rows summed over ranks; `counts` are the rows of each."""
-        if len(key[1]) == 1:
+        if len(key[1]) == 1 or not any(counts):
             return rows
         padded = rows.new_zeros((len(counts), max(counts), *rows.shape[1:]))
         for part, own in zip(padded, rows.split(list(counts)), strict=True):

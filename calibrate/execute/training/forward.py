@@ -160,7 +160,12 @@ class Forward:
 
     def positions_of(self, flow: Flow) -> tuple[str, ...]:
         """The learned positions, on the one rank of tp that adds them to what all of them have looked up."""
-        return (POSITIONS,) if self.view.at.tp == 0 and self.view.has(flow.stage, -1, POSITIONS) else ()
+        return self.learned_positions(flow) if self.view.at.tp == 0 else ()
+
+    def learned_positions(self, flow: Flow) -> tuple[str, ...]:
+        """The learned positions, if there are any. Who adds up gradients over tp must learn them on one rank alone."""
+        learns = self.view.at.tp == 0 or not self.view.plan.shard.sequence_parallel
+        return (POSITIONS,) if learns and self.view.has(flow.stage, -1, POSITIONS) else ()
 
     def _embed(self, flow: Flow) -> Op:
         tokens, places, part = self.view.inputs(flow.microbatch), self.view.places, self.view.at.tp

@@ -87,13 +87,13 @@ def whole_shape(parameter: Parameter) -> tuple[int, ...]:
 
 
 def whole(parameter: Parameter, unit: int, seed: int) -> torch.Tensor:
-    """The values of a whole parameter, all experts included: norms around 1, matrices around 0."""
+    """The values of a whole parameter, all experts included: norms around 1, biases and matrices around 0."""
     shape = whole_shape(parameter)
     name = np.frombuffer(parameter.name.encode(), np.uint8).tolist()
     rng = np.random.default_rng((seed, unit + 1, *name))
     values = rng.standard_normal(shape, np.float32)
     if len(parameter.shape) == 1:
-        return torch.from_numpy(1 + 0.1 * values)
+        return torch.from_numpy(0.1 * values + (0 if ".bias" in parameter.name else 1))
     return torch.from_numpy(values * np.float32(_SCALE / parameter.shape[-1] ** 0.5))
 
 
