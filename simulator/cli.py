@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     collect_seldom()
     try:
-        with redirect_stdout(_Printable(sys.stdout)):  # type: ignore[type-var]  # all else is the stream's own
+        with redirect_stdout(_Printable(sys.stdout)):
             try:
                 build_app(given)(given, prog_name="runcast")
             finally:

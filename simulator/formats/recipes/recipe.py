@@ -35,7 +35,7 @@ class Recipe:
         form: str,
         table: Mapping[str, Any],
         config: Mapping[str, Any] | None,
-        account: Mapping[str, tuple[str, ...]],
+        account: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
     ) -> "Recipe":
         """A recipe with the account that its arguments give of themselves; its sequences are taken to be text alone."""

@@ -44,7 +44,7 @@ def read_table(path: Path) -> pd.DataFrame:
     header = next(_rows(reader, path), [])
     if twice := [name for name, times in Counter(header).items() if times > 1]:
         raise UserError(f"{path}:1: has two columns named {twice[0]!r}")
-    rows, lines = [], []
+    rows, lines = list[list[str]](), list[int]()
     for row in _rows(reader, path):
         if len(row) > len(header):
             raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {len(header)}, as the header has")

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from ...base.op_kinds import ATTENTION, op_kind
-from ...collectives import CURVES, Collective, Machines, Pricer, pricer
+from ...collectives import CURVES, Collective, Layout, Machines, Pricer, pricer
 from ...costs.kernels import Kernels
 from ...models import ModelSpec
 from ...models.blocks import embedding, embedding_parameters, head, head_parameters, layer, layer_parameters
@@ -240,7 +240,7 @@ class EngineCosts:
 
     @cached_property
     def _pricer(self) -> Pricer:
-        return pricer(CURVES, self.machines, {})
+        return pricer(CURVES, self.machines, Layout(self.machines.cluster, {}))
 
     def step(self, requests: int, context: float) -> Terms:
         """A step of an engine that makes a token for each of `requests` requests, of `context` tokens on average."""
