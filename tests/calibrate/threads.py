@@ -1,4 +1,4 @@
-"""All ranks of a step as threads of this process: exchanges are meetings in memory, all else is as between processes."""
+"""All ranks of a step as threads of this process: exchanges are meetings in memory, all else as between processes."""
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -69,12 +69,14 @@ class Meetings(Exchanges):
 def wrong_values(resolved):
     """Run a resolved step; the names of all wrong gradients and weights of all ranks."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    made, hub = step.Exchanges, Hub()
+    made, hub, threads = step.Exchanges, Hub(), torch.get_num_threads()
+    torch.set_num_threads(1)
     step.Exchanges = lambda keys, rank, *_: Meetings(hub, rank)
     try:
         return [name for actor in _run(resolved) for name in actor.check().wrong]
     finally:
         step.Exchanges = made
+        torch.set_num_threads(threads)
         dist.destroy_process_group()
 
 
