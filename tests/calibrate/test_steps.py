@@ -20,8 +20,9 @@ from runcast.simulator.answers.compare.spans import unfold
 from runcast.simulator.scenario import load_question, resolve
 
 from ..command import runcast
-from .step_ranks import LLAMA, MOE, SCENARIOS, SMALL, SPOILED
+from .step_ranks import LLAMA, MOE, SCENARIOS, SETS, SMALL, SPOILED
 from .test_execute import RUNCAST, run, torchrun
+from .threads import wrong_values
 
 CASES = [("llama", case) for case in LLAMA if case not in SPOILED] + [("moe", case) for case in MOE]
 RANKS = Path(__file__).with_name("step_ranks.py")
@@ -60,6 +61,13 @@ def test_gradients_are_those_of_one_process(executed, set_, case):
     found = summary(executed(set_) / case)
 
     assert (found["ranks"], found["wrong"]) == (4, 0)
+
+
+@pytest.mark.parametrize("case", ["zero_1_after", "gpt_tp_2_whole_sequences", "shared_experts_tp_2_ep_2"])
+def test_ranks_that_are_threads_have_the_gradients_and_weights_of_one_process(case):
+    scenario, changes = next((scenario, cases[case]) for scenario, cases in SETS.values() if case in cases)
+
+    assert wrong_values(unfold(SCENARIOS / scenario, [*SMALL, *changes])) == []
 
 
 @pytest.mark.slow
