@@ -27,7 +27,7 @@ SCHEDULES_OF: Mapping[str, tuple[str, ...]] = {
 _STAGES_OF_ZERO: Mapping[str, tuple[int, ...]] = {ANY: (1, 2, 3), "megatron": (1, 2, 3), "torchtitan": (0, 3)}
 _MOST_GATHERED = 4_000  # layers times micro-batches of a plan with zero = 3: a simulation of about half a second
 _NOT_OF_STATES = ("batch.micro", "schedule", "recompute")
-_NONE = {"mode": "none"}
+_NONE: dict[str, Any] = {"mode": "none"}
 
 
 def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) -> Space:
@@ -133,8 +133,8 @@ def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, 
     heavy = [*light, "mla_up_proj", "core_attn", "mlp"]
     there = [module for module in heavy if not no_such_part(spec, module)]
     kept = [module for module in there if module != "core_attn" or scenario.attention == "unfused"]
-    less, more = ({"mode": "selective", "modules": modules} for modules in (light, kept))
-    found = [_NONE, less, more, own, {"mode": "full"}]
+    less: dict[str, Any] = {"mode": "selective", "modules": light}
+    found: list[dict[str, Any]] = [_NONE, less, {"mode": "selective", "modules": kept}, own, {"mode": "full"}]
     if target == "torchtitan":  # which recomputes by operation
         found = [_NONE, less, {"mode": "full"}]
     yield from (one for place, one in enumerate(found) if one not in found[:place])

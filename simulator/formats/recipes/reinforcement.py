@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...hardware import Spec
 from ...scenario import check_scenario, resolve
 from ...systems.weight_update.transfers import TransferUpdate
 from .arguments import Arguments, Machine
@@ -71,7 +72,7 @@ def describe_update(
     }
 
 
-def check_update(table: Mapping[str, Any], name: str, cluster: str, model: Mapping[str, Any]) -> dict[str, Any]:
+def check_update(table: Mapping[str, Any], name: str, cluster: Spec, model: Mapping[str, Any]) -> dict[str, Any]:
     """The table of a scenario of an update, checked; what is as by default is left out.
 
     A UserError if it cannot be simulated.

@@ -176,7 +176,7 @@ def _schedule(args: Arguments, spec: ModelSpec, pp: int, listed: int) -> dict[st
         return {}
     units = spec.num_hidden_layers + 2
     each = args.optional("pipeline_parallel_layers_per_stage")
-    stages = listed or -(-units // each) if each or listed else pp * (2 if name in TWO_CHUNKS else 1)
+    stages = listed or (-(-units // each) if each else 0) or pp * (2 if name in TWO_CHUNKS else 1)
     chunks = stages // pp
     has = f"per rank; the layers per stage make {chunks}"
     if stages % pp:
