@@ -133,8 +133,8 @@ def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, 
     heavy = [*light, "mla_up_proj", "core_attn", "mlp"]
     there = [module for module in heavy if not no_such_part(spec, module)]
     kept = [module for module in there if module != "core_attn" or scenario.attention == "unfused"]
-    less, more = (dict[str, Any](mode="selective", modules=modules) for modules in (light, kept))
-    found = [_NONE, less, more, own, {"mode": "full"}]
+    less: dict[str, Any] = {"mode": "selective", "modules": light}
+    found: list[dict[str, Any]] = [_NONE, less, {"mode": "selective", "modules": kept}, own, {"mode": "full"}]
     if target == "torchtitan":  # which recomputes by operation
         found = [_NONE, less, {"mode": "full"}]
     yield from (one for place, one in enumerate(found) if one not in found[:place])
