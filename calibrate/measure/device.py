@@ -45,6 +45,17 @@ class Lane:
         return (self.issue_s + _EVENT_S) * (self.repeats + 1)
 
 
+def keep_freed_memory() -> None:
+    """Let this process keep freed memory, as CUDA's caching allocator does.
+
+    Else each call may or may not take its pages from the system anew. Only glibc has mallopt.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 class CpuDevice:
     """Host memory and Gloo: an act has ended when it returns."""
 
@@ -53,12 +64,7 @@ class CpuDevice:
     collectives = "gloo"  # what torch.distributed calls the library
 
     def __init__(self) -> None:
-        # Keep freed memory, as CUDA's caching allocator does: else each call of a case may or may not take its pages
-        # from the system anew. Only glibc has mallopt.
-        with contextlib.suppress(AttributeError, OSError):
-            libc = ctypes.CDLL(None)
-            libc.mallopt(_M_MMAP_MAX, 0)
-            libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        keep_freed_memory()
         self._flush = torch.zeros(int(_CPU_FLUSH_BYTES), dtype=torch.uint8)
         self._threads = ThreadPoolExecutor(max_workers=4)
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .cases import CASES, MISSED
+from .cases import CASES, MISSED, STEPS
 from .comparing import lines, run_all
 from .hosts import missing
 
@@ -17,7 +17,7 @@ def main() -> None:
     if reason := missing():
         sys.exit(f"error: {reason}")
     with TemporaryDirectory() as folder:
-        outcomes = run_all([*CASES, *MISSED], Path(folder))
+        outcomes = run_all([*CASES, *STEPS, *MISSED], Path(folder))
     table = "\n".join(lines(outcomes)) + "\n"
     print(table)
     if "--write" in sys.argv[1:]:

@@ -1,8 +1,9 @@
 """Hosts on this machine: network namespaces, with veth pairs as cables, bridges as switches and tc for their rates.
 
-Everything is inside namespaces (and control groups) of our own, so nothing else on the machine changes. Their names begin with PREFIX, and
-hold the process that made them and when it began. A process that crashed leaves its namespaces behind; the next one
-finds that their owner is dead, and removes them with whatever still runs inside. Linux only; needs root and iproute2.
+Everything is inside namespaces of our own, and control groups where hosts have shares of a core, so nothing else on the
+machine changes. Their names begin with PREFIX, and hold the process that made them and when it began. A process that
+crashed leaves its namespaces behind; the next one finds that their owner is dead, and removes them with whatever still
+runs inside. Linux only; needs root and iproute2.
 """
 
 import os

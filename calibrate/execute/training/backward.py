@@ -18,8 +18,8 @@ from .sharing import SharedBackward
 from .slots import Act, Slot, act
 from .view import RankView
 
-Learn = Callable[[Flow, int, str], Callable[[Tensor], None]]
-"""Of a flow, a layer and a parameter or GEMM: what adds to its gradient."""
+Learn = Callable[[Flow, int, str], Callable[..., None]]
+"""Of a flow, a layer and a parameter or GEMM: what adds to its gradient, as `states.Gradient.add`."""
 
 
 class Backward:
@@ -65,7 +65,7 @@ class Backward:
         name = EMBEDDING if label == "logits" and self.forward.tied else label
         learn = self.learn(flow, layer, name)
         read = step.gathered or flow.newest(step.takes[0])
-        return act(lambda rows, gradient: learn(gradient.T @ rows), [read, step.gradient])
+        return act(lambda rows, gradient: learn(gradient, rows), [read, step.gradient])
 
     def exchange(self, flow: Flow, layer: int, label: str) -> Act:
         """Bind an exchange of gradients, on what the last op gave."""

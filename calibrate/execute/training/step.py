@@ -10,6 +10,7 @@ from torch import Tensor
 from ....simulator import engine
 from ....simulator.base.errors import UserError
 from ....simulator.systems.train_step.resolve import ResolvedTrain
+from ...measure.device import keep_freed_memory
 from ..backend import Backend
 from ..measured import Checked, Measured
 from ..parts import Part, Parts
@@ -61,8 +62,8 @@ class StepParts(Parts):
 class StepActor:
     """One rank: what it does of each op, and what came of it."""
 
-    def __init__(self, resolved: ResolvedTrain, rank: int, library: str):
-        self.view = RankView(resolved, rank)
+    def __init__(self, resolved: ResolvedTrain, rank: int, library: str, *, checks: bool = True):
+        self.view, self._checks = RankView(resolved, rank), checks
         self._exchanges = Exchanges(self.view.peers.keys(), rank, library)
         binder = Binder(self.view, self._exchanges)
         self._acts: Mapping[int, Act] = binder.bind()
@@ -89,7 +90,9 @@ class StepActor:
             raise RuntimeError(f"{self.view.program.names[op]} on rank {self.view.rank}: {error}") from None
 
     def check(self) -> Checked:
-        """Compare the gradients that this rank holds with those of one process."""
+        """Compare the gradients that this rank holds with those of one process, if that is asked for."""
+        if not self._checks:
+            return Checked(0, 0, [])
         pieces, wrong = self._gradients.pieces(), list(dict.fromkeys(self._wrong(self._expected())))
         tensors = sum(len(self.view.units[stage][number].layouts[part].parameters)
                       for piece in pieces for stage, number, part in piece.members)  # fmt: skip
@@ -133,9 +136,14 @@ def _is_close(values: Tensor, right: Tensor, whole: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class StepExecution:
-    """A resolved training step."""
+    """A resolved training step.
+
+    Without `checks` its gradients are not compared with those of one process, which takes as long as all ranks
+    together.
+    """
 
     resolved: ResolvedTrain
+    checks: bool = True
 
     @property
     def processes(self) -> int:
@@ -160,6 +168,7 @@ class StepExecution:
         Raises:
             UserError: there is another number of ranks.
         """
+        keep_freed_memory()
         resolved = self.resolved
         world.check(self.processes, resolved.where)
         batch, parts = resolved.scenario.batch, StepParts(resolved.program)
@@ -170,5 +179,6 @@ class StepExecution:
             "predicted_s": engine.simulate(resolved.program, resolved.costs).makespan_s if world.rank == 0 else 0.0,
         }
         return execute_program(
-            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend.collectives), about
-        )
+            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend.collectives, checks=self.checks),
+            about,
+        )  # fmt: skip
