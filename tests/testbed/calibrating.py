@@ -18,10 +18,10 @@ _CASES = [f"collectives/{op} *bytes={size} *" for op in ("all_reduce", "all_gath
 
 _OF_STEPS = [
     f"{op} *nodes=* *bytes={1 << power} *"
-    for op in ("collectives/all_reduce", "collectives/all_gather", "collectives/reduce_scatter", "send_recv/one_way")
+    for op in ("collectives/all_reduce", "collectives/all_gather", "send_recv/one_way")
     for power in (18, 20, 22)
 ]
-"""The same for steps: with sums that are scattered, which torch does by Gloo's all-reduce, and messages of stages."""
+"""The same for steps, and messages of stages."""
 
 _RUNS = 5
 

@@ -109,9 +109,10 @@ def step(
     schedule: str = "1f1b", **keys: int,
 ) -> Case:  # fmt: skip
     """A training step of a small Llama: products of ten milliseconds and more."""
+    heads = hidden // 64
     model = {
         "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 8 * hidden // 3 // 64 * 64,
-        "num_attention_heads": hidden // 64, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 1024,
+        "num_attention_heads": heads, "num_key_value_heads": 2 if heads % 4 else 4, "head_dim": 64, "vocab_size": 1024,
     }  # fmt: skip
     tables = {
         "model": {"preset": "llama3-8b"}, "model.overrides": model, "precision": {"compute": "fp32"},
