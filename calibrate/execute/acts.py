@@ -44,12 +44,12 @@ class SharedMemory:
         self._descriptor = os.memfd_create("runcast-weights")
         os.ftruncate(self._descriptor, size_bytes)
         self.tensor = torch.frombuffer(mmap.mmap(self._descriptor, size_bytes), dtype=torch.uint8)
-        door, self._close_door = open_door(self.tensor) or (None, lambda: None)
+        door, self.close_door = open_door(self.tensor) or (None, lambda: None)
         self.address = Address(os.getpid(), self._descriptor, size_bytes, door)
 
     def close(self) -> None:
         """Let nobody map it from now on; who has mapped it keeps it."""
-        self._close_door()
+        self.close_door()
         os.close(self._descriptor)
 
 

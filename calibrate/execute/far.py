@@ -49,7 +49,14 @@ def open_door(memory: torch.Tensor) -> tuple[Door, Callable[[], None]] | None:
     door = Door(world.ranks_here.start, host, port, secrets.token_bytes(_TOKEN_BYTES))
     view = memoryview(memory.numpy())
     Thread(target=_let_in, args=(listening, door.token, view), daemon=True, name="door").start()
-    return door, listening.close
+
+    def close() -> None:
+        """Also wakes the thread that waits for peers."""
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+    return door, close
 
 
 class FarMemory:

@@ -19,9 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the table to docs/testbed.md, too")
     parser.add_argument("--only", default="", metavar="WORDS", help="cases that have these words in their name")
-    parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep scenarios and spans in a new folder"
-    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep scenarios and spans in a new folder")
     flags = parser.parse_args()
     if reason := missing():
         sys.exit(f"error: {reason}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..command import runcast
-from .cases import STAR, Numbers, update, write_cases
+from .cases import STAR, Numbers, p2p_update, update, write_cases
 from .hosts import Bed, set_up
 from .launch import execute, run_alone, run_ranks
 from .topology import FRAME_BYTES, PAYLOAD_BYTES, write_cluster
@@ -77,13 +77,14 @@ def _headers(link: str) -> str:
 
 
 def read_stack(bed: Bed, profile: str, folder: Path) -> Path:
-    """Run an update, stage by stage, and write what its steps on hosts take; its messages are not read.
+    """Run an update, stage by stage, and one that reads memory of other hosts; write what their steps on hosts take.
 
-    All hosts share the cores of one machine, so numbers of a quiet host are no use here.
+    Their messages are not read. All hosts share the cores of one machine, so numbers of a quiet host are no use here.
     """
     case = update("4 hosts", "serial")
-    ((_, wrong, of_op),) = execute(bed, write_cases([case], Numbers(profile), folder), folder, _RUNS)
-    assert not wrong, wrong
+    cases = write_cases([case, p2p_update("4 hosts", 4)], Numbers(profile), folder)
+    (_, wrong, of_op), (_, wrong_too, of_reads) = execute(bed, cases, folder, _RUNS)
+    assert not wrong + wrong_too
     tensors, doublings = case.tables["model"]["tensors"], (bed.topology.hosts - 1).bit_length()
     found = {
         **{
@@ -96,6 +97,11 @@ def read_stack(bed: Bed, profile: str, folder: Path) -> Path:
         "allocate.tensor_s": of_op["allocate"] / tensors,
         "agree.latency_s": 0.0,
         "agree.doubling_s": of_op["agree"] / doublings,
+        **{f"{kind}.s": of_reads[kind] for kind in ("register", "unregister")},
+        "register.byte_s": 0.0,
+        "unregister.byte_s": 0.0,
+        "register.tensor_s": 0.0,
+        "rdma.nic_fraction": PAYLOAD_BYTES / FRAME_BYTES,
     }
     stack, how = folder / "stack.toml", 'spread = 0.3, provenance = "measured", source = "an update on four hosts"'
     entries = "".join(f'"{name}" = {{ value = {seconds!r}, {how} }}\n' for name, seconds in found.items())
