@@ -76,7 +76,8 @@ class StepActor:
         graph.gradients(out)
 
     def close(self) -> None:
-        """Nothing is held that others use."""
+        """Leave the groups."""
+        self._exchanges.close()
 
     def act(self, op: int) -> None:
         """Do this rank's part of an op.
