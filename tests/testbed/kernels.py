@@ -173,6 +173,12 @@ def _look_up(bench: Bench, rows: int, width: int) -> Act:
     return lambda: table[tokens.clamp(0, 1023)] * mine[:, None]
 
 
+def _look_up_back(bench: Bench, rows: int, width: int) -> Act:
+    gradient, tokens = _rand(bench, rows, width), torch.randint(0, 1024, (rows,))
+    total = _rand(bench, 1024, width)
+    return lambda: total.add_(gradient.new_zeros((1024, width)).index_add_(0, tokens, gradient))
+
+
 def _grad_norm(bench: Bench, parameters: int) -> Act:
     values = _rand(bench, parameters)
     return lambda: values.square().sum()
@@ -203,6 +209,7 @@ _KERNELS = (
     _Kernel("cross_entropy", 2, _loss, _LOSSES),
     _Kernel("cross_entropy_backward", 4, _loss_back, _LOSSES),
     _Kernel("embed", 8, _look_up),
+    _Kernel("embed_backward", 20, _look_up_back),
     _Kernel("grad_norm", 4, _grad_norm, _FLAT),
     _Kernel("adamw", 28, _adamw, _FLAT),
 )
