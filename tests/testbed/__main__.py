@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from . import shares
-from .cases import CASES, MISSED, SHARE, STEPS
+from .cases import CASES, MISSED, MORE_STEPS, SHARE, STEPS
 from .comparing import lines, run_all
 from .hosts import missing
 
@@ -23,7 +23,7 @@ def main() -> None:
     flags = parser.parse_args()
     if reason := missing():
         sys.exit(f"error: {reason}")
-    steps = [] if (reason := shares.missing(4, SHARE)) else STEPS
+    steps = [] if (reason := shares.missing(4, SHARE)) else [*STEPS, *MORE_STEPS]
     if reason:
         print(f"without steps: {reason}", file=sys.stderr)
     cases = [case for case in (*CASES, *steps, *MISSED) if flags.only in case.name]

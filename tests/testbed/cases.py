@@ -160,12 +160,16 @@ STEPS = [
     step("1F1B", {"pp": 4}),
     step("ZB-H1", {"pp": 4}, schedule="zb-h1"),
     step("interleaved", {"pp": 4}, 8, hidden=640, schedule="interleaved", vpp=2),
-    step("ZB-V", {"pp": 4}, 8, hidden=640, schedule="zb-v"),
     step("ZeRO-1", {"zero": 1}, 2, 32, 2, hidden=384),
     step("ZeRO-3", {"zero": 3}, 2, 32, 8, hidden=384),
-    step("TP2 PP2", {"tp": 2, "pp": 2}, batch=2),
 ]
 """Steps: hosts compute."""
+
+MORE_STEPS = [
+    step("ZB-V", {"pp": 4}, 8, hidden=640, schedule="zb-v"),
+    step("TP2 PP2", {"tp": 2, "pp": 2}, batch=2),
+]
+"""For the table of docs/testbed.md; the test leaves them out for its time."""
 
 MISSED = [
     update("8 fast hosts", "three_stage"),

@@ -19,14 +19,14 @@ from runcast.calibrate.measure.cases.gemm import LAYOUTS, linear
 from runcast.calibrate.measure.device import Act
 from runcast.calibrate.measure.timing import Bench, Measure, Measurement, Prepare, warm_up
 
-SAMPLE_S, SAMPLES = 0.2, 3
+SAMPLE_S, SAMPLES = 0.2, 2
 """Seconds of a sample, and how many there are."""
 
 _SPREAD_BYTES, _MOST_COPIES = 16e6, 12
 """What an op reads in a step was written some time ago: acts take turns on copies that no core's own cache holds."""
 
 _HEADS = Heads(8, 2, 64, 1e4)
-_WEIGHTS = ((512, 512), (3072, 640), (640, 1536), (1024, 1024), (5120, 1024))
+_WEIGHTS = ((512, 512), (3072, 640), (640, 1536), (5120, 1024))
 _TOKENS = (192, 320)
 _ROWS = ((192, 640), (320, 1024), (320, 2560))
 _ATTENTION = ((1, 192), (1, 320), (2, 320))  # sequences, tokens of each
