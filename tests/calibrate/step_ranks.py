@@ -76,6 +76,10 @@ SETS = {
 }
 
 
+MOST_THREADS = 60
+"""Of a process that has run many steps: each process group has three."""
+
+
 def spoil():
     """What is sent to another stage is a little too large from now on."""
     right = Exchanges.send
@@ -93,6 +97,8 @@ def main(out, name):
             measured = execution_of(SCENARIOS / scenario, [*SMALL, *changes]).run(world, Backend())
             if measured is not None:
                 measured.write(out / case)
+    if (threads := Path("/proc/self/task")).exists():
+        assert len(list(threads.iterdir())) < MOST_THREADS, "steps have not left their process groups"
 
 
 if __name__ == "__main__":
