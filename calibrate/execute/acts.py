@@ -5,7 +5,8 @@ its own, so that the order of one lane's collectives cannot block another's.
 
 Host memory that other processes of this machine read or write without a part of its owner, as RDMA does, has no name in
 any file system, so nothing is left behind however a process ends: the kernel frees it with the last process that has it
-open or mapped. Neither does the size of /dev/shm bound it. Others find it under its owner's entry in /proc. Linux only.
+open or mapped. Neither does the size of /dev/shm bound it. Others find it under its owner's entry in /proc; from other
+machines they reach it through a door (`far`). Linux only.
 """
 
 import mmap
@@ -20,18 +21,20 @@ from ...simulator.base.errors import UserError
 from ...simulator.program import Access
 from .backend import Backend
 from .content import Content
+from .far import Door, FarMemory, open_door
 from .measured import Checked
 from .parts import Parts
-from .world import Store, World
+from .world import Store
 
 
 @dataclass(frozen=True)
 class Address:
-    """The address of an owner's memory, which others can map until the owner closes it."""
+    """The address of an owner's memory, which others can map until the owner closes it, or on other machines reach."""
 
     process: int
     descriptor: int
     bytes: int
+    door: Door | None = None
 
 
 class SharedMemory:
@@ -40,12 +43,36 @@ class SharedMemory:
     def __init__(self, size_bytes: int):
         self._descriptor = os.memfd_create("runcast-weights")
         os.ftruncate(self._descriptor, size_bytes)
-        self.address = Address(os.getpid(), self._descriptor, size_bytes)
         self.tensor = torch.frombuffer(mmap.mmap(self._descriptor, size_bytes), dtype=torch.uint8)
+        door, self.close_door = open_door(self.tensor) or (None, lambda: None)
+        self.address = Address(os.getpid(), self._descriptor, size_bytes, door)
 
     def close(self) -> None:
         """Let nobody map it from now on; who has mapped it keeps it."""
+        self.close_door()
         os.close(self._descriptor)
+
+
+class NearMemory:
+    """Memory of another process of this machine, which has mapped it; as `FarMemory`."""
+
+    def __init__(self, mapped: torch.Tensor):
+        self._mapped = mapped
+
+    def read(self, place: slice, into: torch.Tensor) -> None:
+        """Read a range of bytes."""
+        into.copy_(self._mapped[place], non_blocking=True)
+
+    def write(self, place: slice, values: torch.Tensor) -> None:
+        """Write a range of bytes."""
+        self._mapped[place].copy_(values, non_blocking=True)
+
+
+def open_memory(address: Address, *, writable: bool = False) -> NearMemory | FarMemory:
+    """Access to the memory of another rank, on this machine or another one; a UserError if there is none."""
+    if address.door is not None and address.door.is_needed:
+        return FarMemory(address.door)
+    return NearMemory(map_memory(address, writable=writable))
 
 
 def map_memory(address: Address, *, writable: bool = False) -> torch.Tensor:
@@ -61,13 +88,8 @@ def map_memory(address: Address, *, writable: bool = False) -> torch.Tensor:
         raise UserError(f"cannot map the memory of another rank: {str(error).splitlines()[0]}") from None
 
 
-def check_one_sided(world: World, method: str, where: str) -> None:
+def check_one_sided(method: str, where: str) -> None:
     """Raise a UserError unless ranks can map each other's memory here, as this method does."""
-    if world.local_size < world.size:
-        raise UserError(
-            f"{where}: update.method: {method} is executed on one machine only, where ranks can map each other's "
-            f"memory; {world.local_size} of {world.size} ranks are on this one"
-        )
     if not hasattr(os, "memfd_create"):
         raise UserError(f"{where}: update.method: {method} is executed on Linux only")
 

@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.program import Access
-from .acts import HOST_LANES, Actor, Address, SharedMemory, map_memory
+from .acts import HOST_LANES, Actor, Address, NearMemory, SharedMemory, open_memory
 from .content import Meta, ServedContent
+from .far import FarMemory
 
 
 class ServedActor(Actor[ServedContent]):
@@ -33,7 +34,7 @@ class ServedActor(Actor[ServedContent]):
                 self.content.fill(self.rank, self.buffers[number].numpy())
         self.metas: dict[int, list[Meta]] = {}  # of every bucket, once gathered
         self.addresses: dict[int, Address] = {}  # of what all ranks share, once gathered
-        self.mapped: dict[int, torch.Tensor] = {}  # what this rank reads of it
+        self.mapped: dict[int, NearMemory | FarMemory] = {}  # what this rank reads of it
         self.latest: dict[int, torch.Tensor] = {}  # where a bucket's bytes were put last on this rank
         self.opened: dict[int, torch.Tensor] = {}  # the worker's view of the shared halves
         self.requests: SimpleQueue[bytes] = SimpleQueue()
@@ -53,7 +54,7 @@ class ServedActor(Actor[ServedContent]):
         """Get access to the memory of the owners from whom this rank reads; they have no part in it."""
         reads = [read for read in self._ops("read") if self.program.root[read] == self.rank]
         owned = {self._source(read).buffer for read in reads}
-        self.mapped = {buffer: map_memory(self.addresses[buffer]) for buffer in sorted(owned)}
+        self.mapped = {buffer: open_memory(self.addresses[buffer]) for buffer in sorted(owned)}
 
     def do_unregister(self, op: int) -> None:
         """Give the access up."""
@@ -101,8 +102,8 @@ class ServedActor(Actor[ServedContent]):
     def do_read(self, op: int) -> None:
         """Read from the memory of the bucket's owner, which may be another rank and does nothing for it."""
         (target,), source = self._accesses(op, write=True), self._source(op)
-        there = self.mapped[source.buffer][source.offset :][: source.bytes]
-        self._put(op, self._range(target), there)
+        self.latest[self._bucket(op)] = into = self._range(target)
+        self.mapped[source.buffer].read(slice(source.offset, source.offset + source.bytes), into)
 
     def do_broadcast(self, op: int) -> None:
         """The bucket's bytes from its root to the shared half of every rank; the root's may lie elsewhere yet."""

@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 
 from ...simulator.systems.weight_update.methods import methods
-from .acts import Actor, Address, GroupKey, SharedMemory, map_memory
+from .acts import Actor, Address, GroupKey, NearMemory, SharedMemory, map_memory, open_memory
 from .content import Meta, TransferContent, share
+from .far import FarMemory
 
 WEIGHTS = -1  # key of what an engine keeps, which is no buffer of a Program
 
@@ -146,7 +147,7 @@ class WriteActor(TransferActor):
         """Shards, and what is known of receivers."""
         super().prepare()
         self.replicas: dict[tuple[int, int], torch.Tensor] = {}  # by source op and tensor
-        self.theirs: dict[int, torch.Tensor] = {}  # memory of the receivers to which this rank writes
+        self.theirs: dict[int, NearMemory | FarMemory] = {}  # memory of the receivers to which this rank writes
         self.places: dict[int, dict[int, slice]] = {}  # of each tensor in it
 
     def resident(self) -> dict[int, torch.Tensor]:
@@ -161,7 +162,7 @@ class WriteActor(TransferActor):
         addresses: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(addresses, self.shared[WEIGHTS].address if WEIGHTS in self.shared else None)
         for target in sorted({target for write in self._ops("write") for target in self._targets(write)}):
-            self.theirs[target] = map_memory(addresses[target], writable=True)
+            self.theirs[target] = open_memory(addresses[target], writable=True)
             self.places[target] = self.content.places(target)
 
     def do_stage_in(self, op: int) -> None:
@@ -186,8 +187,7 @@ class WriteActor(TransferActor):
         bucket = self._bucket(op)
         for target in self._targets(op):
             for meta in self._mine(bucket):
-                there = self.theirs[target][self.places[target][meta.tensor]]
-                self.backend.copy(there, self._source(op, meta, target))
+                self.theirs[target].write(self.places[target][meta.tensor], self._source(op, meta, target))
 
     def _source(self, write: int, meta: Meta, target: int) -> torch.Tensor:
         replicated = [dep for dep in self.program.deps[write].tolist() if self.program.kind_of(dep) == "replicate"]

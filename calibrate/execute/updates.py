@@ -44,7 +44,7 @@ class UpdateExecution:
         parts = Parts(resolved.program).check(kind.kinds(), resolved.where)
         world.check(resolved.program.ranks, resolved.where)
         if method in ("p2p", *MAPS_MEMORY):
-            check_one_sided(world, method, resolved.where)
+            check_one_sided(method, resolved.where)
         about = {
             "name": resolved.scenario.name,
             "scenario_hash": resolved.hash,

@@ -22,7 +22,7 @@ _EVENT_S = 5e-6  # of the host, to make and record an event, at the most
 _CPU_FLUSH_BYTES = 64e6
 _QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", "32"  # as many as there can be: streams that share one wait for each other
 _BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt, <malloc.h>
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # of mallopt, <malloc.h>
 
 Act = Callable[[], object]
 """Does the thing once: enqueues work on the current stream, or has done it when it returns."""
@@ -45,6 +45,19 @@ class Lane:
         return (self.issue_s + _EVENT_S) * (self.repeats + 1)
 
 
+def keep_freed_memory() -> None:
+    """Let this process keep freed memory, as CUDA's caching allocator does.
+
+    Else each call may or may not take its pages from the system anew. All threads share one heap, since those of their
+    own are given back. Only glibc has mallopt.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_ARENA_MAX, 1)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 class CpuDevice:
     """Host memory and Gloo: an act has ended when it returns."""
 
@@ -53,12 +66,7 @@ class CpuDevice:
     collectives = "gloo"  # what torch.distributed calls the library
 
     def __init__(self) -> None:
-        # Keep freed memory, as CUDA's caching allocator does: else each call of a case may or may not take its pages
-        # from the system anew. Only glibc has mallopt.
-        with contextlib.suppress(AttributeError, OSError):
-            libc = ctypes.CDLL(None)
-            libc.mallopt(_M_MMAP_MAX, 0)
-            libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        keep_freed_memory()
         self._flush = torch.zeros(int(_CPU_FLUSH_BYTES), dtype=torch.uint8)
         self._threads = ThreadPoolExecutor(max_workers=4)
 

@@ -27,7 +27,12 @@ class Measured:
         reach = self._layout.reach(group, rank)
         if collective.is_forwarded and reach.islands > 1 and size:
             return price_forwarded(self, self._machines, collective, rank, self._layout.wires(op, group, reach))
-        return self._whole(op, group, reach, size)
+        return self._whole(self._done_as(op), group, reach, size)
+
+    def _done_as(self, op: str) -> str:
+        """The op that the library does in place of one: some reduce all and keep a part."""
+        reduces_all = self._machines.profile.value_or("reduce_scatter.all_reduce", 0.0)
+        return "all_reduce" if op == "reduce_scatter" and reduces_all else op
 
     def _whole(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Price:
         """The price of one collective over a group on the machine of one of its ranks; `send_recv` has two ranks."""

@@ -138,6 +138,11 @@ OPTIONAL = {
         1.0,
         "whether broadcasts between nodes go along binomial trees, whose messages share links, and not round a ring",
     ),
+    "reduce_scatter.all_reduce": (
+        0.0,
+        1.0,
+        "whether a reduce-scatter is an all-reduce of which each rank keeps its part",
+    ),
     "copy.d2h_fraction": (0.05, 1.0, "rate of device-to-host copies over that of host-to-device copies"),
     "copy.p2p_fraction": (0.01, 1.0, "rate of one GPU's copies to another over the NVLink line rate"),
     "reload.hbm_fraction": (0.01, 1.0, "traffic of a reload's copies over peak device memory bandwidth"),

@@ -102,6 +102,8 @@ SETS = {
 
 
 SPOILED = "wrong_optimizer", "wrong_activations"
+MOST_THREADS = 60
+"""Of a process that has run many steps: each process group has three."""
 
 
 @contextmanager
@@ -126,6 +128,8 @@ def main(out, name):
                 measured = execution_of(SCENARIOS / scenario, [*SMALL, *changes]).run(world, Backend())
             if measured is not None:
                 measured.write(out / case)
+    if (threads := Path("/proc/self/task")).exists():
+        assert len(list(threads.iterdir())) < MOST_THREADS, "steps have not left their process groups"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
 import torch
 from runcast.calibrate.execute.acts import Address, SharedMemory, check_one_sided, map_memory
-from runcast.calibrate.execute.world import World
 from runcast.simulator.base.errors import UserError
 
 NEEDS_MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux only")
@@ -23,7 +22,7 @@ from runcast.calibrate.execute.acts import SharedMemory
 
 memory = SharedMemory(10_001)
 memory.tensor[-1] = 7
-print(*vars(memory.address).values(), flush=True)
+print(memory.address.process, memory.address.descriptor, memory.address.bytes, flush=True)
 sys.stdin.read()
 """
 
@@ -78,4 +77,4 @@ def test_who_maps_it_writable_writes_to_its_owner():
 def test_only_linux_has_such_memory(monkeypatch):
     monkeypatch.delattr(os, "memfd_create", raising=False)
     with pytest.raises(UserError, match=re.escape("a.toml: update.method: p2p is executed on Linux only")):
-        check_one_sided(World(0, 2, 0, 2), "p2p", "a.toml")
+        check_one_sided("p2p", "a.toml")

@@ -1,5 +1,6 @@
 """What holds for every way to price exchanges: fitted curves, and each algorithm by name."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,7 +9,7 @@ from runcast.simulator.collectives import Collective, Layout, Machines, pricer
 from runcast.simulator.collectives.algorithms import OPS, algorithms
 from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.hardware import cluster
-from runcast.simulator.profile import load_network, load_profile, load_stack
+from runcast.simulator.profile import Parameter, load_network, load_profile, load_stack
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send_recv")
 SIZES = (0.0, 1e3, 1e6, 1e9)
@@ -71,3 +72,16 @@ def test_nvls_stays_inside_an_nvswitch_domain(choice):
         return
     with pytest.raises(UserError, match="all_reduce = 'nvls': NVLS adds inside one NVSwitch domain"):
         pricer(choice, machines(), layout()).price(Collective("all_reduce", (0, 8), 1e6), 0)
+
+
+def test_a_library_may_reduce_all_in_place_of_a_scatter(choice):
+    if choice:
+        return
+    reduces = {"reduce_scatter.all_reduce": Parameter(1.0, 0.0, "exact", "-")}
+    profile = replace(machines().profile, parameters={**machines().profile.parameters, **reduces})
+    found = pricer(choice, Machines(cluster("dgx-h100", 2), profile), layout())
+    scattered, reduced = (
+        found.price(Collective(op, tuple(range(16)), 1e9), 0) for op in ("reduce_scatter", "all_reduce")
+    )
+
+    assert scattered == reduced

@@ -1,10 +1,12 @@
-"""`python -m tests.testbed` measures, predicts and executes all cases, and writes their table to docs/testbed.md."""
+"""`python -m tests.testbed` measures, predicts and executes cases, and prints their table; see docs/testbed.md."""
 
+import argparse
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .cases import CASES, MISSED
+from . import shares
+from .cases import CASES, MISSED, MORE_STEPS, SHARE, STEPS
 from .comparing import lines, run_all
 from .hosts import missing
 
@@ -14,13 +16,22 @@ BEGIN, END = "<!-- table: python -m tests.testbed -->\n", "<!-- end of table -->
 
 def main() -> None:
     """Print the table; the page gets it if `--write` is given."""
+    parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write the table to docs/testbed.md, too")
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases that have these words in their name")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep scenarios and spans in a new folder")
+    flags = parser.parse_args()
     if reason := missing():
         sys.exit(f"error: {reason}")
+    steps = [] if (reason := shares.missing(4, SHARE)) else [*STEPS, *MORE_STEPS]
+    if reason:
+        print(f"without steps: {reason}", file=sys.stderr)
+    cases = [case for case in (*CASES, *steps, *MISSED) if flags.only in case.name]
     with TemporaryDirectory() as folder:
-        outcomes = run_all([*CASES, *MISSED], Path(folder))
+        outcomes = run_all(cases, flags.keep or Path(folder))
     table = "\n".join(lines(outcomes)) + "\n"
     print(table)
-    if "--write" in sys.argv[1:]:
+    if flags.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}\n```\n{table}```\n\n{END}{rest.partition(END)[2]}")
 

@@ -1,8 +1,9 @@
 """Hosts on this machine: network namespaces, with veth pairs as cables, bridges as switches and tc for their rates.
 
-Everything is inside namespaces of our own, so nothing else on the machine changes. Their names begin with PREFIX, and
-hold the process that made them and when it began. A process that crashed leaves its namespaces behind; the next one
-finds that their owner is dead, and removes them with whatever still runs inside. Linux only; needs root and iproute2.
+Everything is inside namespaces of our own, and control groups where hosts have shares of a core, so nothing else on the
+machine changes. Their names begin with PREFIX, and hold the process that made them and when it began. A process that
+crashed leaves its namespaces behind; the next one finds that their owner is dead, and removes them with whatever still
+runs inside. Linux only; needs root and iproute2.
 """
 
 import os
@@ -17,6 +18,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
+from . import shares
 from .topology import Topology
 
 PREFIX = "runcast-testbed"
@@ -56,6 +58,11 @@ class Bed:
     def address(self, host: int) -> str:
         """The IP address of a host, in all namespaces of the testbed."""
         return f"10.77.0.{host + 1}"
+
+    def enter(self, host: int) -> list[str]:
+        """The beginning of a command that runs on a host."""
+        own = shares.enter(self.hosts[host], host % (os.cpu_count() or 1)) if self.topology.share else []
+        return [*own, "ip", "netns", "exec", self.hosts[host]]
 
     def dropped(self) -> int:
         """Packets that cables have dropped so far."""
@@ -103,7 +110,7 @@ def set_up(topology: Topology) -> Iterator[Bed]:
     """Set up hosts, and remove them in the end with all that runs on them; first what dead processes have left.
 
     Raises:
-        OSError: a command of iproute2 failed; it says which and why.
+        OSError: a command of iproute2 failed, or the kernel refuses shares of a processor; it says which and why.
     """
     remove_stale()
     bed = Bed(topology, _new_name())
@@ -136,11 +143,12 @@ def _new_name() -> str:
 
 
 def _owned() -> list[tuple[str, int, int]]:
-    """(name, owner, when it began) of all namespaces of testbeds."""
+    """(name, owner, when it began) of all namespaces of testbeds, and of their hosts' shares of a processor."""
+    named = shares.names()
     with suppress(OSError):
-        found = [_NAMES.fullmatch(path.name) for path in Path("/run/netns").iterdir()]
-        return [(one[0], int(one[1]), int(one[2])) for one in found if one]
-    return []
+        named += [path.name for path in Path("/run/netns").iterdir()]
+    found = [_NAMES.fullmatch(name) for name in dict.fromkeys(named)]
+    return [(one[0], int(one[1]), int(one[2])) for one in found if one]
 
 
 def _began(process: int) -> int:
@@ -152,7 +160,11 @@ def _began(process: int) -> int:
 
 
 def _remove(name: str) -> None:
-    """Kill what runs in a namespace of ours, then remove it; one that is gone already is none of our business."""
+    """Kill what runs in a namespace of ours, then remove it; one that is gone already is none of our business.
+
+    What has its name too, a share of a processor, goes with it.
+    """
+    shares.remove(name)
     with suppress(OSError):
         for process in run(f"ip netns pids {name}").split():
             with suppress(ProcessLookupError):
@@ -184,6 +196,8 @@ def _add_switch(namespace: str, name: str) -> None:
 
 def _add_host(bed: Bed, host: int, name: str) -> None:
     topology, switches = bed.topology, bed.switches
+    if topology.share:
+        shares.make(name, topology.share)
     run(f"ip netns add {name}")
     run(f"ip -n {name} link set lo up")
     run(f"ip link add eth0 netns {name} type veth peer name h{host} netns {switches}")

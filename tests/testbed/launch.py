@@ -33,13 +33,31 @@ def run_ranks(bed: Bed, command: Sequence[str], folder: Path, limit_s: float = 1
     Raises:
         RankFailedError: of the first rank that failed, or that all together took too long.
     """
-    outputs = [folder / f"rank{rank}.txt" for rank in range(bed.topology.hosts)]
+    hosts = range(bed.topology.hosts)
+    return _run(bed, [command] * len(hosts), [_environment(bed, rank) for rank in hosts], folder, limit_s)
+
+
+def run_alone(bed: Bed, commands: Sequence[Sequence[str]], folder: Path, limit_s: float = 120.0) -> str:
+    """Run a command on each host, all at once, each a world of its own; what host 0 printed.
+
+    Raises:
+        RankFailedError: as `run_ranks`.
+    """
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "GROUP_RANK": "0"}
+    own = [_environment(bed, host) | alone | {"MASTER_ADDR": bed.address(host)} for host in range(len(commands))]
+    return _run(bed, commands, own, folder, limit_s)
+
+
+def _run(
+    bed: Bed, commands: Sequence[Sequence[str]], environments: Sequence[dict[str, str]], folder: Path, limit_s: float
+) -> str:
+    outputs = [folder / f"rank{rank}.txt" for rank in range(len(commands))]
     ranks: list[subprocess.Popen[bytes]] = []
     try:
-        for rank, output in enumerate(outputs):
+        for rank, (command, own, output) in enumerate(zip(commands, environments, outputs, strict=True)):
             with output.open("wb") as file:
-                ranks.append(subprocess.Popen(_start(bed, rank, command), cwd=ROOT, env=_environment(bed, rank),
-                                              stdout=file, stderr=subprocess.STDOUT))  # fmt: skip
+                ranks.append(subprocess.Popen(_start(bed, rank, command), cwd=ROOT, env=own, stdout=file,
+                                              stderr=subprocess.STDOUT))  # fmt: skip
         _wait(ranks, outputs, limit_s)
         return outputs[0].read_text()
     finally:
@@ -59,7 +77,7 @@ def execute(bed: Bed, scenarios: Sequence[Path], folder: Path, runs: int) -> lis
 
 
 def _start(bed: Bed, rank: int, command: Sequence[str]) -> list[str]:
-    return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", bed.hosts[rank], sys.executable, *command]
+    return ["setpriv", "--pdeathsig", "KILL", *bed.enter(rank), sys.executable, *command]
 
 
 def _environment(bed: Bed, rank: int) -> dict[str, str]:

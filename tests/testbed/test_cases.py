@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
-from .cases import CASES
+from . import shares
+from .cases import CASES, SHARE, STEPS
 from .comparing import lines, run_all
 from .hosts import missing
 
@@ -18,6 +19,7 @@ pytestmark = [
 ]
 
 MEDIAN, MOST = 0.05, 0.10
+MEDIAN_OF_STEPS = 0.10
 STEADY = 0.15
 """How much longer the slowest run of a case may take than the fastest on a machine that holds still."""
 
@@ -29,18 +31,40 @@ def outcomes(tmp_path_factory):
     return found
 
 
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    if reason := shares.missing(4, SHARE):
+        pytest.skip(reason)
+    found = run_all(STEPS, tmp_path_factory.mktemp("steps"))
+    print(*lines(found), sep="\n")
+    return found
+
+
 def test_there_are_enough_cases():
     assert len(CASES) >= 25
 
 
 def test_predictions_are_near_what_is_executed(outcomes):
-    """A case whose own runs differ by more says nothing; where a third of them do, nothing is said at all."""
-    steady = [one for one in outcomes if one.spread <= STEADY]
-    if 3 * len(steady) < 2 * len(outcomes):
-        pytest.skip("this machine does not hold still:\n" + "\n".join(lines(outcomes)))
+    steady = steady_ones(outcomes)
     assert median(abs(one.error) for one in steady) <= MEDIAN, outcomes
     assert [one for one in steady if abs(one.error) > MOST] == []
 
 
+def test_predictions_of_steps_are_near_what_is_executed(steps):
+    assert median(abs(one.error) for one in steady_ones(steps)) <= MEDIAN_OF_STEPS, steps
+
+
+def steady_ones(outcomes):
+    """A case whose own runs differ by more says nothing; where a third of them do, nothing is said at all."""
+    steady = [one for one in outcomes if one.spread <= STEADY]
+    if 3 * len(steady) < 2 * len(outcomes):
+        pytest.skip("this machine does not hold still:\n" + "\n".join(lines(outcomes)))
+    return steady
+
+
 def test_every_byte_is_right(outcomes):
     assert [one for one in outcomes if one.wrong] == []
+
+
+def test_gradients_of_steps_are_right(steps):
+    assert [one for one in steps if one.wrong] == []

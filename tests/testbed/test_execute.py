@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="executing needs the [calibrate] extra")
 
-from .cases import Case, Numbers, collective, update, write_cases
+from .cases import Case, Numbers, collective, p2p_update, trainer_update, update, write_cases
 from .hosts import missing, set_up
-from .launch import RankFailedError, run_ranks
+from .launch import run_ranks
 from .topology import star
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "none")]
@@ -36,6 +36,9 @@ def test_an_update_is_executed_over_cables(tmp_path):
     assert found["makespan_s"] > 0.9 * (4 << 20) / (2e8 / 8)
 
 
-def test_readers_of_other_hosts_memory_are_refused_with_the_reason(tmp_path):
-    with pytest.raises(RankFailedError, match="p2p is executed on one machine only"):
-        execute(update(ON_TWO, "two_stage", 4, method="p2p"), tmp_path)
+@pytest.mark.parametrize("method", ["p2p", "replica_writes"])
+def test_memory_of_other_hosts_is_read_and_written_over_cables(method, tmp_path):
+    case = p2p_update(ON_TWO) if method == "p2p" else trainer_update(ON_TWO, method, trainers=1)
+    found = execute(case, tmp_path)
+    assert found["tensors_wrong"] == 0
+    assert found["makespan_s"] > 0.9 * (4 << 20) / (2e8 / 8)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from . import shares
 from .hosts import has_netem, missing, remove_stale, run, set_up
 from .launch import ROOT, RankFailedError, run_ranks
 from .topology import Topology, star, two_level
@@ -58,6 +59,44 @@ def test_what_a_killed_process_left_is_removed_with_what_runs_there():
     while Path(f"/proc/{inside}").exists() and "Z" not in Path(f"/proc/{inside}/stat").read_text().split()[2]:
         assert time.monotonic() < end, "a process of a stale host still runs"
         time.sleep(0.05)
+
+
+SPIN = """
+import os, time
+began, own = time.perf_counter(), time.process_time()
+while time.perf_counter() < began + 1.5:
+    pass
+print((time.process_time() - own) / (time.perf_counter() - began))
+"""
+
+needs_shares = pytest.mark.skipif(bool(shares.missing(4, 0.3)), reason=shares.missing(4, 0.3) or "none")
+
+
+@needs_shares
+def test_hosts_with_a_share_of_a_core_have_it_however_many_compute(tmp_path):
+    with set_up(star(4, 1e8).with_share(0.3)) as bed:
+        assert set(bed.hosts) <= set(shares.names())
+        run_ranks(bed, ["-c", SPIN], tmp_path, limit_s=60)
+    found = [float((tmp_path / f"rank{rank}.txt").read_text()) for rank in range(4)]
+
+    assert found == pytest.approx([0.3] * 4, abs=0.05)
+    assert not set(bed.hosts) & set(shares.names())
+
+
+@needs_shares
+def test_shares_of_a_killed_process_are_removed(tmp_path):
+    program = LEFT.replace("star(2, 1e8)", "star(2, 1e8).with_share(0.3)")
+    owner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    name = owner.stdout.readline().split()[0]
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    assert f"{name}.h0" in shares.names()
+    remove_stale()
+    assert not [one for one in shares.names() if one.startswith(name)]
+
+
+def test_more_than_a_machine_has_is_no_share():
+    assert "need more than" in shares.missing(1000, 0.4)
 
 
 def test_other_testbeds_and_other_namespaces_stay():

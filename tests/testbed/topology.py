@@ -6,6 +6,8 @@ from itertools import groupby
 from math import ceil
 from pathlib import Path
 
+from runcast.simulator.hardware import device
+
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
 """Of a full packet: what TCP with timestamps carries, and what the cable carries."""
 
@@ -16,7 +18,8 @@ class Topology:
 
     With several leaves, each has one cable of `uplink` bits/s to the spine. Every packet that a host sends is late by
     `delay_s`; `losses` are the shares of packets that hosts lose, by host. Both need netem in the kernel. A cable holds
-    `queue_bytes`, by default more than all sockets send without an answer; with few of them it loses packets.
+    `queue_bytes`, by default more than all sockets send without an answer; with few of them it loses packets. Each host
+    has a `share` of a core, and never more; 0: all take what they find.
     """
 
     rates: tuple[float, ...]
@@ -25,6 +28,7 @@ class Topology:
     delay_s: float = 0.0
     losses: tuple[tuple[int, float], ...] = ()
     queue_bytes: int = 4_000_000
+    share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.hosts % self.leaves:
@@ -50,6 +54,10 @@ class Topology:
         """The same with another cable to one host."""
         return replace(self, rates=(*self.rates[:host], rate, *self.rates[host + 1 :]))
 
+    def with_share(self, share: float) -> "Topology":
+        """The same with hosts that compute at their own pace, that of a share of a core."""
+        return replace(self, share=share)
+
 
 def star(hosts: int, rate: float) -> Topology:
     """Hosts on one switch."""
@@ -73,7 +81,7 @@ def cluster_table(topology: Topology) -> Mapping[str, object]:
     over = fastest / topology.uplink if topology.leaves > 1 else 1.0
     ports = topology.under_leaf + ceil(topology.under_leaf / over)
     fabric = {"fabric": "leaf", "leaf_radix": ports, "oversubscription": over}
-    node = {"base": "cpu-host", "gpus_per_node": 1}
+    node = {"base": "cpu-host", "gpus_per_node": 1, **_processor(topology.share)}
     kinds = [
         {**node, "nic": f"{rate / 1e6:g} Mb/s", **fabric, "nodes": len(list(same))}
         for rate, same in groupby(topology.rates)
@@ -81,6 +89,16 @@ def cluster_table(topology: Topology) -> Mapping[str, object]:
     if len(kinds) > 1:
         return {"mix": kinds}
     return {key: value for key, value in kinds[0].items() if key != "nodes"}
+
+
+def _processor(share: float) -> dict[str, object]:
+    """The device of hosts that have a share of a core: all its rates are that share of a core's."""
+    if not share:
+        return {}
+    core = device("cpu")
+    peaks = {dtype: share * peak for dtype, peak in core.peak_flop_per_s.items()}
+    rates = {"peak_flop_per_s": peaks, "memory_bytes_per_s": share * core.memory_bytes_per_s}
+    return {"device": {"base": "cpu", "name": core.name, **rates}}
 
 
 def write_cluster(topology: Topology, path: Path) -> None:

@@ -19,8 +19,8 @@ from .slots import Act, Joined, Slot, act, nothing
 from .view import RankView
 from .weights import EMBEDDING, NORMS, OUTPUT
 
-Learn = Callable[[Flow, int, str], Callable[[Tensor], None]]
-"""Of a flow, a layer and a parameter or GEMM: what adds to its gradient."""
+Learn = Callable[[Flow, int, str], Callable[..., None]]
+"""Of a flow, a layer and a parameter or GEMM: what adds to its gradient, as `states.Gradient.add`."""
 
 
 class Backward:
@@ -72,7 +72,7 @@ class Backward:
         learn_biases = [self.learn(flow, layer, name) for name in own]
 
         def back(rows: Tensor, gradient: Tensor) -> None:
-            learn(gradient.T @ rows)
+            learn(gradient, rows)
             for one in learn_biases:
                 one(gradient.sum(dim=0))
 

@@ -79,11 +79,14 @@ class Gradient:
     def __init__(self, layout: Layout, device: torch.device):
         self.layout, self._flat, self._lock = layout, torch.zeros(0, device=device), Lock()
 
-    def add(self, name: str, values: Tensor) -> None:
-        """Add to the part of a parameter or GEMM."""
+    def add(self, name: str, values: Tensor, rows: Tensor | None = None) -> None:
+        """Add to the part of a parameter or GEMM; with `rows` the product of values and rows, in one kernel."""
         with self._lock:
             own = self.layout.view(self.flat(), name)
-            own.add_(values.reshape(own.shape))
+            if rows is None:
+                own.add_(values.reshape(own.shape))
+            else:
+                own.addmm_(values.T, rows)
 
     @property
     def is_empty(self) -> bool:
@@ -169,8 +172,8 @@ class Gradients:
         self._final: list[Piece] | None = None
         self._lock = Lock()
 
-    def learn(self, flow: Flow, layer: int, name: str) -> Callable[[Tensor], None]:
-        """What adds to the gradient of a parameter or GEMM."""
+    def learn(self, flow: Flow, layer: int, name: str) -> Callable[..., None]:
+        """What adds to the gradient of a parameter or GEMM, as `Gradient.add`."""
         where, _ = self._weights.find(flow, layer, name)
         return partial(self._now[where].add, name)
 

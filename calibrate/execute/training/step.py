@@ -9,6 +9,7 @@ import torch
 from ....simulator import engine
 from ....simulator.base.errors import UserError
 from ....simulator.systems.train_step.resolve import ResolvedTrain
+from ...measure.device import keep_freed_memory
 from ..backend import Backend
 from ..measured import Checked, Measured
 from ..parts import Part, Parts
@@ -55,8 +56,10 @@ class StepParts(Parts):
 class StepActor:
     """One rank: what it does of each op, and what came of it."""
 
-    def __init__(self, resolved: ResolvedTrain, rank: int, backend: Backend, timeout: timedelta):
-        self.view = RankView(resolved, rank, backend.device)
+    def __init__(
+        self, resolved: ResolvedTrain, rank: int, backend: Backend, timeout: timedelta, *, checks: bool = True
+    ):
+        self.view, self._checks = RankView(resolved, rank, backend.device), checks
         self._exchanges = Exchanges(self.view.peers.keys(), rank, backend.collectives, timeout)
         self._binder = Binder(self.view, self._exchanges)
         self._acts: Mapping[int, Act] = self._binder.bind()
@@ -69,7 +72,8 @@ class StepActor:
         graph.gradients(out)
 
     def close(self) -> None:
-        """Nothing is held that others use."""
+        """Leave the groups."""
+        self._exchanges.close()
 
     def act(self, op: int) -> None:
         """Do this rank's part of an op.
@@ -83,15 +87,23 @@ class StepActor:
             raise RuntimeError(f"{self.view.program.names[op]} on rank {self.view.rank}: {error}") from None
 
     def check(self) -> Checked:
-        """Compare the gradients and the new weights of this rank with those of one process; all ranks call it."""
-        return check_step(self.view, self._binder)
+        """Compare the gradients and the new weights of this rank with those of one process; all ranks call it.
+
+        Nothing is compared where that is not asked for.
+        """
+        return check_step(self.view, self._binder) if self._checks else Checked(0, 0, [])
 
 
 @dataclass(frozen=True)
 class StepExecution:
-    """A resolved training step."""
+    """A resolved training step.
+
+    Without `checks` its gradients are not compared with those of one process, which takes as long as all ranks
+    together.
+    """
 
     resolved: ResolvedTrain
+    checks: bool = True
 
     @property
     def processes(self) -> int:
@@ -111,6 +123,7 @@ class StepExecution:
         Raises:
             UserError: there is another number of ranks.
         """
+        keep_freed_memory()
         resolved = self.resolved
         world.check(self.processes, resolved.where)
         batch, parts = resolved.scenario.batch, StepParts(resolved.program)
@@ -122,5 +135,9 @@ class StepExecution:
             "predicted_s": engine.simulate(resolved.program, resolved.costs).makespan_s if world.rank == 0 else 0.0,
         }
         return execute_program(
-            parts, world, backend, lambda _: StepActor(resolved, world.rank, backend, world.timeout), about
+            parts,
+            world,
+            backend,
+            lambda _: StepActor(resolved, world.rank, backend, world.timeout, checks=self.checks),
+            about,
         )
