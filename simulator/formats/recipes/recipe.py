@@ -44,8 +44,8 @@ class Recipe:
             table = {**table, "towers": {name: {"inputs": 0} for name in unread}}
             line = ", ".join(f"towers.{name}.inputs = 0" for name in unread)
             account = {**account, "assumed": (*account["assumed"], f"{line}: recipes do not say what a tower reads")}
-        kinds = ("read", "assumed", "untimed", "not_modelled", "unknown")
-        return cls(form, table, config, *(account[kind] for kind in kinds), update=update)
+        read, assumed, untimed = account["read"], account["assumed"], account["untimed"]
+        return cls(form, table, config, read, assumed, untimed, account["not_modelled"], account["unknown"], update)
 
 
 def _towers(model: Mapping[str, Any], config: Mapping[str, Any] | None) -> list[str]:
