@@ -94,7 +94,8 @@ def test_back_undoes_a_change(page):
     page.goto("/collective?base=collective-all-reduce-512xh100")
     nodes = page.get_by_label("Nodes")
     expect(nodes).to_have_value("64")
-    page.wait_for_selector(".number")
+    page.wait_for_selector("#collective-figures .js-plotly-plot")  # no answer comes behind what is typed
+    page.wait_for_load_state("networkidle")
     nodes.fill("8")
     page.wait_for_url("**&nodes=8")
     page.go_back()
