@@ -25,7 +25,7 @@ from .predict import law
 class Outputs:
     """What `runcast simulate --out` writes and prints, and the cards of the dashboard's page."""
 
-    def __init__(self, table, numbers):
+    def __init__(self, table, cards):
         with TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "law.toml").write_text(to_toml(table))
@@ -38,9 +38,8 @@ class Outputs:
             seconds = {"start_s": float, "end_s": float}  # Python reads back what was written, to the bit
             self.spans = pd.read_csv(folder / "out/timeline.csv", dtype=str).astype(seconds)
             self.html = (folder / "out/index.html").read_text()
-            asked = numbers(Answers(Library(folder)).predict(Question("law")))
-        cards = [card.children for card in asked[0].children]
-        self.cards = {name.children: value.children[0] for name, value in cards}
+            shown = cards(Answers(Library(folder)).predict(Question("law")))
+            self.cards = {card.name: card.value for card in shown}
 
     def after(self, name):
         """What the text says behind the name of a number."""
@@ -70,7 +69,7 @@ def union_s(spans):
 
 
 def check_step(table):
-    out = Outputs(table, training.numbers)
+    out = Outputs(table, training.cards)
     report, step = out.json, format_seconds(out.json["step_time_s"])
     tokens, memory = f"{report['tokens_per_s']:,.0f}", format_bytes(report["peak_memory_bytes"])
 
@@ -99,7 +98,7 @@ def check_step(table):
 
 
 def check_update(table):
-    out = Outputs(table, update.numbers)
+    out = Outputs(table, update.cards)
     report, seconds, pause = out.json, format_seconds(out.json["update_time_s"]), format_seconds(out.json["pause_s"])
     opening = "gather_metas" if table["update"]["method"] in ("broadcast", "p2p") else "pause"
     began = out.spans[out.spans.kind == opening].end_s.max()
