@@ -1,5 +1,6 @@
 """`runcast validate`: predictions beside measurements."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,9 +58,9 @@ def validate(
     if kind in _LEDGERS and profile is not None:
         raise UserError(f"--profile: does not go with --kind {kind}: each row's device has its own")
     if against is not None and kind not in _COMPARED:
-        raise UserError(f"--against: goes with --kind {' and '.join(_COMPARED)} only")
+        raise UserError(f"--against: goes with --kind {_words(_COMPARED)} only")
     if stack is not None and kind not in _ON_A_STACK:
-        raise UserError(f"--stack: goes with --kind {' and '.join(_ON_A_STACK)} only")
+        raise UserError(f"--stack: goes with --kind {_words(_ON_A_STACK)} only")
     if tolerance is not None and against is None:
         raise UserError("--tolerance: goes with --against only")
     if kind in _LEDGERS:
@@ -106,3 +107,9 @@ def _validate(kind: str, rows: Path | None, profile: str | None, to_csv: bool) -
         ship = ", ".join([*_LEDGERS, *SHIPPED])
         raise UserError(f"--rows: --kind {kind} needs a table of measurements; only {ship} ship one")
     return validate(rows or shipped_file(SHIPPED[kind]), kind, profile, to_csv=to_csv)
+
+
+def _words(kinds: Sequence[str]) -> str:
+    """Kinds in words: `train_step, run and rl_cycle`."""
+    *others, last = kinds
+    return f"{', '.join(others)} and {last}" if others else last

@@ -295,15 +295,6 @@ def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
     check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
 
 
-def test_ranks_of_other_machines_cannot_be_read(execute):
-    done = execute(TINY_P2P, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"error: {TINY_P2P}: update.method: p2p is executed on one machine only, where ranks can map each other's "
-        "memory; 2 of 4 ranks are on this one\n"
-    )
-
-
 @pytest.mark.slow
 def test_wrong_number_of_ranks():
     """One line of ours; then torchrun's own block, which refers to it."""
@@ -328,13 +319,6 @@ def test_cuda_is_asked_for_and_needs_a_gpu_per_rank(execute):
     done = execute(TINY[2], "--device", "cuda")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: --device cuda: 2 ranks on this machine need a GPU each, but torch finds {found}\n"
-
-
-def test_writes_need_one_machine(execute):
-    method = "update.method=replica_writes"
-    done = execute(TINY_HEADS, "--set", method, RANK="0", WORLD_SIZE="4", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{TINY_HEADS}: update.method: replica_writes is executed on one machine only" in done.stderr
 
 
 def test_mistakes_are_found_before_anything_starts(execute):

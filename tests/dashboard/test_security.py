@@ -5,6 +5,7 @@ import re
 import socket
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import runcast.dashboard
@@ -113,10 +114,11 @@ def test_another_address_is_asked_for_and_said_to_be_open(monkeypatch):
 
     asked = []
 
-    def serve(server, host, **_):
+    def create_server(server, host, **_):
         asked.append((host, server.test_client().get("/", headers={"Host": "elsewhere"}).status_code))
+        return SimpleNamespace(run=lambda: None)
 
-    monkeypatch.setattr("waitress.serve", serve)
+    monkeypatch.setattr("waitress.create_server", create_server)
     app = Typer()
     app.command()(verbs.dashboard)
     alone, open_to_all = CliRunner().invoke(app, []), CliRunner().invoke(app, ["--host", "0.0.0.0"])

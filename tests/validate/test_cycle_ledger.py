@@ -46,7 +46,7 @@ def test_a_row_is_its_scenario_with_changes(tmp_path):
     [
         ({"base": "rollouts"}, "base = 'rollouts': unknown; did you mean rollout?"),
         ({"base": "../runs/opt.toml"}, "no such file"),
-        ({"changes": "rollout.request=4"}, "rollout.request = 4: unknown key"),
+        ({"changes": "rollout.request=4"}, "rollout.request: unknown key"),
         ({"metric": "rolout_s"}, "metric = 'rolout_s': unknown"),
         ({"measured": ""}, "measured is not stated"),
     ],

@@ -202,7 +202,7 @@ def _budget(said: Any, where: str) -> Budget | None:
     """The errors of a report's time; None where it has none, as those of other versions."""
     try:
         budget = None if said is None else Budget.from_json(said)
-        json.dumps(budget and budget.to_json(), allow_nan=False)  # a text "nan" is read as a number
+        json.dumps(budget and vars(budget), allow_nan=False)  # a text "nan" is read as a number
         return budget
     except ValueError:  # pydantic's own is one, too
         names = ", ".join(one.name for one in fields(Budget))
