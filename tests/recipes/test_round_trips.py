@@ -14,6 +14,7 @@ from runcast.simulator.systems.train_step.scenario import TrainScenario
 
 from .trips import FORMATS, plans
 
+ROOT = Path(__file__).parents[2]
 CLOSE = 1e-3
 
 
@@ -46,7 +47,7 @@ def strays(scenarios, form: str, folder: Path) -> tuple[list[str], Counter[str]]
     return found, refused
 
 
-SHIPPED = sorted(path.stem for path in Path("data/scenarios").glob("*train-*.toml"))
+SHIPPED = sorted(path.stem for path in (ROOT / "data/scenarios").glob("*train-*.toml"))
 SMALL = [name for name in SHIPPED if name.startswith("tiny") or name.endswith("8xh100")]
 
 
@@ -70,7 +71,7 @@ def test_two_hundred_random_plans_come_back_or_are_refused(form, tmp_path):
     "name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in SHIPPED if n not in SMALL)]
 )
 def test_shipped_scenarios_come_back_or_are_refused(name, tmp_path):
-    scenario = load_training(Path(f"data/scenarios/{name}.toml"))
+    scenario = load_training(ROOT / f"data/scenarios/{name}.toml")
     if scenario.parallel.zero < 3:
         scenario = scenario.model_copy(update={"level": "coarse"})
     found = [stray for form in FORMATS for stray in strays([scenario], form, tmp_path)[0]]
