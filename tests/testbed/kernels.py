@@ -136,7 +136,7 @@ def _norm(run: Callable[..., Act]) -> Prepare:
 
 
 def _swiglu(run: Callable[..., Act]) -> Prepare:
-    return lambda bench, rows, width: run(kernels.swiglu, _rand(bench, rows, 2 * width))
+    return lambda bench, rows, width: run(kernels.gated, _rand(bench, rows, 2 * width), kernels.ACTIVATIONS["silu"])
 
 
 def _rope(run: Callable[..., Act]) -> Prepare:
