@@ -58,7 +58,8 @@ def layout(here: Here, query: str) -> "Component":
     asked = plan_search.read_address(query, BASE)
     shown = {**plan_search.FIRST, **asked.wishes}
     wishes = html.Div([one.draw(WISHES, shown.get(one.key), False) for one in plan_search.WISHES], className="pair")
-    buttons = [dmc.Button("Search", id="search-start"), parts.button("Stop", "search-stop", size="sm", disabled=True)]
+    begin = dmc.Button("Search", id="search-start", disabled=True)  # until plans are counted
+    buttons = [begin, parts.button("Stop", "search-stop", size="sm", disabled=True)]
     bar = html.Progress(id="search-bar", value="0", max="1", className="progress", **{"aria-label": "Plans looked at"})
     far = html.P(id="search-far", className="said", role="status")
     right = [
