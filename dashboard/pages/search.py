@@ -142,7 +142,7 @@ def _connect_search(app: Dash, here: Here) -> None:
                 if job in marks:
                     raise KeyboardInterrupt
 
-            return _found(folder, address, workers, watch), ""
+            return _search(folder, address, workers, watch), ""
 
     @app.callback(
         Output("search-stopping", "data"),
@@ -155,7 +155,7 @@ def _connect_search(app: Dash, here: Here) -> None:
         return clicks
 
 
-def _found(folder: Path | None, address: str, workers: int, watch: Callable[[Progress], None]) -> Any:
+def _search(folder: Path | None, address: str, workers: int, watch: Callable[[Progress], None]) -> Any:
     """What a search finds, drawn; or why there is none."""
     try:
         asked = plan_search.read_address(address, BASE)

@@ -47,8 +47,8 @@ class Cable(NamedTuple):
     bytes_per_s: float
     load: float = 0.0
 
-    def beside(self, other: "Cable") -> "Cable":
-        """Both together."""
+    def merge(self, other: "Cable") -> "Cable":
+        """This cable and another between the same ends, as one."""
         return Cable(self.bytes_per_s + other.bytes_per_s, max(self.load, other.load))
 
 
@@ -116,7 +116,7 @@ def _cables(machine: Cluster, load: Floats) -> Cables:
         for nic, leaf in zip(machine.nics_of(node), leaves, strict=True):
             out, into = machine.nic_tx(nic), machine.nic_rx(nic)
             own = Cable(float(machine.capacity[out]), float(max(load[out], load[into])))
-            found[f"node{node}", leaf] = found[f"node{node}", leaf].beside(own)
+            found[f"node{node}", leaf] = found[f"node{node}", leaf].merge(own)
     for hop, busy in zip(machine.network.hops, load[machine.node_links :].tolist(), strict=True):
         pair = (hop.src, hop.dst) if _in_order(hop.src) < _in_order(hop.dst) else (hop.dst, hop.src)
         found[pair] = Cable(max(found[pair].bytes_per_s, hop.bytes_per_s), max(found[pair].load, busy))
@@ -133,7 +133,7 @@ def _between_levels(cables: Cables) -> Cables:
     """What each two levels are cabled with."""
     found: dict[Pair, Cable] = defaultdict(lambda: Cable(0.0))
     for (a, b), cable in cables.items():
-        found[_level(a), _level(b)] = found[_level(a), _level(b)].beside(cable)
+        found[_level(a), _level(b)] = found[_level(a), _level(b)].merge(cable)
     return found
 
 

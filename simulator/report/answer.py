@@ -35,6 +35,7 @@ class Answer:
     """
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.__repr__ = Answer.__repr__  # type: ignore[method-assign]  # that of a dataclass prints whole timelines
 
     def to_json(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def read_grid(text: str, name: str) -> Grid:
     actions = [action for row in rows for cell in row for action in cell]
     _check_counts(actions)
     grid = Grid(name, tuple(rows), *_counts(actions))
-    if found := [*_apart(grid), *faults(grid)]:
+    if found := [*_split_stages(grid), *faults(grid)]:
         more = [f"{len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
         raise ValueError("\n".join([*found[:_SHOWN], *more]))
     return grid
@@ -84,7 +84,7 @@ def _missing(actions: list[Action], stages: int, microbatches: int) -> Iterator[
                     yield f"{stage}{'F' if forward else 'B'}{microbatch}"
 
 
-def _apart(grid: Grid) -> Iterator[str]:
+def _split_stages(grid: Grid) -> Iterator[str]:
     """Stages on several ranks."""
     ranks: dict[int, set[int]] = {}
     for rank in range(grid.ranks):

@@ -29,7 +29,7 @@ def commands(text: str) -> dict[str, str]:
     return {name: words for words, name in _COMMAND.findall(text) if name in shown}
 
 
-def shown(text: str) -> set[str]:
+def pictures_of(text: str) -> set[str]:
     """The pictures that a page shows."""
     return set(_SHOWN.findall(text))
 

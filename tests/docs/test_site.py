@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .pictures import PICTURES, ROOT, commands, draw, pages, shown
+from .pictures import PICTURES, ROOT, commands, draw, pages, pictures_of
 
 OF_PAGES = {page: page.read_text() for page in pages()}
 OF_PICTURES = {name: words for text in OF_PAGES.values() for name, words in commands(text).items()}
@@ -25,7 +25,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 def test_each_picture_has_its_command_beside_it():
     made = {(page, name): words for page, text in OF_PAGES.items() for name, words in commands(text).items()}
 
-    assert set(made) == {(page, name) for page, text in OF_PAGES.items() for name in shown(text)}
+    assert set(made) == {(page, name) for page, text in OF_PAGES.items() for name in pictures_of(text)}
     assert len({(name, words) for (_, name), words in made.items()}) == len(set(PICTURES.glob("*.png")))
 
 

@@ -7,27 +7,24 @@ compared by the time for as many trained tokens, so that a larger batch is no lo
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ...base.errors import UserError
 from ...base.memo import Memo
-from ...report.answer import Answer
 from ...scenario import Changes, WhatIf, change, check_question, resolve, what_ifs
-from ...systems.machines import stamp
-from ...systems.registry import SYSTEMS
 from ...systems.rl_cycle.report import CycleReport
 from ...systems.rl_cycle.resolve import ResolvedCycle
 from ...systems.rl_cycle.system import predict
-from ...systems.system import System
 from ...uncertainty import difference
+from .by_levers import LEAST, ByLevers
 from .case import Refused
 from .sensitivity import Progress
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 CYCLE = "rl_cycle"
-_LEAST = 5e-5  # of a gain that texts show
+_NUMBERS = (
+    "bound_by", "step_time_s", "tokens_per_s", "rollout_s", "tail_s", "train_s", "update_s", "switch_s",
+    "trainer_idle", "rollout_idle",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class CycleLever:
     @property
     def has_effect(self) -> bool:
         """Whether anything is different that shows."""
-        return abs(self.gain) >= _LEAST
+        return abs(self.gain) >= LEAST
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -61,7 +58,7 @@ class CycleLever:
 
 
 @dataclass(frozen=True)
-class CycleExplanation(Answer):
+class CycleExplanation(ByLevers[CycleLever]):
     """Which phases hold the critical path of a cycle, and what to change first; `tried` is ordered by gain."""
 
     report: CycleReport
@@ -70,53 +67,14 @@ class CycleExplanation(Answer):
     quick: bool
     inputs: Mapping[str, Any]
 
-    @property
-    def system(self) -> System:
-        """The system of the scenario."""
-        return SYSTEMS[CYCLE]
-
-    @property
-    def best(self) -> list[CycleLever]:
-        """The levers that help, the best first."""
-        return [one for one in self.tried if one.gain > 0 and one.has_effect]
-
-    @property
-    def costly(self) -> list[CycleLever]:
-        """The levers that make it worse, the worst first."""
-        return [one for one in reversed(self.tried) if one.gain < 0 and one.has_effect]
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The levers that change nothing."""
-        return [one.name for one in self.tried if not one.has_effect]
-
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain values: durations in seconds, shares as `gain`."""
-        report = self.report
-        own = ("name", "question", "scenario_hash", "bound_by", "step_time_s", "tokens_per_s", "rollout_s", "tail_s",
-               "train_s", "update_s", "switch_s", "trainer_idle", "rollout_idle")  # fmt: skip
-        low_s, high_s = report.interval_s or (None, None)
-        content = {
-            "kind": "explanation",
-            "of": report.kind,
-            **{name: getattr(report, name) for name in own},
-            "total_s": report.step_time_s,
-            "interval_low_s": low_s,
-            "interval_high_s": high_s,
-            "exposed_s": dict(report.exposed),
-            "best": [one.name for one in self.best],
-            "what_ifs": [one.to_json() for one in self.tried],
-            "refused": [vars(one) for one in self.refused],
-            "quick": self.quick,
-            "inputs": self.inputs,
-        }
-        return stamp("explanation", content)
-
-    def frame(self) -> "pd.DataFrame":
-        """A row per lever that was simulated, largest gain first."""
-        import pandas as pd
-
-        return pd.DataFrame([one.to_json() for one in self.tried])
+        low_s, high_s = self.report.interval_s or (None, None)
+        parts = {
+            "total_s": self.report.step_time_s, "interval_low_s": low_s, "interval_high_s": high_s,
+            "exposed_s": dict(self.report.exposed),
+        }  # fmt: skip
+        return self.content(_NUMBERS, parts, [one.to_json() for one in self.tried])
 
     def lines(self) -> Iterator[str]:
         """What `runcast explain` prints."""

@@ -9,30 +9,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from ...base.errors import UserError
 from ...base.memo import Memo
 from ...profile import Z90
-from ...report.answer import Answer
 from ...scenario import Changes, WhatIf, change, check_question, resolve
-from ...systems.machines import stamp
 from ...systems.registry import SYSTEMS
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
 from ...systems.system import System
+from .by_levers import LEAST, ByLevers
 from .case import Refused
 from .levers import is_of_use, levers, share_step, state
 from .sensitivity import Progress
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _SEEDS_OF_LEVERS = 2  # failures come at the same times, so one would do; the second shows whether both agree
 _LEAST_SEEDS = 4  # of the run as it is: to know what chance does
 
-_LEAST = 5e-5  # of a gain that texts show
 QUEUE = "queue_mean_s"
 """The count of a History where jobs waited: the mean wait."""
 
@@ -66,7 +61,7 @@ class Lever:
     @property
     def has_effect(self) -> bool:
         """Whether anything is different that shows."""
-        return abs(self.gain) >= _LEAST or any(abs(gain) >= _LEAST for gain in self.gains)
+        return abs(self.gain) >= LEAST or any(abs(gain) >= LEAST for gain in self.gains)
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -74,7 +69,7 @@ class Lever:
 
 
 @dataclass(frozen=True)
-class RunExplanation(Answer):
+class RunExplanation(ByLevers[Lever]):
     """Where the time of a run goes, and what to change first.
 
     `aim` says what levers are compared by. `chance` is by what share of it runs with other random numbers differ from
@@ -92,26 +87,6 @@ class RunExplanation(Answer):
     inputs: Mapping[str, Any]
 
     @property
-    def system(self) -> System:
-        """The system of the scenario."""
-        return SYSTEMS[self.report.kind]
-
-    @property
-    def best(self) -> list[Lever]:
-        """The levers that help, the best first."""
-        return [one for one in self.tried if one.gain > 0 and one.has_effect]
-
-    @property
-    def costly(self) -> list[Lever]:
-        """The levers that make it worse, the worst first."""
-        return [one for one in reversed(self.tried) if one.gain < 0 and one.has_effect]
-
-    @property
-    def without_effect(self) -> list[str]:
-        """The levers that change nothing."""
-        return [one.name for one in self.tried if not one.has_effect]
-
-    @property
     def largest_loss(self) -> str | None:
         """The cause that holds most of the time, computing left out; None if there is no other."""
         rest = {cause: seconds for cause, seconds in self.report.history.breakdown_s.items() if cause != "compute"}
@@ -126,11 +101,7 @@ class RunExplanation(Answer):
         """The explanation as plain values: durations in seconds, shares as `gain`."""
         report = self.report
         low_s, high_s = report.wall_interval_s
-        own = ("name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s", "mode")
-        content = {
-            "kind": "explanation",
-            "of": report.kind,
-            **{name: getattr(report, name) for name in own},
+        parts = {
             "total_s": report.wall_s,
             "interval_low_s": low_s,
             "interval_high_s": high_s,
@@ -139,19 +110,9 @@ class RunExplanation(Answer):
             "aim": self.aim,
             "chance": self.chance,
             "seeds": self.seeds,
-            "best": [one.name for one in self.best],
-            "what_ifs": [one.to_json() | {"beyond_chance": self.is_beyond_chance(one)} for one in self.tried],
-            "refused": [vars(one) for one in self.refused],
-            "quick": self.quick,
-            "inputs": self.inputs,
         }
-        return stamp("explanation", content)
-
-    def frame(self) -> "pd.DataFrame":
-        """A row per lever that was simulated, largest gain first."""
-        import pandas as pd
-
-        return pd.DataFrame([one.to_json() for one in self.tried])
+        levers = [one.to_json() | {"beyond_chance": self.is_beyond_chance(one)} for one in self.tried]
+        return self.content(("bound_by", "goodput", "tokens_per_s", "mode"), parts, levers)
 
     def lines(self) -> Iterator[str]:
         """What `runcast explain` prints."""

@@ -1,14 +1,13 @@
 """A RunExplanation in words and numbers for the terminal, and as a page; nothing is computed here."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ...base.tables import align
 from ...base.units import format_long, format_seconds
 from ...figures import Section, waterfall, write_html
-from ...report.report import Table
 from ...systems.run.history import CAUSES
 from ...systems.run.text import words
+from .by_levers import advice, closing, opening, sections
 from .run import QUEUE, Lever, RunExplanation
 
 _SHOWN = 10
@@ -17,16 +16,12 @@ _DAY_S = 86_400.0
 
 def run_lines(found: RunExplanation) -> Iterator[str]:
     """The whole of it."""
-    said = words(found.report)
-    yield found.report.name
-    yield f"  {found.report.question}"
-    yield from (f"  {what:<14}{amount}" for what, amount in said.rows)
-    yield ""
-    yield from sentences(found)
-    yield ""
-    yield from _aligned(said.phases.headers, said.phases.rows)
+    yield from opening(found, words(found.report), sentences(found))
     if not found.quick:
-        yield from _advice(found)
+        yield from advice(found, found.aim, _SHOWN, lever_columns(found), lambda shown: lever_rows(shown, found))
+        if hidden := [one.name for one in found.best[:_SHOWN] if found.is_beyond_chance(one) is False]:
+            yield f"less than chance, so that one run does not show it: {'; '.join(hidden)}"
+        yield from closing(found, digits=2)
     yield f"scenario {found.report.scenario_hash}"
 
 
@@ -43,22 +38,6 @@ def sentences(found: RunExplanation) -> Iterator[str]:
 
 def _seconds(found: RunExplanation) -> Iterable[tuple[str, float]]:
     return found.report.history.breakdown_s.items()
-
-
-def _advice(found: RunExplanation) -> Iterator[str]:
-    best = found.best[:_SHOWN]
-    yield from ("", f"what to change first, by {found.aim}:" if best else "nothing that was tried helps")
-    if best:
-        yield from _aligned(lever_columns(found), lever_rows(best, found))
-    if left := len(found.best) - len(best):
-        yield f"{left} more save less"
-    if hidden := [one.name for one in best if found.is_beyond_chance(one) is False]:
-        yield f"less than chance, so that one run does not show it: {'; '.join(hidden)}"
-    if found.costly:
-        yield f"worse: {'; '.join(f'{one.name} by {-one.gain:.2%}' for one in found.costly)}"
-    if found.without_effect:
-        yield f"without any effect: {'; '.join(found.without_effect)}"
-    yield f"{len(found.tried)} what-ifs were simulated, {len(found.refused)} do not go with this scenario"
 
 
 def lever_columns(found: RunExplanation) -> tuple[str, ...]:
@@ -93,11 +72,6 @@ def _format(seconds: float) -> str:
     return f"{seconds / _DAY_S:,.4g} days" if seconds >= 2 * _DAY_S else format_seconds(seconds, 4)
 
 
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """A table: words to the left at both ends, numbers to the right between."""
-    yield from align([list(columns), *(list(map(str, row)) for row in rows)], range(1, len(columns) - 1))
-
-
 def write_run_page(path: Path | str, found: RunExplanation) -> None:
     """Write the page; a UserError if the file cannot be written."""
     write_html(path, f"{found.report.name}: why {format_long(found.report.wall_s)}", _sections(found))
@@ -105,23 +79,7 @@ def write_run_page(path: Path | str, found: RunExplanation) -> None:
 
 def _sections(found: RunExplanation) -> list[Section]:
     said = words(found.report)
-    rows = [*said.rows, ("scenario", found.report.scenario_hash)]
-    facts = [(what, " ".join(amount.split())) for what, amount in rows]
-    shown = [
-        Section("In words", [found.report.question, *sentences(found)], facts),
-        Section(
-            "What the run is made of",
-            figures={"Waterfall": waterfall(found.report.history.breakdown_s, "run")},
-            tables=[said.phases],
-        ),
-    ]
-    if found.quick:
-        return shown
-    effect = [one for one in found.tried if one.has_effect]
-    refused = [(one.name, one.reason) for one in found.refused]
-    tables = [
-        Table(f"What-ifs, by {found.aim}", lever_columns(found), lever_rows(effect, found)),
-        Table("Without any effect", ("what if",), [(name,) for name in found.without_effect]),
-        Table("Not allowed here", ("what if", "why"), refused),
-    ]
-    return [*shown, Section("What to change first", tables=tables)]
+    drawn = {"Waterfall": waterfall(found.report.history.breakdown_s, "run")}
+    parts = Section("What the run is made of", figures=drawn, tables=[said.phases])
+    columns = lever_columns(found)
+    return sections(found, said, sentences(found), parts, found.aim, columns, lambda shown: lever_rows(shown, found))

@@ -53,7 +53,7 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
         table = found.question.plan(changes, finest=found.winner in found.checked)
         if (recipe := _recipe_text(found, table)) is not None:
             files[_RECIPES[found.question.target]] = recipe
-        about = f"# Found by `runcast search`, best by {found.question.objective}: {_told(found, found.winner)}"
+        about = f"# Found by `runcast search`, best by {found.question.objective}: {_line_of(found, found.winner)}"
         moved = rename_files(table, found.question.where, lambda place: os.path.relpath(place, folder.resolve()))
         files["winner.toml"] = f"{about}\n{to_toml(moved)}"
     names = [name for name in FILES if name in files]
@@ -119,7 +119,7 @@ _SHORT = {"parallel.tp": "tp", "parallel.pp": "pp", "parallel.cp": "cp", "parall
           "batch.micro": "micro", "parallel.zero": "zero"}  # fmt: skip
 _MOST_ROWS = 12
 _MOST_TERMS = 3
-_SMALL = 0.05  # of the whole difference: a term below this share is not told
+_SMALL = 0.05  # of the whole difference: a term below this share is left out
 
 
 def lines(found: SearchResult) -> Iterator[str]:
@@ -140,8 +140,8 @@ def plan_text(changes: Changes) -> str:
     return ", ".join(_part(key, value) for key, value in changes.items() if value != {})
 
 
-def _told(found: SearchResult, number: int) -> str:
-    """A plan in a line, by its place on the axes: what follows from that for a tool is not told."""
+def _line_of(found: SearchResult, number: int) -> str:
+    """A plan in a line, by its place on the axes: what follows from that for a tool is left out."""
     keys = {axis.key for axis in found.space.axes}
     return plan_text({key: value for key, value in found.rows[number].changes.items() if key in keys})
 
@@ -203,7 +203,7 @@ def _pareto(found: SearchResult) -> Iterator[str]:
         speed, *others = _amounts(row.measured)
         best = format_probability(found.best_probabilities.get(number, 0.0))
         sure = [row.measured.speed_interval, _mfu(row.measured)]
-        cells.append([speed, *sure, *others, _likely(row.measured), best, mark, _told(found, number)])
+        cells.append([speed, *sure, *others, _likely(row.measured), best, mark, _line_of(found, number)])
     told = [place for place, head in enumerate(cells[0]) if not head or any(line[place] for line in cells[1:])]
     cells = [[line[place] for place in told] for line in cells]  # updates have no MFU, and no interval of memory
     yield from (f"  {line}" for line in align(cells, range(len(cells[0]) - 1)))
@@ -228,14 +228,14 @@ def _likely(one: Measured) -> str:
 
 def _answer(found: SearchResult) -> Iterator[str]:
     assert found.winner is not None
-    yield f"winner by {found.question.objective}: {_told(found, found.winner)}"
+    yield f"winner by {found.question.objective}: {_line_of(found, found.winner)}"
     for number in found.best:
         if number in found.checked:
             coarse, fine = found.rows[number].measured, found.checked[number]
             assert coarse is not None
             fits = f", MFU {_mfu(fine)}, fits with {_likely(fine)}" if fine.fits else ", which does not fit"
             yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
-                   f"({_told(found, number)})")  # fmt: skip
+                   f"({_line_of(found, number)})")  # fmt: skip
     yield from _why(found, found.winner)
     counts = found.counts
     if not found.proved:
@@ -259,7 +259,7 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
         yield "no other plan was simulated"
         return
     ours, theirs = found.rows[winner].changes, found.rows[found.runner_up].changes
-    yield f"second: {_told(found, found.runner_up)}"
+    yield f"second: {_line_of(found, found.runner_up)}"
     first, second = (_finest(found, number) for number in (winner, found.runner_up))
     if found.question.objective == "memory":
         yield f"it needs {format_bytes(second.memory_bytes)} where the winner needs {format_bytes(first.memory_bytes)}"

@@ -292,7 +292,7 @@ class ResolvedCycle(ResolvedScenario):
             notes.insert(0, "THE TRAINING STEP DOES NOT FIT into the memory of its devices")
         return notes
 
-    def _said(self, table: str) -> dict[str, Any]:
+    def _hashed_table(self, table: str) -> dict[str, Any]:
         """A table of the scenario for the hash."""
         later, said = _LATER[table], getattr(self.scenario, table)
         dumped: dict[str, Any] = said.model_dump(mode="json")
@@ -309,8 +309,8 @@ class ResolvedCycle(ResolvedScenario):
             predicted["model"] = identity(self.spec)
         content = {
             **predicted,
-            "cycle": self._said("cycle"),
-            "rollout": self._said("rollout"),
+            "cycle": self._hashed_table("cycle"),
+            "rollout": self._hashed_table("rollout"),
             "seed": given.seed,
             "update": self.update.hash if self.update is not None else None,
             "cluster": cluster_inputs(given.cluster, given.nodes, self.where),
