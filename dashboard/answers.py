@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore, Lock
-from typing import Any, cast
+from typing import Any
 
 from ..simulator.answers.explain import (
+    AnyCase,
+    AnyExplanation,
+    ByLevers,
     Case,
     Explanation,
     Knob,
-    RunCase,
-    RunExplanation,
     Turned,
     explain_case,
     first_look,
@@ -122,7 +123,7 @@ class Answers:
             with self._beside:
                 yield Memo()
 
-    def look(self, question: Question) -> Look | RunExplanation:
+    def look(self, question: Question) -> Look | ByLevers[Any]:
         """A question simulated to be explained, kept likewise; numbers of a Look can be turned again and again.
 
         Raises:
@@ -131,22 +132,20 @@ class Answers:
         case = case_of(self.library, question)
         key = case.resolved.scenario.name, case.resolved.scenario.notes, case.resolved.hash
         with self._looking:
-            found: Look | RunExplanation = self._looks.get(key, lambda: _look(case), _looked_ops)
+            found: Look | ByLevers[Any] = self._looks.get(key, lambda: _look(case), _looked_ops)
             return found
 
 
-def case_of(library: Library, question: Question) -> Case | RunCase:
+def case_of(library: Library, question: Question) -> AnyCase:
     """The case of a question, not simulated yet.
 
     Raises:
-        UserError: it says something that is not allowed, or is an RL cycle.
+        UserError: it says something that is not allowed, or is of a kind that is not explained.
     """
     return open_case(*table_of(library, question))
 
 
-def explain(
-    library: Library, question: Question, quick: bool, progress: Callable[[str], None]
-) -> Explanation | RunExplanation:
+def explain(library: Library, question: Question, quick: bool, progress: Callable[[str], None]) -> AnyExplanation:
     """A whole explanation; it takes a while and tells how far it is.
 
     Raises:
@@ -176,21 +175,19 @@ def name_changed(table: dict[str, Any], question: Question) -> dict[str, Any]:
     return {**table, "name": f"{name}, changed"} if renamed else table
 
 
-def _look(case: Case | RunCase) -> Look | RunExplanation:
-    look: Callable[[Any], Look | RunExplanation] = _look_at_run if case.system.has_levers else _look_at_path
-    return look(case)
-
-
-def _look_at_run(case: RunCase) -> RunExplanation:
-    return cast(RunExplanation, explain_case(case, quick=True))
+def _look(case: Any) -> Look | ByLevers[Any]:
+    if not case.system.has_levers:
+        return _look_at_path(case)
+    found: ByLevers[Any] = explain_case(case, quick=True)  # type: ignore[assignment]
+    return found
 
 
 def _look_at_path(case: Case) -> Look:
     return Look(case, first_look(case), {knob.name: knob for knob in knobs(case)})
 
 
-def _looked_ops(found: Any) -> int:
-    return len(found.report.history.spans) if found.system.has_levers else found.ops
+def _looked_ops(found: Look | ByLevers[Any]) -> int:
+    return found.ops if isinstance(found, Look) else found.size
 
 
 def _size(prediction: AnyPrediction) -> int:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from .runner import Runner
 
 __all__ = [
-    "Answer", "Comparison", "Explanation", "Prediction", "RunExplanation", "SearchResult", "SweepResult", "UserError",
+    "Answer", "Comparison", "CycleExplanation", "Explanation", "Prediction", "RunExplanation", "SearchResult",
+    "SweepResult", "UserError",
     "compare", "explain", "load", "schema", "search", "shipped", "simulate", "sweep",
 ]  # fmt: skip
 

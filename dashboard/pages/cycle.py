@@ -9,6 +9,7 @@ from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.predict import CyclePrediction
 from ...simulator.profile import stack_names
+from ...simulator.systems.rl_cycle.report import CycleReport
 from ...simulator.systems.rl_cycle.text import words
 from .. import parts, tables
 from ..forms.ask import Form, draw_all, predicted_page
@@ -61,7 +62,11 @@ FORM = Form(
 
 def cards(prediction: CyclePrediction) -> list[parts.Card]:
     """The headline."""
-    report = prediction.report
+    return cards_of(prediction.report)
+
+
+def cards_of(report: CycleReport) -> list[parts.Card]:
+    """The numbers of a report."""
     roll, train = report.gpus
     apart = report.placement != "colocated"
     small = {

@@ -1,8 +1,8 @@
-"""Explain: what bounds a step, an update or a run, what each of its numbers is worth, and what would help.
+"""Explain: what bounds a prediction, what each of its numbers is worth, and what would help.
 
 Three answers, one behind the other: what it is made of comes with one simulation; numbers are weighed to first order in
-a process of their own, but not those of a run (`explain_run`); simulating them again, and the what-ifs, begins when
-asked for.
+a process of their own, but not those of runs and RL cycles (`explain_levers`); simulating them again, and the what-ifs,
+begins when asked for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,12 +27,12 @@ from ..library import Library
 from ..page import Here, Page, keep_in_address, outputs
 from ..question import BASE, Question, compare_link, pairs_of, parse_query
 from ..tables import table
-from . import explain_run
+from . import explain_levers
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "What bounds a training step, a weight update or a run, what each number is worth, and which changes help most."
+ABOUT = "What bounds a step, an update, a run or an RL cycle, what each number is worth, and which changes help most."
 KINDS = tuple(kind for kind, system in SYSTEMS.items() if system.what_ifs)
 FORM = "explain"
 TIMES = "times:"
@@ -132,7 +132,7 @@ def _connect_look(app: Dash, here: Here) -> None:
             faults = typed_form.faults(error)
             return typed_form.refusal(faults), no_update, no_update, no_update, "stale", ["\n".join(faults)]
         has_levers = found.system.has_levers
-        draw: Any = explain_run.draw_look if has_levers else draw_look
+        draw: Any = explain_levers.draw_look if has_levers else draw_look
         return draw(found), question.query(), links(question), has_levers, "", [None]
 
     @app.callback(Output("explain-address", "data"), Input("explain-query", "data"), Input("explain-factors", "data"))
@@ -209,7 +209,7 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
             found = explain(Library(folder), question, False, tell)
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error))]
-        draw: Any = explain_run.draw_what_ifs if found.system.has_levers else draw_what_ifs
+        draw: Any = explain_levers.draw_what_ifs if found.system.has_levers else draw_what_ifs
         return [draw(found, question)]
 
     app.clientside_callback(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from runcast.simulator.api import (
         Answer,
         Comparison,
+        CycleExplanation,
         Explanation,
         Prediction,
         RunExplanation,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Answer", "Comparison", "Explanation", "Prediction", "RunExplanation", "SearchResult", "SweepResult", "UserError",
+    "Answer", "Comparison", "CycleExplanation", "Explanation", "Prediction", "RunExplanation", "SearchResult",
+    "SweepResult", "UserError",
     "compare", "explain", "load", "schema", "search", "shipped", "simulate", "sweep",
 ]  # fmt: skip
 

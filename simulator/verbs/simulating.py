@@ -88,8 +88,8 @@ def explain(
 ) -> None:
     """Say what bounds a prediction, what each number is worth, and which changes help most."""
     from ..answers.explain import explain as explain_scenario
-    from ..answers.explain import lines, write_page
     from ..answers.outputs import Outputs, json_text
+    from ..figures import write_html
     from .progress import show_progress
 
     outputs = Outputs(json=json, html=html)
@@ -99,5 +99,5 @@ def explain(
     text = json_text(found.to_json())
     outputs.write(text)
     if html is not None:
-        write_page(html, found)
-    outputs.tell(text, lines(found))
+        write_html(html, *found.page())
+    outputs.tell(text, found.lines())

@@ -8,10 +8,9 @@ from playwright.sync_api import expect
 from runcast.dashboard.answers import Answers, case_of
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages import explain, explain_run
+from runcast.dashboard.pages import explain, explain_levers
 from runcast.dashboard.question import Question
 from runcast.simulator.answers import explain as api
-from runcast.simulator.answers.explain import run_text
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
 
@@ -39,7 +38,9 @@ def test_an_address_that_asks_nothing_asks_the_pages_own():
     assert explain.read_address(Here(Library()), "") == (Question(explain.BASE), {})
 
 
-@pytest.mark.parametrize("query", ["?base=none", "?base=tiny-2ranks&cluster=../x", "?base=rl-async-glm-4.5-air-h100"])
+@pytest.mark.parametrize(
+    "query", ["?base=none", "?base=tiny-2ranks&cluster=../x", "?base=collective-all-reduce-512xh100"]
+)
 def test_an_address_that_cannot_be_followed_is_told_above_the_pages_own(query):
     with pytest.raises(UserError, match="address"):
         explain.read_address(Here(Library()), query)
@@ -81,9 +82,9 @@ def test_numbers_are_turned_and_unknown_ones_passed_over(looks):
     assert turned.total_s == pytest.approx(found.case.total_s + found.knobs[name].now)
 
 
-def test_an_rl_cycle_is_not_explained():
-    with pytest.raises(UserError, match="weight_update or train_step or run"):
-        case_of(Library(), Question("rl-async-glm-4.5-air-h100"))
+def test_a_lone_collective_is_not_explained():
+    with pytest.raises(UserError, match="weight_update or train_step or rl_cycle or run"):
+        case_of(Library(), Question("collective-all-reduce-512xh100"))
 
 
 def test_a_question_is_offered_as_files():
@@ -92,18 +93,19 @@ def test_a_question_is_offered_as_files():
     assert f"/download/scenario.toml{question.query()}" in str(explain.links(question))
 
 
-def test_a_run_is_explained_by_its_causes(looks):
-    found = looks.look(Question("run-jobs"))
+@pytest.mark.parametrize("name", ["run-jobs", "rl-async-glm-4.5-air-h100"])
+def test_a_run_and_a_cycle_are_explained_by_their_causes(looks, name):
+    found = looks.look(Question(name))
 
-    drawn = str(explain_run.draw_look(found))
+    drawn = str(explain_levers.draw_look(found))
 
-    assert [line for line in run_text.sentences(found) if line not in drawn] == []
+    assert [line for line in found.words.sentences if line not in drawn] == []
 
 
 def test_what_helps_a_run_is_named_and_links_to_both_sides_where_the_change_says_all():
     found = api.explain("data/scenarios/run-jobs.toml")
 
-    drawn = str(explain_run.draw_what_ifs(found, Question("run-jobs")))
+    drawn = str(explain_levers.draw_what_ifs(found, Question("run-jobs")))
 
     assert [one.name for one in found.best if one.name not in drawn] == []
     assert "%26nodes%3D71" in drawn

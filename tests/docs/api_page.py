@@ -44,7 +44,16 @@ them. The package is typed. Everything else under `runcast.simulator` may change
 """
 
 FUNCTIONS = ("load", "simulate", "explain", "compare", "search", "sweep", "shipped", "schema")
-CLASSES = ("Answer", "Prediction", "Explanation", "RunExplanation", "Comparison", "SearchResult", "SweepResult")
+CLASSES = (
+    "Answer",
+    "Prediction",
+    "Explanation",
+    "RunExplanation",
+    "CycleExplanation",
+    "Comparison",
+    "SearchResult",
+    "SweepResult",
+)
 
 
 def page() -> str:

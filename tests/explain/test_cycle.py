@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.explain import explain, lines, write_page
+from runcast.simulator.answers.explain import explain
+from runcast.simulator.figures import write_html
 from runcast.simulator.scenario import change, check_question
 
 from ..command import runcast
@@ -60,12 +61,12 @@ def test_half_of_a_given_time_is_worth_its_share_of_the_step():
 
 
 def test_it_is_written_as_json_and_a_page(found, tmp_path):
-    write_page(tmp_path / "why.html", found)
+    write_html(tmp_path / "why.html", *found.page())
     said = json.loads(json.dumps(found.to_json()))
 
     assert (said["kind"], said["of"], len(said["what_ifs"])) == ("explanation", "rl_cycle", len(found.tried))
     assert "What to change first" in (tmp_path / "why.html").read_text()
-    assert "what to change first, by the time for as many tokens:" in list(lines(found))
+    assert "what to change first, by the time for as many tokens:" in list(found.lines())
 
 
 def test_quick_tries_nothing():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import UserError, simulate
-from runcast.simulator.answers.explain import Knob, explain, lines, write_page
+from runcast.simulator.answers.explain import Knob, explain
 from runcast.simulator.answers.explain.case import read_case, same_costs
 from runcast.simulator.answers.explain.explanation import best_of
 from runcast.simulator.answers.explain.neighbours import neighbours
@@ -25,6 +25,7 @@ from runcast.simulator.base.files import read_toml
 from runcast.simulator.base.units import format_probability
 from runcast.simulator.collectives import Layout
 from runcast.simulator.costs import pricing
+from runcast.simulator.figures import write_html
 from runcast.simulator.scenario import what_ifs
 from runcast.simulator.uncertainty import difference
 
@@ -222,7 +223,7 @@ def test_what_does_not_fit_is_not_recommended(step):
 
     assert large not in best_of(found.tried, "plan", "machine", most=99)
     assert found.too_large == [large]
-    assert any(f"{large.name} would save {large.gain:.1%}, but needs" in line for line in lines(found))
+    assert any(f"{large.name} would save {large.gain:.1%}, but needs" in line for line in found.lines())
 
 
 def test_of_what_comes_to_the_same_the_first_is_recommended(step):
@@ -251,7 +252,7 @@ def test_the_interval_is_that_of_the_report(explained):
     report = simulate(path).report
 
     assert (found.interval_low_s, found.interval_high_s) == (report.interval_low_s, report.interval_high_s)
-    assert "(90 % interval " in next(line for line in lines(found) if line.startswith(f"  {found.what} time "))
+    assert "(90 % interval " in next(line for line in found.lines() if line.startswith(f"  {found.what} time "))
 
 
 def test_a_small_gain_shows_in_what_a_change_takes(step):
@@ -285,7 +286,7 @@ def test_quick_is_first_order_alone():
 
     assert {side.simulated_s for one in found.sensitivities for side in (one.better, one.worse)} == {None}
     assert (found.tried, found.refused) == ((), ())
-    assert not any("what if" in line for line in lines(found))
+    assert not any("what if" in line for line in found.lines())
 
 
 @pytest.mark.slow
@@ -301,7 +302,7 @@ def test_whole_actions_are_explained_by_phase():
 def test_the_page_holds_both_figures_and_what_the_terminal_says(tmp_path, explained):
     _, found = explained
     page = tmp_path / "why.html"
-    write_page(page, found)
+    write_html(page, *found.page())
     text = page.read_text()
 
     assert ('<figure aria-label="Tornado">' in text, '<figure aria-label="Waterfall">' in text) == (True, True)
@@ -342,7 +343,7 @@ def test_awkward_shapes_are_named_with_what_padding_saves(gpt2):
     assert (padded.changes, padded.total_s) == ({"parallel.pad_vocab": 64}, neat_s)
     assert gpt2.awkward_s == pytest.approx(gpt2.total_s - neat_s, rel=0.02)  # 47 columns more are little
     said = f"Awkward shapes take {gpt2.awkward_s / gpt2.total_s:.1%} of it: {padded.name} (saves {padded.gain:.1%})."
-    assert said in lines(gpt2)
+    assert said in gpt2.lines()
     assert gpt2.to_json()["awkward"] == [padded.name]
 
 
@@ -353,7 +354,7 @@ def test_a_quick_look_estimates_what_awkward_shapes_cost_along_the_path(gpt2):
 def test_a_shape_that_kernels_are_made_for_has_nothing_awkward(explained):
     _, found = explained
     assert (found.awkward, found.awkward_s) == ((), 0.0)
-    assert not any("wkward" in line for line in lines(found))
+    assert not any("wkward" in line for line in found.lines())
 
 
 @pytest.mark.slow
@@ -361,7 +362,7 @@ def test_a_mix_of_nodes_has_no_numbers_of_one_machine():
     mix = [{"base": "dgx-h100", "nodes": 1, "gpus_per_node": 1}, {"base": "dgx-a100", "nodes": 1, "gpus_per_node": 1}]
     batch = {"global": 8, "micro": 4, "seq_len": 1024}
     found = explain(ONE_GPU | {"cluster": {"mix": mix}, "nodes": 2, "batch": batch}, quick=True)
-    assert "numbers of the machine: none that counts" in list(lines(found))
+    assert "numbers of the machine: none that counts" in list(found.lines())
 
 
 SENDER = {  # one sender, from trainers, whose NIC decides

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import UserError, simulate
-from runcast.simulator.answers.explain import RunExplanation, explain, lines, write_page
+from runcast.simulator.answers.explain import RunExplanation, explain
 from runcast.simulator.answers.explain.levers import share_step
+from runcast.simulator.figures import write_html
 from runcast.simulator.scenario import what_ifs
 from runcast.simulator.systems.registry import SYSTEMS
 from runcast.simulator.systems.train_step.run import expected_s
@@ -282,7 +283,7 @@ def test_runs_of_a_given_time_are_compared_by_their_speed():
 def test_what_is_less_than_chance_is_told():
     found = explained_failing(1800)
     beyond = {one.name: found.is_beyond_chance(one) for one in found.best}
-    text = "\n".join(lines(found))
+    text = "\n".join(found.lines())
 
     assert set(beyond.values()) == {True, False}
     assert [
@@ -303,7 +304,7 @@ def test_quick_says_where_the_time_goes():
     assert (said["what_ifs"], said["refused"], said["quick"]) == ([], [], True)
     assert sum(said["breakdown_s"].values()) == pytest.approx(said["total_s"])
     assert said["largest_loss"] == max(said["breakdown_s"].keys() - {"compute"}, key=said["breakdown_s"].get)
-    assert not any("what to change" in line for line in lines(found))
+    assert not any("what to change" in line for line in found.lines())
 
 
 def test_the_report_is_that_of_simulate():
@@ -327,7 +328,7 @@ def test_the_keys_of_its_json():
 
 def test_the_page_names_what_was_tried(tmp_path):
     found = explained("rich")
-    write_page(tmp_path / "why.html", found)
+    write_html(tmp_path / "why.html", *found.page())
     text = unescape((tmp_path / "why.html").read_text())
 
     assert [one.name for one in found.best if one.name not in text] == []
@@ -360,5 +361,5 @@ def test_what_to_change_first_in_a_shipped_run(name, first):
 
 
 def test_the_record_of_a_system_says_how_it_is_explained():
-    assert [kind for kind, system in SYSTEMS.items() if system.has_levers] == ["run"]
+    assert [kind for kind, system in SYSTEMS.items() if system.has_levers] == ["rl_cycle", "run"]
     assert [kind for kind, system in SYSTEMS.items() if system.parts] == ["weight_update", "train_step"]

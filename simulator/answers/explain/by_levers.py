@@ -1,19 +1,24 @@
-"""What explanations by levers share, of runs and of RL cycles: which levers help, and how that is told.
+"""What explanations by levers share, of runs and of RL cycles: levers are tried, ordered, and told in words.
 
-A lever is a change that was simulated; what it is worth is in `run` and `cycle`, and what else they say in their texts.
+A lever is a change that was simulated. What it is worth is in `run` and `cycle`; what is said of them, in their texts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from ...base.errors import UserError
+from ...base.memo import Memo
 from ...base.tables import align
-from ...figures import Section
+from ...figures import Section, waterfall
 from ...report.answer import Answer
-from ...report.report import Table
+from ...report.report import Table, Words
+from ...scenario import WhatIf
 from ...systems.machines import stamp
 from ...systems.registry import SYSTEMS
 from ...systems.system import System
 from .case import Refused
+from .sensitivity import Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +33,9 @@ class AnyLever(Protocol):
     def name(self) -> str: ...  # noqa: D102
 
     @property
+    def changes(self) -> Mapping[str, Any]: ...  # noqa: D102
+
+    @property
     def gain(self) -> float: ...  # noqa: D102
 
     @property
@@ -37,6 +45,58 @@ class AnyLever(Protocol):
 
 
 L = TypeVar("L", bound=AnyLever)
+
+
+@dataclass(frozen=True)
+class LeverCase:
+    """What is explained as its table says it, with what its variants may share; not simulated yet."""
+
+    table: Mapping[str, Any]
+    where: str
+    memo: Memo
+    resolved: Any
+
+    @property
+    def system(self) -> System:
+        """The system of the scenario."""
+        return SYSTEMS[self.resolved.scenario.kind]
+
+
+def try_levers(
+    every: Sequence[WhatIf], simulate: Callable[[WhatIf], L], progress: Progress
+) -> tuple[tuple[L, ...], tuple[Refused, ...]]:
+    """The levers that were simulated, the largest gain first, and those that do not go with the scenario."""
+    tried, refused = list[L](), list[Refused]()
+    for i, one in enumerate(every):
+        progress("what-ifs", i, len(every), f": {one.name}")
+        try:
+            tried.append(simulate(one))
+        except UserError as error:
+            refused.append(Refused(one.name, one.subject, error.faults[0]))
+    return tuple(sorted(tried, key=lambda one: -one.gain)), tuple(refused)
+
+
+@dataclass(frozen=True)
+class LeverWords(Generic[L]):
+    """An explanation in words.
+
+    `said` are the words of the report, and `sentences` say where its time goes; `parts_s` are the seconds that one
+    `whole` is made of. Levers are compared by `aim` and have a `row` of `columns` each; a terminal shows the best
+    `most`, gains with `digits` digits of a per cent, and `notes` on them.
+    """
+
+    title: str
+    said: Words
+    sentences: Sequence[str]
+    parts_title: str
+    whole: str
+    parts_s: Mapping[str, float]
+    aim: str
+    columns: tuple[str, ...]
+    row: Callable[[L], tuple[Any, ...]]
+    most: int
+    digits: int
+    notes: Sequence[str] = ()
 
 
 class ByLevers(Answer, Generic[L]):
@@ -49,9 +109,19 @@ class ByLevers(Answer, Generic[L]):
     inputs: Mapping[str, Any]
 
     @property
+    def words(self) -> LeverWords[L]:
+        """The explanation in words."""
+        raise NotImplementedError
+
+    @property
     def system(self) -> System:
         """The system of the scenario."""
         return SYSTEMS[self.report.kind]
+
+    @property
+    def size(self) -> int:
+        """The number of spans that it holds."""
+        return 0
 
     @property
     def best(self) -> list[L]:
@@ -89,66 +159,64 @@ class ByLevers(Answer, Generic[L]):
             "inputs": self.inputs,
         })  # fmt: skip
 
+    def lines(self) -> Iterator[str]:
+        """What `runcast explain` prints."""
+        return _lines(self, self.words)
 
-# In words: `said` are the words of the report.
+    def page(self) -> tuple[str, list[Section]]:
+        """The title and the sections of its page."""
+        said = self.words
+        return said.title, list(_sections(self, said))
 
 
-def opening(found: ByLevers[Any], said: Any, sentences: Iterable[str]) -> Iterator[str]:
-    """The headline, sentences on it, and the table of phases."""
+def _lines(found: ByLevers[L], words: LeverWords[L]) -> Iterator[str]:
+    """The headline, sentences on it, the table of phases, and what to change."""
     yield found.report.name
     yield f"  {found.report.question}"
-    yield from (f"  {what:<14}{amount}" for what, amount in said.rows)
+    yield from (f"  {what:<14}{amount}" for what, amount in words.said.rows)
     yield ""
-    yield from sentences
+    yield from words.sentences
     yield ""
-    yield from align_ends(said.phases.headers, said.phases.rows)
+    yield from _align(words.said.phases.headers, words.said.phases.rows)
+    if not found.quick:
+        yield from _advice(found, words)
+    yield f"scenario {found.report.scenario_hash}"
 
 
-def advice(
-    found: ByLevers[L], aim: str, most: int, columns: Sequence[str], rows: Callable[[Sequence[L]], Sequence[Any]]
-) -> Iterator[str]:
-    """The best levers as a table, and how many more there are."""
-    best = found.best[:most]
-    yield from ("", f"what to change first, by {aim}:" if best else "nothing that was tried helps")
+def _advice(found: ByLevers[L], words: LeverWords[L]) -> Iterator[str]:
+    """The best levers as a table, how many more there are, and those that make it worse or change nothing."""
+    best = found.best[: words.most]
+    yield from ("", f"what to change first, by {words.aim}:" if best else "nothing that was tried helps")
     if best:
-        yield from align_ends(columns, rows(best))
+        yield from _align(words.columns, [words.row(one) for one in best])
     if left := len(found.best) - len(best):
         yield f"{left} more save less"
-
-
-def closing(found: ByLevers[Any], digits: int) -> Iterator[str]:
-    """Levers that make it worse or change nothing, and how many were tried."""
+    yield from words.notes
     if found.costly:
-        yield f"worse: {'; '.join(f'{one.name} by {-one.gain:.{digits}%}' for one in found.costly)}"
+        yield f"worse: {'; '.join(f'{one.name} by {-one.gain:.{words.digits}%}' for one in found.costly)}"
     if found.without_effect:
         yield f"without any effect: {'; '.join(found.without_effect)}"
     yield f"{len(found.tried)} what-ifs were simulated, {len(found.refused)} do not go with this scenario"
 
 
-def align_ends(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+def _align(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
     """A table: words to the left at both ends, numbers to the right between."""
     yield from align([list(columns), *(list(map(str, row)) for row in rows)], range(1, len(columns) - 1))
 
 
-def sections(
-    found: ByLevers[L],
-    said: Any,
-    sentences: Iterable[str],
-    parts: Section,
-    aim: str,
-    columns: Sequence[str],
-    rows: Callable[[Sequence[L]], Sequence[Any]],
-) -> list[Section]:
-    """The page: words, the section of the parts, and tables of the levers."""
-    lines = [*said.rows, ("scenario", found.report.scenario_hash)]
-    facts = [(what, " ".join(amount.split())) for what, amount in lines]
-    shown = [Section("In words", [found.report.question, *sentences], facts), parts]
-    if found.quick:
-        return shown
-    effect = [one for one in found.tried if one.has_effect]
-    tables = [
-        Table(f"What-ifs, by {aim}", tuple(columns), rows(effect)),
-        Table("Without any effect", ("what if",), [(name,) for name in found.without_effect]),
-        Table("Not allowed here", ("what if", "why"), [(one.name, one.reason) for one in found.refused]),
-    ]
-    return [*shown, Section("What to change first", tables=tables)]
+def _sections(found: ByLevers[L], words: LeverWords[L]) -> Iterator[Section]:
+    """The page: words, what the time is made of, and tables of the levers."""
+    facts = [(what, " ".join(amount.split())) for what, amount in words.said.rows]
+    scenario = ("scenario", found.report.scenario_hash)
+    yield Section("In words", [found.report.question, *words.sentences], [*facts, scenario])
+    figures = {"Waterfall": waterfall(words.parts_s, words.whole)}
+    yield Section(words.parts_title, figures=figures, tables=[words.said.phases])
+    if not found.quick:
+        yield Section("What to change first", tables=list(_tables(found, words)))
+
+
+def _tables(found: ByLevers[L], words: LeverWords[L]) -> Iterator[Table]:
+    effect: Iterable[L] = (one for one in found.tried if one.has_effect)
+    yield Table(f"What-ifs, by {words.aim}", words.columns, [words.row(one) for one in effect])
+    yield Table("Without any effect", ("what if",), [(name,) for name in found.without_effect])
+    yield Table("Not allowed here", ("what if", "why"), [(one.name, one.reason) for one in found.refused])

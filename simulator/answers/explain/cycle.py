@@ -14,13 +14,12 @@ from ...base.memo import Memo
 from ...scenario import Changes, WhatIf, change, check_question, resolve, what_ifs
 from ...systems.rl_cycle.report import CycleReport
 from ...systems.rl_cycle.resolve import ResolvedCycle
-from ...systems.rl_cycle.system import predict
+from ...systems.rl_cycle.system import SYSTEM, predict
 from ...uncertainty import difference
-from .by_levers import LEAST, ByLevers
+from .by_levers import LEAST, ByLevers, LeverCase, LeverWords, try_levers
 from .case import Refused
 from .sensitivity import Progress
 
-CYCLE = "rl_cycle"
 _NUMBERS = (
     "bound_by", "step_time_s", "tokens_per_s", "rollout_s", "tail_s", "train_s", "update_s", "switch_s",
     "trainer_idle", "rollout_idle",
@@ -76,31 +75,44 @@ class CycleExplanation(ByLevers[CycleLever]):
         }  # fmt: skip
         return self.content(_NUMBERS, parts, [one.to_json() for one in self.tried])
 
-    def lines(self) -> Iterator[str]:
-        """What `runcast explain` prints."""
-        from .cycle_text import cycle_lines
+    @property
+    def words(self) -> LeverWords[CycleLever]:
+        """The explanation in words."""
+        from .cycle_text import cycle_words
 
-        return cycle_lines(self)
+        return cycle_words(self)
 
 
-def explain_cycle(table: Mapping[str, Any], where: str, quick: bool, progress: Progress) -> CycleExplanation:
-    """Explain a cycle given as a table; a UserError if it says something that is not allowed."""
-    memo = Memo()
-    resolved = _resolve(table, where, memo)
+@dataclass(frozen=True)
+class CycleCase(LeverCase):
+    """A cycle to be explained."""
+
+    resolved: ResolvedCycle
+
+    def pull(self, lever: WhatIf) -> ResolvedCycle:
+        """The cycle with a lever's changes; a UserError if they do not go with it, or change nothing."""
+        other = _resolve(change(self.table, lever.changes, self.where), self.where, self.memo)
+        if other.hash == self.resolved.hash:
+            raise UserError("it changes nothing here")
+        return other
+
+
+def make_cycle_case(table: Mapping[str, Any], where: str, memo: Memo) -> CycleCase:
+    """A cycle from a table; a UserError if it says something that is not allowed."""
+    return CycleCase(table, where, memo, _resolve(table, where, memo))
+
+
+def explain_cycle(cycle: CycleCase, quick: bool, progress: Progress) -> CycleExplanation:
+    """Explain a cycle that is already read."""
+    resolved = cycle.resolved
     progress("simulations", 0, 1, "")
     report = predict(resolved).report
-    tried, refused, every = list[CycleLever](), list[Refused](), [] if quick else list(levers(resolved))
-    for i, one in enumerate(every):
-        progress("what-ifs", i, len(every), f": {one.name}")
-        try:
-            other = _resolve(change(table, one.changes, where), where, memo)
-            if other.hash == resolved.hash:
-                raise UserError("it changes nothing here")
-            tried.append(_compare(one, report, predict(other).report))
-        except UserError as error:
-            refused.append(Refused(one.name, one.subject, error.faults[0]))
-    tried.sort(key=lambda one: -one.gain)
-    return CycleExplanation(report, tuple(tried), tuple(refused), quick, resolved.inputs)
+
+    def simulate(lever: WhatIf) -> CycleLever:
+        return _compare(lever, report, predict(cycle.pull(lever)).report)
+
+    tried, refused = try_levers([] if quick else list(levers(resolved)), simulate, progress)
+    return CycleExplanation(report, tried, refused, quick, resolved.inputs)
 
 
 def _resolve(table: Mapping[str, Any], where: str, memo: Memo) -> ResolvedCycle:
@@ -124,8 +136,8 @@ def levers(resolved: ResolvedCycle) -> Iterator[WhatIf]:
     """All levers of a cycle; not all of them go with it."""
     for part in (_of_loop, _of_split, _of_engine, _of_given, _of_training):
         yield from (WhatIf(name, "cycle", about, changes) for name, about, changes in part(resolved))
-    subjects = ("update", "machine") if resolved.update is not None else ()
-    yield from (one for one in what_ifs().values() if one.subject in subjects)
+    if resolved.update is not None:
+        yield from (one for one in what_ifs().values() if one.subject in SYSTEM.what_ifs)
 
 
 _Levers = Iterator[tuple[str, str, Changes]]

@@ -6,7 +6,7 @@ Each is simulated. Training steps are compared by seconds per token, so that a s
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base.errors import UserError
 from ...base.memo import Memo
@@ -18,7 +18,7 @@ from ...systems.registry import SYSTEMS, system_of
 from ...systems.system import System
 from ...uncertainty import difference
 from .case import Case, Refused, make_case
-from .cycle import CYCLE, CycleExplanation, explain_cycle
+from .cycle import CycleCase, CycleExplanation, explain_cycle, make_cycle_case
 from .levers import state
 from .neighbours import neighbours
 from .run import RunCase, RunExplanation, explain_run, make_run_case
@@ -27,10 +27,12 @@ from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ...figures import Section
+
 _MOST = 8  # changes of the plan or the update that are recommended
 _LEAST = 5e-4  # of a gain that texts show
 
-Explain = Callable[[Any, bool, Progress], "Explanation | RunExplanation"]
+AnyCase = Case | RunCase | CycleCase
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,15 @@ class Explanation(Answer):
 
         return lines(self)
 
+    def page(self) -> "tuple[str, list[Section]]":
+        """The title and the sections of its page."""
+        from .text import page
+
+        return page(self)
+
+
+AnyExplanation = Explanation | RunExplanation | CycleExplanation
+
 
 def explain(
     scenario: Given,
@@ -169,29 +180,38 @@ def explain(
     *,
     quick: bool = False,
     progress: Progress = lambda phase, done, total, name: None,
-) -> Explanation | RunExplanation | CycleExplanation:
+) -> AnyExplanation:
     """Explain a step, an update, a run or an RL cycle, given as a table, a file or a shipped name, with changes.
 
     `quick` simulates nothing again: numbers are known to first order, what-ifs not at all. `progress` is called with
     what is being tried. A UserError if the scenario says something that is not allowed.
     """
-    table, where = open_table(scenario, changes)
-    if system_of(table).kind == CYCLE:
-        return explain_cycle(table, where, quick, progress)
-    return explain_case(open_case(table, where), quick, progress)
+    return explain_case(open_case(*open_table(scenario, changes)), quick, progress)
 
 
-def open_case(table: Mapping[str, Any], where: str) -> Case | RunCase:
+def open_case(table: Mapping[str, Any], where: str) -> AnyCase:
     """What is to be explained, from a table that is from `where`; a UserError as `explain`."""
-    return (make_run_case if system_of(table).has_levers else make_case)(table, where, Memo())
+    return _way(system_of(table).kind).open(table, where, Memo())
 
 
 def explain_case(
-    case: Case | RunCase, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
-) -> Explanation | RunExplanation:
+    case: AnyCase, quick: bool = False, progress: Progress = lambda phase, done, total, name: None
+) -> AnyExplanation:
     """Explain a case that is already read."""
-    how: Explain = explain_run if case.system.has_levers else _explain_path
-    return how(case, quick, progress)
+    return _way(case.system.kind).explain(case, quick, progress)
+
+
+class _Way(NamedTuple):
+    """How systems are explained: a case from a table, and the case explained."""
+
+    open: Callable[[Mapping[str, Any], str, Memo], AnyCase]
+    explain: Callable[[Any, bool, Progress], AnyExplanation]
+
+
+def _way(kind: str) -> _Way:
+    """Levers where there is no critical path on which numbers could be weighed."""
+    by_levers = {"run": _Way(make_run_case, explain_run), "rl_cycle": _Way(make_cycle_case, explain_cycle)}
+    return by_levers.get(kind, _Way(make_case, _explain_path))
 
 
 def _explain_path(case: Case, quick: bool, progress: Progress) -> Explanation:

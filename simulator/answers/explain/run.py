@@ -5,7 +5,7 @@ and not of chance. What runs differ by chance is said beside it. Rates of failur
 interval has those that are drawn, too.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import fmean, stdev
@@ -15,12 +15,10 @@ from ...base.errors import UserError
 from ...base.memo import Memo
 from ...profile import Z90
 from ...scenario import Changes, WhatIf, change, check_question, resolve
-from ...systems.registry import SYSTEMS
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
-from ...systems.system import System
-from .by_levers import LEAST, ByLevers
+from .by_levers import LEAST, ByLevers, LeverCase, LeverWords, try_levers
 from .case import Refused
 from .levers import is_of_use, levers, share_step, state
 from .sensitivity import Progress
@@ -92,6 +90,11 @@ class RunExplanation(ByLevers[Lever]):
         rest = {cause: seconds for cause, seconds in self.report.history.breakdown_s.items() if cause != "compute"}
         return max(rest, key=lambda cause: rest[cause], default=None)
 
+    @property
+    def size(self) -> int:
+        """The number of spans that it holds."""
+        return len(self.report.history.spans)
+
     def is_beyond_chance(self, one: Lever) -> bool | None:
         """Whether a lever changes more than chance does; None if that is unknown."""
         most = None if self.chance is None else 1 + self.chance
@@ -114,26 +117,19 @@ class RunExplanation(ByLevers[Lever]):
         levers = [one.to_json() | {"beyond_chance": self.is_beyond_chance(one)} for one in self.tried]
         return self.content(("bound_by", "goodput", "tokens_per_s", "mode"), parts, levers)
 
-    def lines(self) -> Iterator[str]:
-        """What `runcast explain` prints."""
-        from .run_text import run_lines
+    @property
+    def words(self) -> LeverWords[Lever]:
+        """The explanation in words."""
+        from .run_text import run_words
 
-        return run_lines(self)
+        return run_words(self)
 
 
 @dataclass(frozen=True)
-class RunCase:
-    """A run as its table says it, with what its variants may share."""
+class RunCase(LeverCase):
+    """A run to be explained."""
 
-    table: Mapping[str, Any]
-    where: str
-    memo: Memo
     resolved: ResolvedRun
-
-    @property
-    def system(self) -> System:
-        """The system of the scenario."""
-        return SYSTEMS[self.resolved.scenario.kind]
 
     def pull(self, lever: WhatIf) -> ResolvedRun:
         """The run with a lever's changes; a UserError if they do not go with it, or change nothing."""
@@ -165,14 +161,19 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     drawn = _simulate(resolved, resolved.repeats) if resolved.has_drawn_rates else histories[: resolved.repeats]
     report = make_run_report(resolved, drawn)
     aim = _aim(resolved, histories[0], report.unit)
-    tried, refused = ([], []) if quick else _try_levers(run, histories, aim.of, progress)
+    now = histories[:_SEEDS_OF_LEVERS]
+
+    def simulate(lever: WhatIf) -> Lever:
+        return _compare(lever, now, _simulate(run.pull(lever).with_rate_spread(None), len(now)), aim.of)
+
+    tried, refused = try_levers([] if quick else list(levers(resolved)), simulate, progress)
     return RunExplanation(
         report=report,
         aim=aim.name,
         chance=_chance([aim.of(one) for one in histories]),
         seeds=len(histories),
-        tried=tuple(sorted(tried, key=lambda one: -one.gain)),
-        refused=tuple(refused),
+        tried=tried,
+        refused=refused,
         quick=quick,
         inputs=resolved.inputs,
     )
@@ -209,21 +210,6 @@ def _chance(seconds: Sequence[float]) -> float | None:
     if len(seconds) < 2 or not all(0 < one < inf for one in seconds):
         return None
     return exp(Z90 * stdev(map(log, seconds))) - 1
-
-
-def _try_levers(
-    run: RunCase, histories: Sequence[History], of: Seconds, progress: Progress
-) -> tuple[list[Lever], list[Refused]]:
-    """The levers that were simulated, and those that do not go with the run."""
-    tried, refused, every = list[Lever](), list[Refused](), list(levers(run.resolved))
-    now = histories[:_SEEDS_OF_LEVERS]
-    for i, one in enumerate(every):
-        progress("what-ifs", i, len(every), f": {one.name}")
-        try:
-            tried.append(_compare(one, now, _simulate(run.pull(one).with_rate_spread(None), len(now)), of))
-        except UserError as error:
-            refused.append(Refused(one.name, one.subject, error.faults[0]))
-    return tried, refused
 
 
 def _compare(one: WhatIf, now: Sequence[History], then: Sequence[History], of: Seconds) -> Lever:

@@ -1,19 +1,13 @@
 """An Explanation in words and numbers for the terminal, and as a page; nothing is computed here."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...base.tables import align
 from ...base.units import digits_apart, format_bytes, format_probability, format_seconds
-from ...figures import Section, tornado, waterfall, write_html
+from ...figures import Section, tornado, waterfall
 from ...insight import slowed_lines
 from ...report.report import Table
-from .cycle import CycleExplanation
-from .cycle_text import cycle_lines, write_cycle_page
 from .explanation import Explanation, Tried, best_of
-from .run import RunExplanation
-from .run_text import run_lines, write_run_page
 from .sensitivity import Sensitivity, Side
 
 KNOB_COLUMNS = ("number", "now", "better", "first order", "worse", "first order", "")
@@ -24,15 +18,8 @@ _SUBJECTS = {"machine": "numbers of the machine", "class": "numbers of the softw
 _AXES = ("tp", "cp", "ep", "dp", "fsdp", "pipeline")
 
 
-def lines(found: Explanation | RunExplanation | CycleExplanation) -> Iterator[str]:
+def lines(found: Explanation) -> Iterator[str]:
     """The whole of it."""
-    if isinstance(found, CycleExplanation):
-        return cycle_lines(found)
-    words: Callable[[Any], Iterator[str]] = run_lines if found.system.has_levers else _lines
-    return words(found)
-
-
-def _lines(found: Explanation) -> Iterator[str]:
     yield found.name
     yield f"  {found.question}"
     yield f"  {headline(found)}"
@@ -197,16 +184,9 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[
 _BARS = 16
 
 
-def write_page(path: Path | str, found: Explanation | RunExplanation | CycleExplanation) -> None:
-    """Write the page; a UserError if the file cannot be written."""
-    if isinstance(found, CycleExplanation):
-        return write_cycle_page(path, found)
-    write: Callable[[Path | str, Any], None] = write_run_page if found.system.has_levers else _write_page
-    write(path, found)
-
-
-def _write_page(path: Path | str, found: Explanation) -> None:
-    write_html(path, f"{found.name}: why {format_seconds(found.total_s)}", _sections(found))
+def page(found: Explanation) -> tuple[str, list[Section]]:
+    """The title and the sections of the page."""
+    return f"{found.name}: why {format_seconds(found.total_s)}", _sections(found)
 
 
 def _sections(found: Explanation) -> list[Section]:

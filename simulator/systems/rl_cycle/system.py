@@ -52,6 +52,6 @@ SYSTEM = System(
     kind="rl_cycle", title="an RL cycle", short="cycle", best="tokens_per_s",
     schema=CycleScenario, resolve=ResolvedCycle, predict=predict,
     report=CycleReport, words=words, total=total, total_needs=TOTAL_NEEDS,
-    parts=None, what_ifs=(),
+    parts=None, what_ifs=("update", "machine"),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
 )  # fmt: skip

@@ -1,38 +1,44 @@
-"""What the Explain page shows of a run: where its time goes, and which changes help; its numbers are not weighed."""
+"""What the Explain page shows of runs and RL cycles: where their time goes, and which changes help.
 
-from typing import TYPE_CHECKING
+Their numbers are not weighed: there is no critical path on which they could be.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from dash import html
 
-from ...simulator.answers.explain import Lever, RunExplanation
-from ...simulator.answers.explain.run_text import lever_columns, lever_rows, sentences
+from ...simulator.answers.explain import ByLevers
 from ...simulator.figures import waterfall
 from ...simulator.scenario.changes import multiplies
-from ...simulator.systems.run.text import words
 from .. import parts
 from ..question import Question, compare_link
 from ..tables import table
-from .run import cards_of
+from . import cycle, run
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+_CARDS: Mapping[str, Callable[[Any], list[parts.Card]]] = {"run": run.cards_of, "rl_cycle": cycle.cards_of}
 
-def draw_look(found: RunExplanation) -> "list[Component]":
-    """What the run as it is says."""
-    causes = words(found.report).phases
+
+def draw_look(found: ByLevers[Any]) -> "list[Component]":
+    """What the run or the cycle as it is says."""
+    words = found.words
+    phases = words.said.phases
     return [
-        *parts.headline(found.report, cards_of(found.report)),
-        parts.notes(sentences(found)),
-        *parts.figures({"What the run is made of": waterfall(found.report.history.breakdown_s, "run")}),
-        table("Time by cause", causes.headers, causes.rows),
+        *parts.headline(found.report, _CARDS[found.report.kind](found.report)),
+        parts.notes(words.sentences),
+        *parts.figures({words.parts_title: waterfall(words.parts_s, words.whole)}),
+        table(phases.caption, phases.headers, phases.rows),
     ]
 
 
-def draw_what_ifs(found: RunExplanation, question: Question) -> "list[Component]":
+def draw_what_ifs(found: ByLevers[Any], question: Question) -> "list[Component]":
     """What-ifs by what they save."""
+    words = found.words
     shown = [one for one in found.tried if one.has_effect]
-    rows = [(_name(one, question), *row[1:]) for one, row in zip(shown, lever_rows(shown, found), strict=True)]
+    rows = [(_name(one, question), *words.row(one)[1:]) for one in shown]
     best = ", ".join(f"{one.name} ({one.gain:.1%})" for one in found.best[:3])
     lines = [
         f"Changes that help most: {best}." if best else "Nothing that was tried helps.",
@@ -42,13 +48,13 @@ def draw_what_ifs(found: RunExplanation, question: Question) -> "list[Component]
     refused = table("Not allowed here", ("what if", "why"), [(one.name, one.reason) for one in found.refused], level=3)
     return [
         parts.notes(lines),
-        table(f"Changes, by {found.aim}", lever_columns(found), rows, level=3),
+        table(f"Changes, by {words.aim}", words.columns, rows, level=3),
         html.Details([html.Summary("Not allowed here"), refused]),
     ]
 
 
-def _name(one: Lever, question: Question) -> "str | Component":
+def _name(one: Any, question: Question) -> "str | Component":
     """A link to both sides; without one where a number is multiplied that the scenario may leave out."""
     if any(map(multiplies, one.changes.values())):
-        return one.name
+        return str(one.name)
     return compare_link(question, one.name, question.change(one.changes))
