@@ -29,7 +29,10 @@ CONFIG = {
 }
 _BY_UNIT = {"s": format_seconds, "B": format_bytes, "B/s": format_rate, "USD": format_usd, "J": format_energy,
             "1/s": "{:,.0f}".format}  # fmt: skip
-_NAMES = {"mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": "Rate", "tokens_per_s": "Throughput"}
+_NAMES = {
+    "mfu": "MFU", "peak_memory_bytes": "Memory", "effective_bytes_per_s": "Rate", "tokens_per_s": "Throughput",
+    "algbw_bytes_per_s": "Algorithm bandwidth", "busbw_bytes_per_s": "Bus bandwidth", "seconds": "Time",
+}  # fmt: skip
 """Of metrics that people call otherwise than their columns."""
 
 

@@ -28,18 +28,25 @@ def table(
 ) -> "Component":
     """A table below its heading; `marked` are cells (row, column) that are to be seen first.
 
-    A cell is text, or a component whose children are the text.
+    A cell is text, or a component whose children are the text. Many rows of text are shown as a grid, which draws those
+    in sight.
     """
-    head = html.Thead(html.Tr([html.Th(name, scope="col") if name else html.Td() for name in columns]))
-    body = html.Tbody([_row(i, row, marked) for i, row in enumerate(rows)])
     title = (html.H2 if level == 2 else html.H3)(caption)
-    scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    long = len(rows) * len(columns) > MOST_CELLS and all(isinstance(cell, str) for row in rows for cell in row)
+    drawn = _grid_of_text(columns, rows) if long else _plain_table(caption, columns, rows, marked)
     file = "".join(c if c.isalnum() else "-" for c in caption.lower()).strip("-")
     href = f"data:text/csv;charset=utf-8,{quote(csv(columns, rows))}"
-    return html.Section(
-        [title, html.Div(html.Table([head, body], className="table"), className="wide", **scrolled),
-         html.A("CSV", href=href, download=f"{file}.csv", className="download", **{"aria-label": f"{caption} as CSV"})]
-    )  # fmt: skip
+    label = {"aria-label": f"{caption} as CSV"}
+    return html.Section([title, drawn, html.A("CSV", href=href, download=f"{file}.csv", className="download", **label)])
+
+
+def _plain_table(
+    caption: str, columns: Sequence[str], rows: Sequence[Row], marked: Collection[tuple[int, int]]
+) -> "Component":
+    head = html.Thead(html.Tr([html.Th(name, scope="col") if name else html.Td() for name in columns]))
+    body = html.Tbody([_row(i, row, marked) for i, row in enumerate(rows)])
+    scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
+    return html.Div(html.Table([head, body], className="table"), className="wide", **scrolled)
 
 
 def csv(columns: Sequence[str], rows: Sequence[Row]) -> str:
@@ -64,6 +71,9 @@ def _plain(cell: Any) -> str:
 
 # Tables of ag-grid, to filter and sort.
 
+MOST_CELLS = 600
+"""Of a table as plain HTML: each cell takes the browser a millisecond, and more than that where it is busy."""
+
 _THEME = (
     "themeQuartz.withParams({backgroundColor: 'var(--mantine-color-body)',"
     " foregroundColor: 'var(--mantine-color-text)', borderColor: 'var(--mantine-color-default-border)',"
@@ -72,6 +82,30 @@ _THEME = (
 )
 """Colours are the page's, so that a table is light or dark with it."""
 ROW_PX, HEAD_PX, MOST_ROWS = 36, 52, 12
+
+
+def _grid_of_text(columns: Sequence[str], rows: Sequence[Row]) -> "Component":
+    """Cells as they are written, in their order."""
+    keys = [str(i) for i in range(len(columns))]
+    defined = [
+        {"headerName": name, "field": key, "flex": 1, "minWidth": 90} for name, key in zip(columns, keys, strict=True)
+    ]
+    return dag.AgGrid(
+        columnDefs=defined, rowData=[dict(zip(keys, row, strict=True)) for row in rows],
+        defaultColDef={"sortable": False, "resizable": True}, dashGridOptions=_options(),
+        style={"height": HEAD_PX + ROW_PX * MOST_ROWS, "width": "100%"},
+    )  # fmt: skip
+
+
+def _options() -> dict[str, Any]:
+    """How all grids look."""
+    return {
+        "theme": {"function": _THEME},
+        "rowHeight": ROW_PX,
+        "enableCellTextSelection": True,
+        "tooltipShowDelay": 400,
+        "animateRows": False,
+    }
 
 
 def column(name: str, key: str, width_px: int = 130, format: str = "", **more: Any) -> dict[str, Any]:
@@ -98,13 +132,6 @@ def grid(
 ) -> "Component":
     """A table below its heading; `connect` gives it its button. `options` are more of ag-grid's own."""
     height_px = HEAD_PX + ROW_PX * min(max(len(rows), 2), MOST_ROWS)
-    of_page = {
-        "theme": {"function": _THEME},
-        "rowHeight": ROW_PX,
-        "enableCellTextSelection": True,
-        "tooltipShowDelay": 400,
-        "animateRows": False,
-    }
     export = {
         "fileName": f"{name}.csv",
         "processCellCallback": {"function": f"plainCell(params, {json.dumps(FORMULA)})"},
@@ -112,7 +139,7 @@ def grid(
     }
     drawn = dag.AgGrid(
         id={"grid": name}, columnDefs=list(columns), rowData=list(rows), csvExportParams=export,
-        defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={**of_page, **options},
+        defaultColDef={"sortable": True, "resizable": True}, dashGridOptions={**_options(), **options},
         **{"style": {"height": height_px, "width": "100%"}, **properties},
     )  # fmt: skip
     button = parts.button("CSV", {"csv": name}, **{"aria-label": f"{caption} as CSV"})

@@ -41,7 +41,7 @@ def gantt(
     alike = len(first) < world and all_alike(timeline.program)
     shown = sorted(set(first[: 1 if alike else None] if ranks is None else ranks))
     drawn, shared_s = thin_bars(chart(timeline, shown), window=window_s)
-    devices = f"{world} devices" if len(shown) == world else f"{len(shown)} of {world} devices shown"
+    devices = f"{world} device{'s' * (world != 1)}" if len(shown) == world else f"{len(shown)} of {world} devices shown"
     same = ", all alike" if alike else ""
     subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{same}{_together(shared_s)}"
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
