@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 
+TRACE = "trace.json.gz"
+PERFETTO = "https://ui.perfetto.dev"
+"""A page that draws traces in the browser; assets/perfetto.js hands it one."""
+
+
 def links(question: Question) -> "Component":
     """Links to all files of a question."""
-    return parts.link_row("Download", [link(question, name, file.caption) for name, file in _FILES.items()])
+    files = [link(question, name, file.caption) for name, file in _FILES.items()]
+    trace = f"/download/{TRACE}{question.query()}"
+    opened = html.A("open in Perfetto", href=PERFETTO, **{"data-trace": trace, "data-title": question.base})
+    return parts.link_row("Download", [*files, opened])
 
 
 def link(question: Question, name: str, text: str) -> html.A:
@@ -92,5 +100,5 @@ _FILES = {
     "scenario.toml": _File("scenario (TOML)", "application/toml", _scenario),
     "report.json": _File("report (JSON)", "application/json", _report),
     "timeline.csv": _File("timeline (CSV)", "text/csv", _timeline),
-    "trace.json.gz": _File("trace (Perfetto)", "application/gzip", _trace),
+    TRACE: _File("trace (Perfetto)", "application/gzip", _trace),
 }

@@ -292,3 +292,22 @@ def test_recomputation_is_chosen_without_a_fault(page, mode):
     page.wait_for_url(f"**&recompute.mode={mode}")
 
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+VIEWER = """<script>
+addEventListener("message", ({data, source}) => {
+    if (data === "PING") return source.postMessage("PONG", "*");
+    document.title = `${data.perfetto.title}: ${data.perfetto.buffer.byteLength}`;
+});
+</script>"""
+"""What stands for Perfetto's page: it answers once it listens, then says what it was handed."""
+
+
+def test_a_trace_is_handed_to_perfetto(page, client):
+    page.context.route("https://ui.perfetto.dev/**", lambda route: route.fulfill(body=VIEWER, content_type="text/html"))
+    page.goto("/training?base=mine")
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="open in Perfetto").click()
+    size = len(client.get("/download/trace.json.gz?base=mine").data)
+
+    expect(opened.value).to_have_title(f"mine: {size}")
