@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dash import ClientsideFunction, Dash, Input, Output, Patch, State, dcc, no_update
 
 from ..simulator.figures import Window, draw_timeline
+from ..simulator.figures.critical import CRITICAL_PATH
 from ..simulator.figures.run import second_of
 from .page import Here
 from .question import parse_query
@@ -37,15 +38,17 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str) -> None:
 
     @app.callback(Output(graph, "figure"), Input(f"{graph}-seen", "data"), State(query, "data"),
                   prevent_initial_call=True)  # fmt: skip
-    def redraw(seen: Seen, asked: str | None) -> Any:
-        if asked is None:
+    def redraw(told: Any, asked: str | None) -> Any:
+        if asked is None or not isinstance(told, dict):
             return no_update
         prediction = here.answers.predict(parse_query(asked, base))
         timeline, grid = prediction.timeline, prediction.grid
-        window = window_of(seen, timeline.makespan_s or 1.0)
+        window = window_of(told.get("seen"), timeline.makespan_s or 1.0)
         if window is None:
             return no_update
         drawn = draw_timeline(prediction.report.kind, timeline, grid, window_s=window, most_spans=MOST_SPANS)
+        if told.get("path") is True:
+            drawn.update_traces(visible=True, selector={"uid": CRITICAL_PATH})
         return patch(drawn)
 
 

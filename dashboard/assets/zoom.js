@@ -11,8 +11,13 @@
 
     window.dash_clientside = {...window.dash_clientside, zoom: {
         seen,
+        // With what is seen: whether the critical path is shown. Drawing anew would hide it again.
         one(moved) {
-            return seen(moved) ?? window.dash_clientside.no_update;
+            const {no_update, callback_context: {triggered}} = window.dash_clientside, now = seen(moved);
+            if (now === null) return no_update;
+            const graph = document.getElementById(triggered[0].prop_id.split(".")[0]);
+            const line = graph.querySelector(".js-plotly-plot").data.find(({uid}) => uid === "critical path");
+            return {seen: now, path: line?.visible === true};
         },
         // Zooming into one figure zooms into the others; those that follow say nothing new.
         together() {

@@ -1,6 +1,6 @@
 """Gantt charts of Timelines: devices down, time across. Which op stands where comes from `timeline.chart`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..costs.phases import COMPUTE, phase_of_lane
 from ..timeline import Timeline, chart, few_ranks, spans_of_ranks
 from ..timeline.chart import STEPS, labels, row_names
 from ..timeline.ranks import all_alike
+from .critical import add_critical_line
 from .spans import Seconds, hover, thin_bars
 from .theme import DARK_GREY, PHASE, ROWS, UPDATE, band, bars, colours, style
 
@@ -40,13 +41,26 @@ def gantt(
     world, first = timeline.program.ranks, list(few_ranks(timeline.program))
     alike = len(first) < world and all_alike(timeline.program)
     shown = sorted(set(first[: 1 if alike else None] if ranks is None else ranks))
-    drawn, shared_s = thin_bars(chart(timeline, shown), window=window_s)
+    every = chart(timeline, shown)
+    drawn, shared_s = thin_bars(every, window=window_s)
     devices = f"{world} device{'s' * (world != 1)}" if len(shown) == world else f"{len(shown)} of {world} devices shown"
     same = ", all alike" if alike else ""
     subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{same}{_together(shared_s)}"
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
     figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)
+    add_critical_line(figure, timeline, _height_of(every, rows))
     return figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
+
+
+def _height_of(every: "pd.DataFrame", rows: Rows) -> Callable[[int], float | None]:
+    """The middle of the first row of an op; None of an op that is not shown."""
+    first = every.drop_duplicates("op")
+    height = {
+        op: rows["device", rank, row][0]
+        for op, rank, row in zip(first.op, first["rank"], first.row, strict=True)
+        if ("device", rank, row) in rows
+    }
+    return height.get
 
 
 def compare_steps(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":

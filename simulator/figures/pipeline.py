@@ -4,7 +4,7 @@ What stands where comes from `actions`. Chunks of a rank go from dark to light; 
 share its box, the forward above. Thin lines below a rank are its exchanges and copies.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..schedules import Grid
 from ..timeline import Timeline
 from . import actions
 from .actions import LOWER, UPPER
+from .critical import add_critical_line
 from .spans import Window, time_text
 from .theme import ACTION, GREY, LANE, ROWS, band, bars, buttons, ink, rgb, style
 
@@ -54,7 +55,7 @@ def pipeline(
     """
     import plotly.graph_objects as go
 
-    timeline = actions.drop_replicas(timeline, grid)
+    whole, timeline = timeline, actions.drop_replicas(timeline, grid)
     found = actions.boxes(timeline, grid)
     window_s = window_s or (actions.first_look(found, timeline.makespan_s) if opens_near else None)
     drawn, cells = actions.few_boxes(found, window=window_s)
@@ -73,6 +74,7 @@ def pipeline(
     ]
     subtitle = _subtitle(found, grid, timeline.makespan_s, cells, bin_s, len(gaps) > 0)
     figure = style(go.Figure(traces), title, subtitle, rows.height, barmode="overlay", bargap=0, margin_l=72)
+    add_critical_line(figure, whole, rows.of_op(whole))
     figure.update_layout(uniformtext={"minsize": 8, "mode": "hide"})
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
@@ -91,6 +93,7 @@ class _Rows:
     """The positions of rows in pixels from the top: for each rank a row of actions, then a thin line per lane."""
 
     def __init__(self, ranks: int, lanes: list[str], action_px: float):
+        self._ranks = ranks
         scale = 1.0 if ranks <= MANY_RANKS else FLAT
         self.action_px, self.lane_px, self.gap_px = (px * scale for px in (action_px, LANE_PX, GAP_PX))
         self._lane = {lane: i for i, lane in enumerate(lanes)}
@@ -104,6 +107,15 @@ class _Rows:
     def action(self, rank: int, half: int = 0) -> float:
         """The middle of a box."""
         return self.top(rank) + self.action_px * {UPPER: 0.25, LOWER: 0.75}.get(half, 0.5)
+
+    def of_op(self, timeline: Timeline) -> Callable[[int], float | None]:
+        """The middle of the actions of an op's rank; None of a rank that is not drawn."""
+
+        def height(op: int) -> float | None:
+            first = timeline.program.places_of(op)[0]
+            return self.action(first) if first < self._ranks else None
+
+        return height
 
     def lane(self, rank: int, lane: str) -> float:
         """The middle of a thin line."""

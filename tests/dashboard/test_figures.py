@@ -85,6 +85,7 @@ def test_a_figure_is_saved(page, kind, begins):
 def test_a_part_of_a_pipeline_is_told_apart(page):
     page.goto("/training?base=train-llama3-70b-64xh100")
     said = page.locator("#training-timeline .gtitle-subtitle")
+    page.locator("#training-timeline .updatemenu-button", has_text="all").click()
     expect(said).to_contain_text("drawn together")
     expect(page.locator(".dash-graph--pending")).to_have_count(0)
 
