@@ -82,15 +82,25 @@ def pipelines(
 ) -> tuple[list[Pipeline], list[Left]]:
     """Schedules by name (`interleaved:4` for four chunks) or file; no names: all. Files have sizes of their own.
 
-    A UserError for a file that is no schedule, or a name that has no sizes: of what, by which the first file goes.
+    A UserError for a file that is no schedule or has other sizes than are said, or a name that has no sizes: of what,
+    by which the first file goes.
     """
     files = {name: load_grid(Path(name)) for name in names if _is_file(name)}
+    for name, grid in files.items():
+        _check_size(name, grid, pipeline_ranks, microbatches)
     first = next(iter(files.values()), None)
     ranks = pipeline_ranks or (first.ranks if first else 0)
     many = microbatches or (first.microbatches if first else 0)
     if not (ranks and many) and len(files) < len(names or "*"):
         raise UserError("--ranks, --microbatches: a schedule by name needs both, or a file beside it, or --scenario")
     return _make_all(names or [*SCHEDULES], lambda name: Pipeline(*_alone(name, files.get(name), ranks, many)))
+
+
+def _check_size(name: str, grid: Grid, pipeline_ranks: int | None, microbatches: int | None) -> None:
+    """Raise a UserError if a file has other sizes than the options say."""
+    for flag, given, own in (("ranks", pipeline_ranks, grid.ranks), ("microbatches", microbatches, grid.microbatches)):
+        if given not in (None, own):
+            raise UserError(fault(f"--{flag}", "", given, f"{name} has {own}: leave the option out"))
 
 
 def pipelines_of_step(names: Sequence[str], table: Mapping[str, Any], where: str) -> tuple[list[Pipeline], list[Left]]:

@@ -23,13 +23,24 @@ def find_shipped(said: str | Path, folder: str = "scenarios") -> Path:
     path, text = Path(said), str(said)
     if path.is_file() or len(path.parts) > 1 or path.suffix in (".toml", ".json"):
         return path
-    if found := {_loose(name): file for name, file in shipped(folder).items()}.get(_loose(text)):
+    if found := _by_loose_name(folder).get(_loose(text)):
         return found
     if path.exists():
         return path
     what = folder.removesuffix("s")
     hint = did_you_mean(text, shipped(folder)) or f"`runcast list {folder}` lists those that ship"
     raise UserError(fault(what, "", text, f"no such file, and no such {what} ships; {hint}"))
+
+
+def is_name(path: Path, folder: str = "scenarios") -> bool:
+    """Whether `path` is the name of a shipped file, or is meant as one: a bare word, and no file or folder here."""
+    if path.exists() or len(path.parts) > 1:
+        return False
+    return not path.suffix or _loose(path.name) in _by_loose_name(folder)
+
+
+def _by_loose_name(folder: str) -> dict[str, Path]:
+    return {_loose(name): file for name, file in shipped(folder).items()}
 
 
 def _loose(name: str) -> str:

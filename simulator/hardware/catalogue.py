@@ -182,6 +182,9 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
     if "base" in keys:
         if not isinstance(base := keys.pop("base"), str):
             raise UserError(fault(where, f"{prefix}base", base, "expected the name of a cluster"))
+        if base.endswith(".toml"):
+            allowed = "expected a cluster of the catalogue, not a file: give its `node` here, or change that file"
+            raise UserError(fault(where, f"{prefix}base", base, allowed))
         known = files.plain(files.find("clusters", base, where, f"{prefix}base")[1])
         keys = {key: value for key, value in known.items() if key != "aliases"} | keys
     if not isinstance(node := keys.get("node"), str):

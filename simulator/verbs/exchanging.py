@@ -13,7 +13,7 @@ def collective(
     cluster: Annotated[str, typer.Option(help="Cluster by name, or its file.", autocompletion=complete("clusters"))],
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster.")] = 1,
     sizes: Annotated[
-        str, typer.Option(help="'1K:16G', each twice the one before, or one size such as '1 GiB'.")
+        str, typer.Option(help="'1K:16G', each twice the one before; one size such as '1 GiB'; or several, '64M,1G'.")
     ] = "1KiB:16GiB",
     algorithm: Annotated[
         str, typer.Option(help="ring, tree, …; measured: the profile's fitted curve; or all.")

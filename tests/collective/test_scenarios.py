@@ -77,6 +77,7 @@ def test_a_mistake_is_one_line(keys, line):
 def test_sizes_double_from_the_first_to_the_last():
     assert collective(sizes="1 KiB:5 KiB").keys.sizes == (1024, 2048, 4096)
     assert collective(sizes=["3 KiB", 7]).keys.sizes == (3072, 7)
+    assert collective(sizes="3 KiB, 1M").keys.sizes == (3072, 2**20)
 
 
 def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced():

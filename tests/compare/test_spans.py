@@ -124,15 +124,23 @@ def test_a_file_that_holds_no_spans(tmp_path, text, line):
         read_spans(file)
 
 
-def test_a_run_is_joined_with_its_scenario_in_either_order(tmp_path, capsys):
+def test_a_run_is_joined_with_its_scenario_by_file_or_name_in_either_order(tmp_path, capsys):
     MEASURED.to_csv(tmp_path / "spans.csv", index=False)
     printed = []
-    for sides in ([tmp_path, TINY], [TINY, tmp_path]):
+    for sides in ([tmp_path, TINY], [TINY, tmp_path], [tmp_path, "tiny-2ranks"], ["Tiny_2ranks", tmp_path]):
         with pytest.raises(SystemExit):
             cli.main(["compare", *map(str, sides), "--json", "-"])
         printed.append(json.loads(capsys.readouterr().out))
-    assert printed[0] == printed[1]
+    assert all(one == printed[0] for one in printed)
     assert [row["kind"] for row in printed[0]["by_kind"]] == []  # other ops than these three
+
+
+def test_a_name_that_does_not_ship_is_told_with_the_nearest(tmp_path, capsys):
+    MEASURED.to_csv(tmp_path / "spans.csv", index=False)
+    with pytest.raises(SystemExit) as leave:
+        cli.main(["compare", str(tmp_path), "tiny-2rank"])
+    assert leave.value.code == 2
+    assert "did you mean tiny-2ranks" in capsys.readouterr().err
 
 
 def test_a_run_is_laid_over_its_prediction(tmp_path, capsys):

@@ -249,6 +249,7 @@ def test_mixed_node_types() -> None:
     [
         ("dgx-h1000", 1, r"^s.toml: cluster = 'dgx-h1000': unknown; did you mean .*dgx-h100"),
         ({"base": "dgx"}, 1, r"s.toml: cluster.base = 'dgx': unknown; "),
+        ({"base": "mine.toml"}, 1, r"cluster.base = 'mine.toml': expected a cluster of the catalogue, not a file"),
         ({"nics": 2}, 1, r"s.toml: cluster.node = None: give `base`"),
         ({"base": "h20-hgx", "nicks": 4}, 1, r"s.toml: cluster.nicks: unknown key; did you mean nics or nic\?$"),
         ({"base": "h20-hgx", "nics": -1}, 1, r"s.toml: cluster.nics = -1: expected at least 0"),

@@ -162,6 +162,13 @@ def test_alone_the_bubble_of_1f1b_is_its_closed_form(file):
     assert (found.bubble, found.peak, found.sends, left) == (pytest.approx(3 / 11), 4, 48, [])
 
 
+def test_a_file_with_other_sizes_than_the_options_say_is_refused(file):
+    path = file(build("1f1b", 4, 8))
+    assert pipelines([path, "1f1b"], 4, 8)[0][1].grid == build("1f1b", 4, 8)
+    with pytest.raises(UserError, match=r"--microbatches = 6: .*mine\.txt has 8: leave the option out"):
+        pipelines([path, "1f1b"], None, 6)
+
+
 def test_all_schedules_stand_beside_each_other_in_one_unit():
     found, left = pipelines([], 8, 24)
     makespans = {one.name: 2 * one.dry.makespan for one in found}  # docs/schedules.md has F = 2

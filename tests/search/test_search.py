@@ -242,6 +242,13 @@ def test_tables_of_a_user_are_told_by_the_names_they_have_by_default():
     assert (axes["schedule"], axes["recompute"]) == (({"name": "1f1b"},), ({"mode": "none"},))
 
 
+@pytest.mark.parametrize(("layers", "uneven", "said"), [(4, False, 0), (5, False, 1), (5, True, 0)])
+def test_a_note_says_where_most_numbers_of_stages_do_not_divide_the_layers(layers, uneven, said):
+    table = {**DENSE, "model": {"preset": "llama3-8b", "overrides": {"num_hidden_layers": layers}}}
+    notes = make_question(table, None, None, Wanted(uneven=uneven), 0.0, "dense")[1].notes
+    assert notes == ("5 layers divide equally only into pp = 1; --uneven also tries other pp",) * said
+
+
 def axes_of(table, **wanted):
     return {axis.key: axis.values for axis in make_question(table, None, None, Wanted(**wanted), 0.0, "r")[1].axes}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.errors import UserError, fault
 from ...base.files import read_json
 from ...base.memo import Memo
-from ...base.shipped import shipped
+from ...base.shipped import is_name
 from ...hardware import cluster_inputs, cluster_keys
 from ...predict import AnyPrediction, simulate
 from ...scenario import change, check_question, open_table, parse_changes, retitle, what_if
@@ -42,7 +42,7 @@ class Operand:
     def source(self) -> Source:
         """The kind of a file; a UserError for a folder without any of these."""
         path = self.path
-        if path.suffix == ".toml" or (not path.exists() and path.name == str(path) and path.name in shipped()):
+        if path.suffix == ".toml" or is_name(path):
             return "scenario"
         if path.is_dir():
             return _of_folder(path)

@@ -15,6 +15,7 @@ import pandas as pd
 from ... import engine
 from ...base.errors import UserError, fault
 from ...base.files import read_json, read_text
+from ...base.shipped import is_name
 from ...base.tables import align
 from ...scenario import check_question, open_table, resolve
 from ...timeline import spans_of_ranks
@@ -54,7 +55,7 @@ def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
     A UserError if a file cannot be read, or holds no spans, or the scenario says something that is not allowed.
     """
     spans, own_hash, warning = read_spans(measured), hash_of_run(measured), None
-    if other.suffix == ".toml":
+    if other.suffix == ".toml" or is_name(other):
         resolved = unfold(other, changes)
         if not hasattr(resolved, "program"):
             raise UserError(f"{other}: has no ops to join with those of a run")

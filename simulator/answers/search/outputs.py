@@ -127,12 +127,14 @@ def lines(found: SearchResult) -> Iterator[str]:
     yield from _counts(found)
     if found.winner is not None:
         yield from ("", *_pareto(found), "", *_answer(found))
-    elif found.best:
+        return
+    if found.best:
         yield f"no plan fits: of {len(found.best):,} that fit action by action, none does kernel by kernel"
     elif not found.proved:
         yield "no plan that fits was found; there may be one"
     else:
         yield f"no plan fits: {found.counts[MEMORY]:,} need more memory, {found.counts[REFUSED]:,} are refused"
+    yield from found.notes
 
 
 def plan_text(changes: Changes) -> str:

@@ -71,7 +71,7 @@ def search(
     question, space = make_question(table, gpus, objective, wanted or Wanted(), headroom, where)
     points, cuts = space.points()
     rows = [Row(question.subject.complete(question.target, point)) for point in points]
-    found = SearchResult(question, space, rows, cuts, headroom)
+    found = SearchResult(question, space, rows, cuts, headroom, notes=space.notes)
     count = workers or cores() if len(points) >= _FEW else 1
     with InProcess() if count == 1 else Processes(count) as runner:
         exploration = Exploration(question, list(found.rows), runner, count, watch)
@@ -79,7 +79,7 @@ def search(
             every = range(len(points))  # those that are drawn stay in their order, as neighbours share work
             exploration.screen(every if len(points) <= most else sorted(Random(seed).sample(every, most)))
             if len(points) > most or sum(row.status == LEFT for row in exploration.rows) > budget:
-                found = replace(found, notes=() if has_optuna() else (_NO_OPTUNA,))
+                found = replace(found, notes=space.notes if has_optuna() else (*space.notes, _NO_OPTUNA))
                 exploration.sample(space, budget, seed)
             else:
                 exploration.simulate_left()

@@ -38,10 +38,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Space:
-    """Ordered axes; a point is a value of each."""
+    """Ordered axes; a point is a value of each. `notes` are for the user, about what the axes and rules leave out."""
 
     axes: tuple[Axis, ...]
     rules: tuple[Rule, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

@@ -1,6 +1,7 @@
 """Training steps as a search sees them: which plans there are, bounds without a simulation, what one says."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
@@ -44,7 +45,17 @@ def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) ->
     axes = _axes(resolved, wanted, layers, uneven)
     keys = {axis.key for axis in axes}
     rules = (*_division(resolved, layers, uneven), *_saving(resolved, layers, target))
-    return add_wanted(Space(axes, tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+    space = add_wanted(Space(axes, tuple(rule for rule in rules if set(rule.keys) <= keys)), wanted, table)
+    return space if uneven else replace(space, notes=_equal_stages(space, layers))
+
+
+def _equal_stages(space: Space, layers: int) -> tuple[str, ...]:
+    """A note where most numbers of stages are left out because they do not divide the layers."""
+    numbers = next(axis.values for axis in space.axes if axis.key == "parallel.pp")
+    equal = [str(pp) for pp in numbers if layers % pp == 0]
+    if 2 * len(equal) >= len(numbers):
+        return ()
+    return (f"{layers} layers divide equally only into pp = {', '.join(equal)}; --uneven also tries other pp",)
 
 
 def _axes(resolved: ResolvedTrain, wanted: Wanted, layers: int, uneven: bool) -> tuple[Axis, ...]:

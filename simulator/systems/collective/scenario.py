@@ -15,12 +15,14 @@ _LARGEST = 1 << 50
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
-    """Sizes from `'1 KiB:16 GiB'`, each twice the one before; from one size, or a list of them."""
+    """Sizes from `'1 KiB:16 GiB'`, each twice the one before; from one size, or a list of them, also as `'1M,1G'`."""
     if isinstance(value, str) and ":" in value:
         first, last = (_size(text) for text in value.split(":", 1))
         if first > last:
             raise ValueError("expected the smaller size first, such as '1 KiB:16 GiB'")
         return tuple(first << k for k in range((last // first).bit_length()))
+    if isinstance(value, str) and "," in value:
+        value = value.split(",")
     if isinstance(value, list | tuple):
         if not value:
             raise ValueError("expected one size or more")
