@@ -86,7 +86,8 @@ def _listing(names: list[str], most: int = 400) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
     """`did you mean a or b?`, or nothing where no known name is near."""
-    near = get_close_matches(str(name), list(known), n=most, cutoff=0.6)
+    names = {one.lower(): one for one in known}
+    near = [names[one] for one in get_close_matches(str(name).lower(), list(names), n=most, cutoff=0.6)]
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 

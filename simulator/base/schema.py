@@ -110,12 +110,16 @@ def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return unknown_key(where, key, sorted(beside), most=2)
     message = _message(error)
+    if message == _TABLE:
+        message += _such_keys(field)
     if examples := getattr(field, "examples", None):
         message += f", such as {toml_value(examples[0])}"
     if isinstance(value, Mapping):
         return ": ".join(filter(None, [where, key, message]))
     return fault(where, key, value, message)
 
+
+_TABLE = "expected a table"
 
 _WORDS = {
     "greater_than": "expected more than {gt:g}",
@@ -129,7 +133,7 @@ _WORDS = {
     "bool_type": "expected true or false",
     **dict.fromkeys(("string_type", "string_too_short"), "expected text"),
     **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
-    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type", "dataclass_type"), "expected a table"),
+    **dict.fromkeys(("model_type", "dict_type", "model_attributes_type", "dataclass_type"), _TABLE),
 }
 """What pydantic says, in the words of a file's reader, by type of its error."""
 
@@ -148,6 +152,13 @@ def _table_of(table: Any, path: Iterable[str]) -> Any:
         field = _keys(table).get(part)
         table = next(_tables_in(getattr(field, "annotation", field)), table)
     return table
+
+
+def _such_keys(field: Any) -> str:
+    """The first keys of the table that a key holds, as examples; nothing where the schema names none."""
+    table = next(_tables_in(getattr(field, "annotation", field)), None)
+    first = list(_keys(table))[:2] if table is not None else []
+    return f" with keys such as {' and '.join(first)}" if first else ""
 
 
 def _tables_in(annotation: Any) -> Iterator[Any]:

@@ -13,8 +13,9 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.program import validate
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.lower.kept import activation_bytes, activation_parts, offload_bytes
-from runcast.simulator.systems.train_step.memory import rank_memory
+from runcast.simulator.systems.train_step.memory import host_bytes, rank_memory
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+from runcast.simulator.systems.train_step.system import predict
 from runcast.simulator.timeline.memory import peaks
 
 from ..examples import examples
@@ -290,3 +291,22 @@ def test_copies_and_exchanges_between_nodes_slow_each_other_at_both_levels():
 def test_slots_go_with_activations():
     with pytest.raises(UserError, match=r"slots = 3: goes with offload\.activations"):
         check_train(REAL | {"offload": {"slots": 3}})
+
+
+# Host memory
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_the_host_holds_all_that_left_of_a_micro_batch(micro_batches):
+    step = offloading(micro_batches=micro_batches)
+    made = took(step, 1.0, 2.0, 0.25)
+
+    left = sum(made.program.bytes[op] for op in range(len(made.program)) if made.program.kind_of(op) == "d2h")
+    assert host_bytes(made).tolist() == [left / micro_batches]
+
+
+def test_a_host_that_is_too_small_is_named():
+    cluster = {"base": "dgx-h100", "gpus_per_node": 1}
+    notes = [predict(offloading(cluster={**cluster, "host_memory": size})).report.notes for size in ("1 kB", "2 TB")]
+
+    assert [any("HOST MEMORY IS TOO SMALL" in note for note in found) for found in notes] == [True, False]

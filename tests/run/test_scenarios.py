@@ -129,7 +129,9 @@ def test_a_step_that_does_not_fit_is_no_secret(tmp_path):
     path = tmp_path / "large.toml"
     path.write_text(text.replace("[run]", "[ignored]") + '\n[run]\nwall = "1 d"\n')
 
-    assert "DOES NOT FIT" in simulate(path, ["batch.micro=4"]).report.notes[0]
+    told = simulate(path, ["batch.micro=4"]).report.notes[0]
+    assert "DOES NOT FIT" in told
+    assert told.endswith(" GiB of 80 GiB")
 
 
 def test_a_target_gives_steps_by_the_noise_scale(given):

@@ -22,6 +22,7 @@ DENSE = {
     "parallel": {"tp": 2, "pp": 2}, "batch": {"global": 16, "seq_len": 512},
 }  # fmt: skip
 MOE = {**DENSE, "model": {"preset": "qwen3-30b-a3b"}, "parallel": {"ep": 8}}
+WEEKS = {**MOE, "kind": "run", "run": {"steps": 10}}
 SERVED = {
     "kind": "weight_update", "cluster": "h20-hgx", "nodes": 2, "profile": "h20", "model": {"preset": "qwen3-30b-a3b"},
     "update": {"bucket": "2 GiB", "inference": {"tp": 8}},
@@ -62,6 +63,9 @@ LEFT_OUT = [  # a scenario, a change, the keys that it leaves out
      ["parallel.ep", "parallel.etp", "experts"]),
     (made(MOE, model={"overrides": {"num_hidden_layers": 4}}), {"model.preset": "llama3-8b"},
      ["model.overrides", "parallel.ep"]),
+    (WEEKS, {"model.preset": "llama3-8b"}, ["parallel.ep"]),
+    (made(WEEKS, parallel={"dp": 16}, sync={"workers": 1}), {"nodes": 4}, ["parallel.dp"]),
+    (made(WEEKS, parallel={"pp": 2, "layers": [23, 25]}), {"parallel.pp": 4, "parallel.ep": 4}, ["parallel.layers"]),
     (made(SERVED, model={"overrides": {"num_hidden_layers": 4}}), {"model.config": {"model_type": "llama"}},
      ["model.overrides", "model.preset"]),
     (SERVED, {"cluster": "dgx-h100"}, ["profile"]),

@@ -56,7 +56,9 @@ CHANGES = {
     "slow=[{node=0, factor=0.5}]": "slow.0.factor = 0.5: expected at least 1",
     "seed=-1": "seed = -1: expected at least 0",
     "slow.0.factor=2": "slow: expected a list, such as",
-    "update=3": "update = 3: expected a table",
+    "update=3": "update = 3: expected a table with keys such as method and pipeline",
+    "model=kimi-k2": "model = 'kimi-k2': expected a table with keys such as preset and config",
+    "cluster=H200": "cluster = 'H200': unknown; did you mean gh200 or h200-hgx?",
     "fold=maybe": "fold = 'maybe': expected true or false",
 }
 

@@ -46,6 +46,7 @@ CHANGES = {
     "update.inference.ep=6": "update.inference.ep = 6: must divide the 8 receiving GPUs",
     "update.inference.tp=16": "update.inference.tp = 16: must divide the 8 receiving GPUs",
     "update.bucket=60 GiB": "'60 GiB': 2 in flight do not fit beside what engines hold, which leaves 79",
+    "cluster.device.memory=600 MiB": "MiB on each device of 600 MiB: raise inference.tp",
     "update.in_flight=0": "update.in_flight = 0: expected more than 0",
     "update.in_flight=100": "'1 GiB': 100 in flight do not fit beside what engines hold, which leaves 79",
     "update.free_memory=1 GiB": "'1 GiB': 2 in flight do not fit beside what engines hold, which leaves 1 GiB",

@@ -228,6 +228,11 @@ def test_a_flag_without_key_and_value_is_blamed_by_its_name(line):
         read_wanted(None, (), (line,))
 
 
+def test_what_helps_who_searches_a_run_is_said():
+    with pytest.raises(UserError, match="write its step as kind = 'train_step' and search that"):
+        search({**DENSE, "kind": "run"})
+
+
 @pytest.mark.parametrize(("wanted", "flag"), [(Wanted(("1f1b",)), "--schedules"), (Wanted(uneven=True), "--uneven")])
 def test_flags_of_pipelines_are_refused_for_weight_updates(wanted, flag):
     with pytest.raises(UserError, match=f"{flag}: is of pipelines, and a weight update has none"):

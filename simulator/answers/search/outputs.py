@@ -195,7 +195,8 @@ def _pareto(found: SearchResult) -> Iterator[str]:
     """The table: fastest first; what is shown of a long one is said."""
     shown = found.pareto[:_MOST_ROWS]
     proof = "no plan is better in every column" if found.proved else "of the plans that were simulated"
-    yield f"Pareto set, {len(found.pareto)} plans ({proof})"
+    plans = "1 plan" if len(found.pareto) == 1 else f"{len(found.pareto)} plans"
+    yield f"Pareto set, {plans} ({proof})"
     speed = found.question.subject.speed_name
     cells = [[speed, "90 % interval", "MFU", "memory", "cost", "fits with", "best with", "", "plan"]]
     for number in shown:

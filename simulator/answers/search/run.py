@@ -118,7 +118,8 @@ def make_question(
     """
     kind = table.get("kind", "weight_update")
     if kind not in SUBJECTS:
-        raise UserError(fault(where, "kind", kind, f"a search is of {' or '.join(SUBJECTS)}"))
+        instead = "; write its step as kind = 'train_step' and search that" if kind == "run" else ""
+        raise UserError(fault(where, "kind", kind, f"a search is of {' or '.join(SUBJECTS)}{instead}"))
     subject = SUBJECTS[kind]
     goal = objective or subject.objectives[0]
     if goal not in subject.objectives:

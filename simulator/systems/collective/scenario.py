@@ -111,6 +111,6 @@ class CollectiveKeys(Table):
 class CollectiveScenario(OnCluster):
     """A scenario file of kind collective."""
 
-    kind: Literal["collective"] = "collective"
+    kind: Literal["collective"] = Field("collective", description="what is simulated")
     stack: str = Field("generic", description="software stack")
-    collective: CollectiveKeys
+    collective: CollectiveKeys = Field(description="what ranks exchange")

@@ -17,6 +17,7 @@ from ...profile import Profile
 from ...program import Program, ProgramBuilder
 from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release, shape_of
+from ..train_step.text import memory_needs
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
 from ..weight_update.system import resolve
@@ -289,7 +290,7 @@ class ResolvedCycle(ResolvedScenario):
         report, steps = training.step.report, training.minibatches
         notes = [f"training: {steps} x {report.question}" if steps > 1 else f"training: {report.question}"]
         if not report.fits:
-            notes.insert(0, "THE TRAINING STEP DOES NOT FIT into the memory of its devices")
+            notes.insert(0, f"THE TRAINING STEP DOES NOT FIT into the memory of its devices: {memory_needs(report)}")
         return notes
 
     def _hashed_table(self, table: str) -> dict[str, Any]:

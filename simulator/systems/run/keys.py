@@ -59,4 +59,4 @@ NEEDS: tuple[Need, ...] = (
 )
 
 RIVALS = of_step.RIVALS
-PINS = of_step.PINS
+PINS = of_step.pins(lambda run: run.resolved_step)

@@ -113,15 +113,21 @@ class ResolvedWorkers(ResolvedScenario):
         """Our prediction of a worker's step, with what compression keeps beside it; None where its time is given."""
         if self.shared_step is not None:
             return self.shared_step
+        if self.resolved_step is None:
+            return None
+        found = predict_step(self.resolved_step)
+        kept_bytes = self.residual_bytes
+        return replace(found, report=found.report.hold_residuals(kept_bytes)) if kept_bytes else found
+
+    @cached_property
+    def resolved_step(self) -> ResolvedTrain | None:
+        """A worker's step before it is predicted; None where its time is given."""
         if self.scenario.step.time is not None or self.scenario.batch is None:
             return None
         if self.nodes % self.workers:
             allowed = f"expected a divisor of the {self.nodes} nodes that train, each worker on nodes of its own"
             raise self._fault("sync.workers", self.workers, allowed)
-        scenario = self.scenario.train_step(self.worker_nodes)
-        found = predict_step(ResolvedTrain(scenario, self.where, self.memo))
-        kept_bytes = self.residual_bytes
-        return replace(found, report=found.report.hold_residuals(kept_bytes)) if kept_bytes else found
+        return ResolvedTrain(self.scenario.train_step(self.worker_nodes), self.where, self.memo)
 
     @cached_property
     def spec(self) -> ModelSpec | None:

@@ -121,34 +121,39 @@ RIVALS = (MODEL_RIVALS, ("parallel.layers", "parallel.embedding_as_layer"), ("sc
 """Keys of which a scenario gives one."""
 
 
-def _axes(change: Change) -> object:
-    return change.now.dims
-
-
-def _stages(change: Change) -> object:
-    return change.now.stages
-
-
-def _profile(change: Change) -> object:
-    return change.now.profile
-
-
 _STAGES = ("model", "parallel.pp", "schedule.name", "schedule.vpp", "schedule.file")
 
-PINS = (
-    Pin("profile", DEVICE, _profile),
-    Pin("model.overrides", ("model.preset",), refuse_overrides),
-    Pin("recompute.modules", ("model",), _axes),
-    Pin("parallel.ep", ("model",), _axes),
-    Pin("parallel.etp", ("model",), _axes),
-    Pin("experts", ("model",), _axes),
-    *(Pin(f"precision.activations.{module}", ("model",), _axes) for module in Activations.model_fields),
-    Pin("experts.nodes_per_token", (*GPUS, "parallel.ep", "parallel.etp"), _axes),
-    Pin("parallel.dp", (*GPUS, "parallel.tp", "parallel.cp", "parallel.pp"), _axes),
-    Pin("parallel.layers", _STAGES, _stages),
-    Pin("recompute.layers", _STAGES, _stages),
-)
-"""In the order in which they are asked: what is wrong with the first may hide what is wrong with others."""
+
+def pins(step_of: Callable[[Any], Any]) -> tuple[Pin, ...]:
+    """The pins, in the order in which they are asked: what is wrong with the first may hide what is wrong with others.
+
+    `step_of` finds the training step, or None, of a resolved scenario.
+    """
+
+    def axes(change: Change) -> object:
+        step = step_of(change.now)
+        return step.dims if step is not None else None
+
+    def stages(change: Change) -> object:
+        step = step_of(change.now)
+        return step.stages if step is not None else None
+
+    return (
+        Pin("profile", DEVICE, lambda change: change.now.profile),
+        Pin("model.overrides", ("model.preset",), refuse_overrides),
+        Pin("recompute.modules", ("model",), axes),
+        Pin("parallel.ep", ("model",), axes),
+        Pin("parallel.etp", ("model",), axes),
+        Pin("experts", ("model",), axes),
+        *(Pin(f"precision.activations.{module}", ("model",), axes) for module in Activations.model_fields),
+        Pin("experts.nodes_per_token", (*GPUS, "parallel.ep", "parallel.etp"), axes),
+        Pin("parallel.dp", (*GPUS, "parallel.tp", "parallel.cp", "parallel.pp"), axes),
+        Pin("parallel.layers", _STAGES, stages),
+        Pin("recompute.layers", _STAGES, stages),
+    )
+
+
+PINS = pins(lambda step: step)
 
 
 def add_defaults(table: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -344,6 +344,24 @@ def _peak(activations: Activations, place: int) -> RankMemory:
     )
 
 
+def host_bytes(timeline: Timeline) -> Floats:
+    """The most bytes of activations that a rank of each place has in host memory at once.
+
+    They are there from the begin of their copy to the host until their copy back has ended. Zero at the coarse level,
+    which has no copies.
+    """
+    program, most = timeline.program, np.zeros(len(timeline.program.places))
+    copies = np.flatnonzero(program.is_kind("d2h", "h2d"))
+    away = program.is_kind("d2h")[copies]
+    places = np.array([program.places_of(int(op))[0] for op in copies], np.int64)
+    times = np.where(away, timeline.start_s[copies], timeline.end_s[copies])
+    moved = np.where(away, 1.0, -1.0) * program.bytes[copies]
+    for place in np.unique(places):
+        own = np.flatnonzero(places == place)
+        most[place] = np.cumsum(moved[own[np.argsort(times[own], kind="stable")]]).max()
+    return most
+
+
 def smallest_device(cluster: Cluster, place: Place) -> Device:
     """The device with the least memory among the GPUs of a place."""
     ranks = place.ranks if cluster.is_mixed else place.ranks[:1]

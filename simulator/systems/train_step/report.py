@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Floats
+from ...base.units import format_bytes
 from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
@@ -36,7 +37,7 @@ from ..machines import shape_loss_s
 from .distance import distance_notes
 from .errors import step_errors
 from .lower import TrainPlan
-from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
+from .memory import OWNERS, RESIDUALS, RankMemory, host_bytes, rank_memory
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
@@ -278,7 +279,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         rates=held,
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
-        notes=(*resolved.notes, *_notes(resolved, path, slowed), *held.notes),
+        notes=(*_host_memory(resolved, timeline), *resolved.notes, *_notes(resolved, path, slowed), *held.notes),
     )
 
 
@@ -325,6 +326,21 @@ def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, flo
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))
     yield from size_notes(resolved.profile, resolved.dims.world_size)
+
+
+def _host_memory(resolved: ResolvedTrain, timeline: Timeline) -> Iterator[str]:
+    """A note where a node's memory is too small for the activations that its GPUs offload (0 bytes: not stated)."""
+    if not resolved.scenario.offload.activations:
+        return
+    held, cluster = np.zeros(resolved.cluster.n_gpus), resolved.cluster
+    for place, size in zip(timeline.program.places, host_bytes(timeline), strict=True):
+        held[list(place.ranks)] = size
+    for number, node in enumerate(cluster.nodes):
+        needed = float(held[list(cluster.gpus_of(number))].sum())
+        if 0 < node.host_memory_bytes < needed:
+            sizes = f"{format_bytes(needed)} of activations on the host of node {number}"
+            yield f"HOST MEMORY IS TOO SMALL: {sizes}, which has {format_bytes(node.host_memory_bytes)}"
+            return
 
 
 def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:

@@ -76,11 +76,16 @@ def _billions(parameters: int) -> str:
     return f"{parameters / 1e9:.3g} B"
 
 
-def _memory(report: TrainReport) -> str:
-    """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
+def memory_needs(report: TrainReport) -> str:
+    """Which pipeline rank needs most of its device's memory, and how much."""
     peak, device = report.peak, format_bytes(report.memory_bytes)
     on = f" on {peak.device}" if len({rank.device for rank in report.memory}) > 1 else ""
-    needs = f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
+    return f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
+
+
+def _memory(report: TrainReport) -> str:
+    """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
+    peak, needs = report.peak, memory_needs(report)
     if report.fits:
         barely = "barely " * (peak.peak_bytes > _ROOMY * report.memory_bytes)
         low, high = map(format_bytes, peak.interval_bytes)

@@ -110,7 +110,9 @@ class TransferUpdate(Resolved):
             allowed = "none: which tensors become FP8 needs model.preset or model.config"
             raise self._fault("update.quantize", update.quantize, allowed)
         if self.free_bytes <= 0:
-            text = "engines need more memory than a device has: raise inference.tp or lower what the engine holds"
+            held, memory = format_bytes(self.engine_bytes), format_bytes(self.memory_bytes)
+            helps = "raise inference.tp (in an RL cycle rollout.engine.tp), or lower what the engine holds"
+            text = f"an engine holds {held} on each device of {memory}: {helps}"
             raise UserError(f"{self.where}: update.inference: {text}")
         self._check_ranks()
         sent, used = self.wire_tensors, {*self.trainers, *self.receivers}
