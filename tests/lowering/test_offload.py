@@ -11,11 +11,13 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import validate
+from runcast.simulator.report.report import lines
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.lower.kept import activation_bytes, activation_parts, offload_bytes
 from runcast.simulator.systems.train_step.memory import host_bytes, rank_memory
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.train_step.system import predict
+from runcast.simulator.systems.train_step.text import words
 from runcast.simulator.timeline.memory import peaks
 
 from ..examples import examples
@@ -29,7 +31,7 @@ LAST_NORM = SEQ * HIDDEN * 2
 def offloading(gpus=1, micro_batches=1, share=1.0, slots=2, layers=DEEP, **tables):
     """A step that offloads."""
     given = {"activations": share, "slots": slots} if share else {}
-    return resolved(gpus, micro_batches, overrides={"num_hidden_layers": layers}, offload=given, **tables)
+    return resolved(gpus, micro_batches, **({"overrides": {"num_hidden_layers": layers}, "offload": given} | tables))
 
 
 def took(step, forward, backward, copy):
@@ -305,8 +307,23 @@ def test_the_host_holds_all_that_left_of_a_micro_batch(micro_batches):
     assert host_bytes(made).tolist() == [left / micro_batches]
 
 
-def test_a_host_that_is_too_small_is_named():
-    cluster = {"base": "dgx-h100", "gpus_per_node": 1}
-    notes = [predict(offloading(cluster={**cluster, "host_memory": size})).report.notes for size in ("1 kB", "2 TB")]
+def on_host(size, **tables):
+    cluster = {"base": "dgx-h100", "gpus_per_node": 1, "host_memory": size}
+    return predict(offloading(cluster=cluster, **tables)).report
 
-    assert [any("HOST MEMORY IS TOO SMALL" in note for note in found) for found in notes] == [True, False]
+
+def test_a_step_whose_host_is_too_small_does_not_fit_and_says_so():
+    small, large = (on_host(size) for size in ("1 kB", "2 TB"))
+
+    assert (small.fits, small.fits_probability, large.fits) == (False, 0.0, True)
+    assert "DOES NOT FIT: node 0 needs" in "\n".join(lines(small, words(small)))
+
+
+def test_the_host_holds_activations_and_what_an_optimizer_there_works_on():
+    """12 bytes of states a parameter all the time, and in the end 4 of its gradient, when activations are gone."""
+    activations = on_host("2 TB").host.needed_bytes
+    states = on_host("2 TB", share=0, offload={"optimizer": True})
+    both = on_host("2 TB", offload={"activations": 1.0, "optimizer": True})
+
+    assert states.host.needed_bytes == 16 * states.parameters
+    assert both.host.needed_bytes == max(activations, 4 * states.parameters) + 12 * states.parameters

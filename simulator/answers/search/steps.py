@@ -262,7 +262,7 @@ def _with_copies(resolved: ResolvedTrain) -> ResolvedTrain:
 def _measure(question: Question, report: TrainReport) -> Measured:
     tokens, needed, cost = report.tokens, report.peak.peak_bytes, report.spending.cost_usd
     amounts = Amounts(report.step_time_s / tokens, needed, None if cost is None else cost / tokens)
-    fits = needed <= question.memory_bytes
+    fits = needed <= question.memory_bytes and report.fits_hosts
     terms, interval = dict(report.split_s), (report.interval_low_s, report.interval_high_s)
     return Measured(
         amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, interval,

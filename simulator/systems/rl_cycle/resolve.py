@@ -290,7 +290,7 @@ class ResolvedCycle(ResolvedScenario):
         report, steps = training.step.report, training.minibatches
         notes = [f"training: {steps} x {report.question}" if steps > 1 else f"training: {report.question}"]
         if not report.fits:
-            notes.insert(0, f"THE TRAINING STEP DOES NOT FIT into the memory of its devices: {memory_needs(report)}")
+            notes.insert(0, f"THE TRAINING STEP DOES NOT FIT: {memory_needs(report)}")
         return notes
 
     def _hashed_table(self, table: str) -> dict[str, Any]:

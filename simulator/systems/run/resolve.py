@@ -245,7 +245,7 @@ class ResolvedRun(ResolvedSteps):
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes if note not in self._simulated_here]
         if self.step is not None and not self.step.report.fits:
-            notes.insert(0, f"THE STEP DOES NOT FIT into the memory of its devices: {memory_needs(self.step.report)}")
+            notes.insert(0, f"THE STEP DOES NOT FIT: {memory_needs(self.step.report)}")
         return tuple(notes)
 
     @property

@@ -344,11 +344,49 @@ def _peak(activations: Activations, place: int) -> RankMemory:
     )
 
 
-def host_bytes(timeline: Timeline) -> Floats:
-    """The most bytes of activations that a rank of each place has in host memory at once.
+@dataclass(frozen=True)
+class HostMemory:
+    """What the GPUs of a node put into its memory, and its size; of all nodes, of the one that is fullest."""
 
-    They are there from the begin of their copy to the host until their copy back has ended. Zero at the coarse level,
-    which has no copies.
+    node: int
+    needed_bytes: float
+    memory_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the node's memory is large enough."""
+        return self.needed_bytes <= self.memory_bytes
+
+
+def host_memory(resolved: ResolvedTrain, timeline: Timeline) -> HostMemory | None:
+    """The fullest node; None where nothing is offloaded, or no node says how much memory it has."""
+    plan, cluster = resolved.plan, resolved.cluster
+    if not plan.offloaded and not plan.offload_optimizer:
+        return None
+    held = np.zeros(cluster.n_gpus)
+    for place, copied in enumerate(host_bytes(timeline)):
+        held[list(timeline.program.places[place].ranks)] = copied + _host_states(resolved, place % plan.grid.ranks)
+    nodes = [
+        HostMemory(number, float(held[list(cluster.gpus_of(number))].sum()), node.host_memory_bytes)
+        for number, node in enumerate(cluster.nodes)
+        if node.host_memory_bytes
+    ]
+    return max(nodes, key=lambda node: node.needed_bytes / node.memory_bytes, default=None)
+
+
+def _host_states(resolved: ResolvedTrain, rank: int) -> float:
+    """Bytes of optimizer states of a pipeline rank that lie on the host all the time."""
+    if not resolved.plan.offload_optimizer:
+        return 0.0
+    states = _states(resolved, Holdings(resolved.plan, rank))
+    return float(states.master + states.moments)
+
+
+def host_bytes(timeline: Timeline) -> Floats:
+    """The most bytes that a rank of each place copied to the host and not back: activations, or gradients for an
+    optimizer there.
+
+    They are there from the begin of their copy to the host until a copy back has ended.
     """
     program, most = timeline.program, np.zeros(len(timeline.program.places))
     copies = np.flatnonzero(program.is_kind("d2h", "h2d"))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Floats
-from ...base.units import format_bytes
 from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
@@ -37,7 +36,7 @@ from ..machines import shape_loss_s
 from .distance import distance_notes
 from .errors import step_errors
 from .lower import TrainPlan
-from .memory import OWNERS, RESIDUALS, RankMemory, host_bytes, rank_memory
+from .memory import OWNERS, RESIDUALS, HostMemory, RankMemory, host_memory, rank_memory
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
@@ -74,6 +73,7 @@ class TrainReport(Report):
     by_rank_s: Mapping[str, tuple[float, ...]]
     slowed_s: Mapping[str, float]
     memory: tuple[RankMemory, ...]
+    host: HostMemory | None
     rates: Rates
     run: TrainingRun | None
     ops: int
@@ -118,7 +118,7 @@ class TrainReport(Report):
         Metric("memory_by_owner_bytes", "B", "what holds the memory of the fullest rank", "lower",
                names=OWNERS, sparse=True, of=lambda report: {name: round(size) for name, size in report.peak.held}),
         Metric("device_memory_bytes", "B", "what that device has", role="input", of=attrgetter("memory_bytes")),
-        Metric("fits", "1", "whether every pipeline rank fits its device", "higher"),
+        Metric("fits", "1", "whether every pipeline rank fits its device, and what is offloaded its node", "higher"),
         Metric("fits_probability", "1", "the probability that every pipeline rank fits its device", "higher", "again"),
         Metric("cost", "USD", "as `cost_usd`", "lower", "again", of=attrgetter("cost_usd")),
         PRICE,
@@ -206,8 +206,13 @@ class TrainReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether every pipeline rank fits its device."""
-        return all(rank.fits for rank in self.memory)
+        """Whether every pipeline rank fits its device, and what is offloaded the memory of its node."""
+        return all(rank.fits for rank in self.memory) and self.fits_hosts
+
+    @property
+    def fits_hosts(self) -> bool:
+        """Whether what is offloaded fits the memory of each node, as far as that is known."""
+        return self.host is None or self.host.fits
 
     def hold_residuals(self, size_bytes: float) -> "TrainReport":
         """The report of a step whose GPUs keep so many bytes of gradients that compression did not send."""
@@ -216,9 +221,9 @@ class TrainReport(Report):
     @property
     def fits_probability(self) -> float:
         """The probability that every pipeline rank fits its device. All ranks share one error, so the least certain
-        one decides.
+        one decides. Zero where what is offloaded does not fit its node: of that no error is known.
         """
-        return min(rank.fits_probability for rank in self.memory)
+        return min(rank.fits_probability for rank in self.memory) if self.fits_hosts else 0.0
 
     @property
     def spending(self) -> Spending:
@@ -279,7 +284,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         rates=held,
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
-        notes=(*_host_memory(resolved, timeline), *resolved.notes, *_notes(resolved, path, slowed), *held.notes),
+        host=host_memory(resolved, timeline),
+        notes=(*resolved.notes, *_notes(resolved, path, slowed), *held.notes),
     )
 
 
@@ -326,21 +332,6 @@ def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, flo
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))
     yield from size_notes(resolved.profile, resolved.dims.world_size)
-
-
-def _host_memory(resolved: ResolvedTrain, timeline: Timeline) -> Iterator[str]:
-    """A note where a node's memory is too small for the activations that its GPUs offload (0 bytes: not stated)."""
-    if not resolved.scenario.offload.activations:
-        return
-    held, cluster = np.zeros(resolved.cluster.n_gpus), resolved.cluster
-    for place, size in zip(timeline.program.places, host_bytes(timeline), strict=True):
-        held[list(place.ranks)] = size
-    for number, node in enumerate(cluster.nodes):
-        needed = float(held[list(cluster.gpus_of(number))].sum())
-        if 0 < node.host_memory_bytes < needed:
-            sizes = f"{format_bytes(needed)} of activations on the host of node {number}"
-            yield f"HOST MEMORY IS TOO SMALL: {sizes}, which has {format_bytes(node.host_memory_bytes)}"
-            return
 
 
 def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:

@@ -77,7 +77,10 @@ def _billions(parameters: int) -> str:
 
 
 def memory_needs(report: TrainReport) -> str:
-    """Which pipeline rank needs most of its device's memory, and how much."""
+    """Which pipeline rank needs most of its device's memory, and how much; or which node does not hold the rest."""
+    if report.host is not None and not report.host.fits and all(rank.fits for rank in report.memory):
+        needed, memory = format_bytes(report.host.needed_bytes), format_bytes(report.host.memory_bytes)
+        return f"node {report.host.node} needs {needed} of {memory} of host memory for what its GPUs offload"
     peak, device = report.peak, format_bytes(report.memory_bytes)
     on = f" on {peak.device}" if len({rank.device for rank in report.memory}) > 1 else ""
     return f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
@@ -91,6 +94,8 @@ def _memory(report: TrainReport) -> str:
         low, high = map(format_bytes, peak.interval_bytes)
         likely = format_probability(report.fits_probability)
         return f"{barely}fits: {needs} (90 % interval {low} to {high}; fits with {likely})"
+    if all(rank.fits for rank in report.memory):
+        return f"DOES NOT FIT: {needs}"
     when = f"from micro-batch {peak.microbatch} on" if peak.microbatch >= 0 else "from the start"
     return f"DOES NOT FIT: {needs}, {when}; most of it {peak.held[0][0]}"
 
