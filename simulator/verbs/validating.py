@@ -14,15 +14,15 @@ def validate(
     kind: Annotated[
         str,
         typer.Option(
-            help="What to score: weight_update, train_step, run, rl_cycle, collective, gemm, attention, grouped_gemm, "
-            "memory or copy."
+            help="What to score: weight_update, train_step, run, rl_cycle, executed (our own runs), collective, gemm, "
+            "attention, grouped_gemm, memory or copy."
         ),
     ],
     rows: Annotated[
         Path | None,
         typer.Option(
             help="Table of measurements: our own columns, or a published table's; weight_update, train_step, run, "
-            "rl_cycle and collective have their own, which is the default."
+            "rl_cycle, executed and collective have their own, which is the default."
         ),
     ] = None,
     profile: Annotated[
@@ -36,7 +36,8 @@ def validate(
     against: Annotated[
         Path | None,
         typer.Option(
-            help="train_step, run, rl_cycle: a CSV written earlier; says what moved since, exit code 1 if a row did."
+            help="train_step, run, rl_cycle, executed: a CSV written earlier; says what moved since, exit code 1 if a "
+            "row did."
         ),
     ] = None,
     tolerance: Annotated[
@@ -78,9 +79,9 @@ def validate(
         raise typer.Exit(1)
 
 
-_LEDGERS = ("weight_update", "train_step", "run", "rl_cycle")
+_LEDGERS = ("weight_update", "train_step", "run", "rl_cycle", "executed")
 _ON_A_STACK = ("weight_update", "train_step")
-_COMPARED = ("train_step", "run", "rl_cycle")
+_COMPARED = ("train_step", "run", "rl_cycle", "executed")
 
 
 def _read_ledger(kind: str, rows: Path | None, against: Path | None, tolerance: str | None, stack: str | None) -> Any:

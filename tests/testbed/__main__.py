@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,15 +10,16 @@ from . import shares
 from .cases import CASES, MISSED, MORE_STEPS, SHARE, STEPS
 from .comparing import lines, run_all
 from .hosts import missing
+from .ledger import write_ledger
 
 PAGE = Path(__file__).parents[2] / "docs/testbed.md"
 BEGIN, END = "<!-- table: python -m tests.testbed -->\n", "<!-- end of table -->\n"
 
 
 def main() -> None:
-    """Print the table; the page gets it if `--write` is given."""
+    """Print the table; the page and the ledger of our own runs get it if `--write` is given."""
     parser = argparse.ArgumentParser(prog="python -m tests.testbed", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write the table to docs/testbed.md, too")
+    parser.add_argument("--write", action="store_true", help="write docs/testbed.md and the ledger of our own runs")
     parser.add_argument("--only", default="", metavar="WORDS", help="cases that have these words in their name")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep scenarios and spans in a new folder")
     flags = parser.parse_args()
@@ -28,7 +30,10 @@ def main() -> None:
         print(f"without steps: {reason}", file=sys.stderr)
     cases = [case for case in (*CASES, *steps, *MISSED) if flags.only in case.name]
     with TemporaryDirectory() as folder:
-        outcomes = run_all(cases, flags.keep or Path(folder))
+        kept = flags.keep or Path(folder)
+        outcomes = run_all(cases, kept)
+        if flags.write:
+            write_ledger(outcomes, kept, f"python -m tests.testbed, {date.today()}")
     table = "\n".join(lines(outcomes)) + "\n"
     print(table)
     if flags.write:

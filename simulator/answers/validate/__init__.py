@@ -6,6 +6,7 @@ from typing import Any
 
 from . import runs
 from .cycles import CycleLedger, read_cycle_ledger
+from .executed import ExecutedLedger, read_executed_ledger
 from .gate import TOLERANCE, Comparison, Gate, read_gate
 from .ledger import shipped_file
 from .runs import RunLedger, read_run_ledger
@@ -29,13 +30,13 @@ LEDGERS: Mapping[str, LedgerKind] = {
     "train_step": LedgerKind(read_step_ledger, of_steps.PREDICTED),
     "run": LedgerKind(read_run_ledger, runs.PREDICTED),
     "rl_cycle": LedgerKind(read_cycle_ledger, runs.PREDICTED),
+    "executed": LedgerKind(read_executed_ledger, runs.PREDICTED),
 }
-"""The kinds of which runcast ships published measurements."""
+"""The kinds of which runcast ships measurements: published ones, and our own of executed scenarios."""
 
 __all__ = [
-    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "CycleLedger", "Gate", "LedgerKind", "RunLedger",
-    "StepLedger",
-    "UpdateLedger", "Validation", "predict_samples", "read_cycle_ledger", "read_gate", "read_ledger",
-    "read_run_ledger", "read_step_ledger",
-    "score_samples", "scores_by", "shipped_file", "validate",
+    "KINDS", "LEDGERS", "SHIPPED", "TOLERANCE", "Comparison", "CycleLedger", "ExecutedLedger", "Gate", "LedgerKind",
+    "RunLedger", "StepLedger", "UpdateLedger", "Validation", "predict_samples", "read_cycle_ledger",
+    "read_executed_ledger", "read_gate", "read_ledger", "read_run_ledger", "read_step_ledger", "score_samples",
+    "scores_by", "shipped_file", "validate",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ class CycleCase(RunCase):
     """A row of the ledger of cycles."""
 
     kind: ClassVar[str] = "rl_cycle"
+    kinds: ClassVar[tuple[str, ...]] = ("rl_cycle",)
     files: ClassVar[str] = "cycles"
 
     def predict(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The rows of a table of published runs: each is a scenario file with changes, and a number of its report.
+"""The rows of a table of runs: each is a scenario file with changes, and a number of its report.
 
 Columns are those of data/validation/run.csv; the scenario files, with what the rows of a source have in common, are in
-data/validation/runs. How rows are scored and shown is in `runs`; rows of RL cycles, in `cycles`, are of the same form.
+data/validation/runs. How rows are scored and shown is in `runs`; rows of RL cycles, in `cycles`, and of executed
+scenarios, in `executed`, are of the same form.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,11 +51,12 @@ def shipped_table() -> Path:
 class RunCase(Case):
     """A row of the ledger of runs; `origin` is the file that its scenario is from, which paths rest on.
 
-    `kind` is that of the scenarios, and `files` the folder of the shipped ones.
+    `kind` is that of the ledger, `kinds` are those of its scenarios, and `files` is the folder of the shipped ones.
     """
 
     origin: str = ""
     kind: ClassVar[str] = "run"
+    kinds: ClassVar[tuple[str, ...]] = ("run",)
     files: ClassVar[str] = "runs"
 
     def predict(self) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def _case(of: type[RunCase], line: int, where: str, cells: Cells) -> RunCase:
             raise CellError(cells.text("gap"))
         _check(cells)
         origin = _origin(of.files, cells.text("base"), where.rpartition(":")[0])
-        return of(line, cells, _scenario(of.kind, origin, cells.text("changes")), "", where, str(origin))
+        return of(line, cells, _scenario(of.kinds, origin, cells.text("changes")), "", where, str(origin))
     except (CellError, UserError) as error:
         return of(line, cells, None, str(error).partition("\n")[0], where)
 
@@ -150,7 +152,7 @@ def _origin(files: str, base: str, table: str) -> Path:
     return found
 
 
-def _scenario(kind: str, origin: Path, changes: str) -> dict[str, Any]:
+def _scenario(kinds: Sequence[str], origin: Path, changes: str) -> dict[str, Any]:
     """The table of a scenario file with the changes of a row: `key=value; key=value`.
 
     Raises:
@@ -159,6 +161,6 @@ def _scenario(kind: str, origin: Path, changes: str) -> dict[str, Any]:
     """
     lines = [line for line in changes.split(";") if line.strip()]
     table = read_toml(origin)
-    if table.get("kind") != kind:
-        raise CellError(f"base = {origin.name!r}: expected a scenario of kind {kind}")
+    if table.get("kind") not in kinds:
+        raise CellError(f"base = {origin.name!r}: expected a scenario of kind {' or '.join(kinds)}")
     return change(table, parse_changes(lines, "changes", "run.wall='54 d'"), str(origin))

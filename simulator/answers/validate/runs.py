@@ -35,13 +35,18 @@ GROUPS = {"evidence": "evidence", "subject": "subject", "source": "source"}
 
 @dataclass(frozen=True, eq=False)
 class RunLedger(Ledger):
-    """The rows of a file of runs. `error` is signed; of a row with a bound, `holds` says whether it is held instead."""
+    """The rows of a file of runs. `error` is signed; of a row with a bound, `holds` says whether it is held instead.
+
+    `title`, `every` and `origin` name the ledger, its scored rows and where what was measured is from; `fitted` says
+    what was fitted to them.
+    """
 
     cases: Sequence[RunCase]
 
     kind = "run"
     title = "Runs"
     every = "measured runs"
+    origin = "published"
     fitted = "nothing but widths of intervals was fitted to them"
     compared = MappingProxyType({"predicted": "prediction"})
     measured = "measured"
@@ -113,7 +118,8 @@ class RunLedger(Ledger):
 
     def lines(self) -> Iterator[str]:
         """Scored rows, the worst first; bounds; what is shown apart; scores; what was not predicted."""
-        for rows, columns in ((self.scored, ROWS), (self.bounded, BOUNDED), (self.unmeasured, ROWS)):
+        shown = {**ROWS, "measured": (self.origin, "text")}
+        for rows, columns in ((self.scored, shown), (self.bounded, BOUNDED), (self.unmeasured, shown)):
             if len(rows):
                 yield from (*terminal_table(in_words(rows), columns), "")
         if self.groups:
