@@ -15,7 +15,7 @@ from ..simulator.answers.search import Measured, SearchResult, Wanted, read_want
 from ..simulator.answers.search.outputs import lines, plan_text, write_files
 from ..simulator.answers.search.records import Progress
 from ..simulator.answers.search.run import make_question
-from ..simulator.answers.search.steps import STEPS
+from ..simulator.answers.search.steps import SCHEDULES_OF, STEPS
 from ..simulator.base.units import format_bytes, format_probability, format_seconds, format_usd
 from . import parts
 from .answers import table_of
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 KEY = "search:"
 """Before the name of a wish in an address."""
+TARGETS = tuple(SCHEDULES_OF)
+"""Tools that a plan may be for, and at first any."""
 _FIXED = ("tp", "pp", "cp", "ep")
 BUDGET = 200
 """Simulations of a search that says nothing else: some seconds each for the largest plans."""
@@ -39,6 +41,7 @@ _COUNTED = 2_000_000
 
 WISHES = (
     Field("objective", "Best by", options=STEPS.objectives),
+    Field("for", "To run in", options=TARGETS),
     Field("headroom", "Memory kept free", "share", share=True),
     *(Field(axis, f"Only {axis.upper()}", "empty: all", whole=True) for axis in _FIXED),
     Field("schedules", "Schedules", "empty: Megatron-LM's; or 1f1b, zb-h1"),
@@ -46,7 +49,9 @@ WISHES = (
     Field("uneven", "Uneven stages", switch=True),
 )
 """What a search may be told beside its scenario, as fields; nothing is said by one that is empty."""
-FIRST: Mapping[str, Any] = {"objective": STEPS.objectives[0], "headroom": 0, "budget": BUDGET, "uneven": False}
+FIRST: Mapping[str, Any] = {
+    "objective": STEPS.objectives[0], "for": TARGETS[0], "headroom": 0, "budget": BUDGET, "uneven": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class SearchRequest:
             UserError: a schedule or a value is none.
         """
         fixed = [f"parallel.{axis}={self.wishes[axis]}" for axis in _FIXED if axis in self.wishes]
-        return read_wanted(self.wishes.get("schedules"), (), fixed, bool(self.wishes.get("uneven")))
+        target = self.wishes.get("for", TARGETS[0])
+        return read_wanted(self.wishes.get("schedules"), (), fixed, bool(self.wishes.get("uneven")), target)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -148,7 +154,8 @@ def draw(found: SearchResult, asked: SearchRequest) -> "list[Component]":
     said = list(lines(found))
     words = html.Details([html.Summary("As the command prints it"), _printed("\n".join(said), "What is printed")])
     if found.winner is None:
-        return [parts.alert("No plan fits" if found.proved else "No plan yet that fits", [said[-1]]), words]
+        why = said[-1 - len(found.notes) :]
+        return [parts.alert("No plan fits" if found.proved else "No plan yet that fits", why), words]
     return [
         html.H2("Best plan"),
         *_winner(found, found.winner, asked.question),
@@ -166,10 +173,15 @@ def _winner(found: SearchResult, number: int, question: Question) -> "list[Compo
     plan = question.change(row.changes)
     proved = "" if found.proved else "the best of those that were simulated: the budget is spent"
     level = "kernel by kernel" if number in found.checked else "action by action"
+    interval = f"90 %: {one.speed_interval}" if one.speed_interval else ""
+    likely = format_probability(found.best_probabilities.get(number, 0.0))
     cards = [
-        parts.Card("Throughput" if one.tokens else "Time", one.speed, f"{format_seconds(one.time_s)}, {level}"),
+        parts.Card("Throughput", one.speed, interval),
+        parts.Card("Step", format_seconds(one.time_s), level),
+        *([] if one.mfu is None else [parts.Card("MFU", f"{one.mfu:.1%}", "of the dense peak")]),
         parts.Card("Memory", format_bytes(one.memory_bytes), _fits(one)),
-        parts.Card("Cost", "unknown" if one.cost_usd is None else format_usd(one.cost_usd)),
+        parts.Card("Cost", "unknown" if one.cost_usd is None else format_usd(one.cost_usd), "of a step"),
+        parts.Card("Best with", likely, "probability that no other plan is better"),
     ]
     links = [
         html.A("Open in Training step", href=PATHS["train_step"] + plan.query()),
@@ -218,8 +230,11 @@ def _files(found: SearchResult) -> "list[Component]":
 
 def _text(name: str, text: str) -> "Component":
     copy = dcc.Clipboard(content=text, title=f"Copy {name}")
-    title = html.Summary("Arguments of Megatron-LM" if name.endswith("megatron.txt") else f"Scenario ({name})")
-    return html.Details([title, copy, _printed(text, name)], open=name.endswith(".txt"))
+    title = next((title for end, title in _RECIPES.items() if name.endswith(end)), f"Scenario ({name})")
+    return html.Details([html.Summary(title), copy, _printed(text, name)], open=name.endswith((*_RECIPES,)))
+
+
+_RECIPES = {".megatron.txt": "Arguments of Megatron-LM", ".torchtitan.toml": "Configuration of torchtitan"}
 
 
 def _printed(text: str, label: str) -> "Component":

@@ -9,7 +9,8 @@ from runcast.dashboard.question import Question, parse_query
 from runcast.simulator.answers.search import search_file
 
 ASKED = SearchRequest(
-    Question("mine"), {"objective": "memory", "tp": 4, "headroom": 0.05, "schedules": "1f1b", "uneven": True}
+    Question("mine"),
+    {"objective": "memory", "for": "torchtitan", "tp": 4, "headroom": 0.05, "schedules": "1f1b", "uneven": True},
 )
 
 
@@ -41,6 +42,21 @@ def test_the_winner_opens_as_its_own_question(found, folder):
     assert "--tensor-model-parallel-size" in drawn
 
 
+def test_a_search_for_a_tool_gives_its_file(folder):
+    asked = SearchRequest(Question("mine"), {"for": "torchtitan", "budget": 10})
+    drawn = str(plan_search.draw(plan_search.run(Library(folder), asked, 1, lambda progress: None), asked))
+
+    assert "Configuration of torchtitan" in drawn
+    assert "tensor_parallel_degree" in drawn
+
+
+def test_what_does_not_fit_says_how_many_plans_and_what_else_may_be_tried(folder):
+    asked = SearchRequest(Question("mine", {"batch.seq_len": 131_072}), {"budget": 10, "headroom": 0.9})
+    found = plan_search.run(Library(folder), asked, 1, lambda progress: None)
+
+    assert "no plan fits" in str(plan_search.draw(found, asked)[0])
+
+
 def test_the_number_of_plans_is_said_before_a_search(folder):
     drawn = plan_search.count_plans(Library(folder), SearchRequest(Question("mine"), {"tp": 4}))
 
@@ -62,7 +78,7 @@ def test_a_search_goes_from_its_constraints_to_the_page_of_its_winner(page):
 
 @pytest.mark.slow
 def test_a_search_that_is_stopped_shows_what_it_has(page):
-    page.goto("/search?base=train-llama3-70b-64xh100")
+    page.goto("/search?base=train-llama3-70b-64xh100&search:tp=4&search:cp=2")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator("#search-far")).to_contain_text("best so far", timeout=120_000)
     page.get_by_role("button", name="Stop").click()
