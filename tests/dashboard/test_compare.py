@@ -165,19 +165,21 @@ def test_the_page_is_as_wide_as_its_window(page, pictured):
 
 @pytest.mark.slow
 def test_a_zoom_into_one_timeline_tells_ops_of_both_apart_and_leaves_together(page):
-    page.goto("/compare?a=base%3Dkimi-k2-16xh20&b=base%3Dkimi-k2-16xh20%26update.bucket%3D3+GiB")
+    page.goto(
+        "/compare?a=base%3Dqwen3-235b-a22b-8xh800%26update.bucket%3D3+GiB&b=base%3Dqwen3-235b-a22b-8xh800%26update.bucket%3D2.5+GiB"
+    )
     drawn = page.locator("#compare-timelines .js-plotly-plot")
     expect(drawn).to_have_count(2, timeout=60_000)
     expect(drawn.filter(has_text=TOGETHER)).to_have_count(2)
     page.wait_for_function(f"{PLOTS}.every((drawn) => drawn._ev.listenerCount('plotly_relayout') > 0)")
 
-    page.evaluate(f"Plotly.relayout({FIRST_PLOT}, {{'xaxis.range[0]': 6, 'xaxis.range[1]': 6.2}})")
+    page.evaluate(f"Plotly.relayout({FIRST_PLOT}, {{'xaxis.range[0]': 3, 'xaxis.range[1]': 3.2}})")
     expect(drawn.filter(has_text=TOGETHER)).to_have_count(0)
-    page.wait_for_function(f"JSON.stringify({RANGES}) === '[[6,6.2],[6,6.2]]'")
+    page.wait_for_function(f"JSON.stringify({RANGES}) === '[[3,3.2],[3,3.2]]'")
     page.evaluate(f"Plotly.relayout({FIRST_PLOT}, {{'xaxis.autorange': true}})")
     expect(drawn.filter(has_text=TOGETHER)).to_have_count(2)
 
-    page.wait_for_function(f"(([a, b]) => a[0] === 0 && a[1] === b[1] && a[1] > 7)({RANGES})")
+    page.wait_for_function(f"(([a, b]) => a[0] === 0 && a[1] === b[1] && a[1] > 6)({RANGES})")
 
 
 TOGETHER = "are drawn together"
