@@ -21,6 +21,8 @@ class Silo(Table):
 
 
 _OF_CLIENTS = ("clients", "sampled", "epoch_time", "up", "down")
+MOST_UPDATES = 50_000_000
+"""Updates of clients in all rounds: half a minute to simulate."""
 _NOT_OF_SILOS = (*_OF_CLIENTS, "over", "compute", "links")
 
 
@@ -74,6 +76,9 @@ class Federated(Table):
     def _refuse_numbers(self) -> None:
         if self.selected > self.population:
             raise ValueError(f"over x sampled = {self.selected} is more than clients = {self.population}")
+        if (updates := self.rounds * self.selected) > MOST_UPDATES:
+            raise ValueError(f"{self.rounds:,} rounds of {self.selected:,} clients are {updates:,} updates; at most "
+                             f"{MOST_UPDATES:,}: fewer rounds say as much")  # fmt: skip
         if self.minimum > self.wanted:
             raise ValueError(f"minimum is at most the clients of a round, {self.wanted}")
         if self.aggregators > self.selected:
