@@ -13,8 +13,9 @@ from runcast.simulator.engine import simulate
 from runcast.simulator.program import validate
 from runcast.simulator.report.report import lines
 from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.host_memory import copied_bytes
 from runcast.simulator.systems.train_step.lower.kept import activation_bytes, activation_parts, offload_bytes
-from runcast.simulator.systems.train_step.memory import host_bytes, rank_memory
+from runcast.simulator.systems.train_step.memory import rank_memory
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.train_step.system import predict
 from runcast.simulator.systems.train_step.text import words
@@ -304,7 +305,7 @@ def test_the_host_holds_all_that_left_of_a_micro_batch(micro_batches):
     made = took(step, 1.0, 2.0, 0.25)
 
     left = sum(made.program.bytes[op] for op in range(len(made.program)) if made.program.kind_of(op) == "d2h")
-    assert host_bytes(made).tolist() == [left / micro_batches]
+    assert copied_bytes(made).tolist() == [left / micro_batches]
 
 
 def on_host(size, **tables):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ...base.errors import UserError
-from ...base.memo import Memo
 from ...base.tables import align
 from ...figures import Section, waterfall
 from ...report.answer import Answer
@@ -45,21 +44,6 @@ class AnyLever(Protocol):
 
 
 L = TypeVar("L", bound=AnyLever)
-
-
-@dataclass(frozen=True)
-class LeverCase:
-    """What is explained as its table says it, with what its variants may share; not simulated yet."""
-
-    table: Mapping[str, Any]
-    where: str
-    memo: Memo
-    resolved: Any
-
-    @property
-    def system(self) -> System:
-        """The system of the scenario."""
-        return SYSTEMS[self.resolved.scenario.kind]
 
 
 def try_levers(

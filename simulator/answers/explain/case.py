@@ -22,8 +22,8 @@ from ...systems.system import System
 
 
 @dataclass(frozen=True)
-class Case:
-    """A training step or a weight update as its table says it, with what its variants may share."""
+class ReadCase:
+    """What is explained as its table says it, with what its variants may share; not simulated yet."""
 
     table: Mapping[str, Any]
     where: str
@@ -34,6 +34,11 @@ class Case:
     def system(self) -> System:
         """The system of the scenario."""
         return SYSTEMS[self.resolved.scenario.kind]
+
+
+@dataclass(frozen=True)
+class Case(ReadCase):
+    """A training step or a weight update, whose critical path is explained."""
 
     @cached_property
     def prediction(self) -> Prediction | TrainPrediction:

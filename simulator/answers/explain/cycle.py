@@ -16,8 +16,8 @@ from ...systems.rl_cycle.report import CycleReport
 from ...systems.rl_cycle.resolve import ResolvedCycle
 from ...systems.rl_cycle.system import SYSTEM, predict
 from ...uncertainty import difference
-from .by_levers import LEAST, ByLevers, LeverCase, LeverWords, try_levers
-from .case import Refused
+from .by_levers import LEAST, ByLevers, LeverWords, try_levers
+from .case import ReadCase, Refused
 from .sensitivity import Progress
 
 _NUMBERS = (
@@ -84,7 +84,7 @@ class CycleExplanation(ByLevers[CycleLever]):
 
 
 @dataclass(frozen=True)
-class CycleCase(LeverCase):
+class CycleCase(ReadCase):
     """A cycle to be explained."""
 
     resolved: ResolvedCycle

@@ -18,8 +18,8 @@ from ...scenario import Changes, WhatIf, change, check_question, resolve
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
-from .by_levers import LEAST, ByLevers, LeverCase, LeverWords, try_levers
-from .case import Refused
+from .by_levers import LEAST, ByLevers, LeverWords, try_levers
+from .case import ReadCase, Refused
 from .levers import is_of_use, levers, share_step, state
 from .sensitivity import Progress
 
@@ -126,7 +126,7 @@ class RunExplanation(ByLevers[Lever]):
 
 
 @dataclass(frozen=True)
-class RunCase(LeverCase):
+class RunCase(ReadCase):
     """A run to be explained."""
 
     resolved: ResolvedRun

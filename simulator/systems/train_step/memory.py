@@ -185,7 +185,7 @@ def _alike(plan: TrainPlan, rank: int) -> object:
 def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping[str, float]:
     plan = resolved.plan
     holdings = Holdings(plan, rank)
-    states = _states(resolved, holdings)
+    states = states_of(resolved, holdings)
     away = plan.offload_optimizer
     found = {
         "weights": float(states.weights),
@@ -202,7 +202,7 @@ def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping
     return {name: size for name, size in found.items() if size}
 
 
-def _states(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
+def states_of(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
     """Bytes of weights, gradients and optimizer states. Gradients not reduced each micro-batch stay unsharded."""
     plan, given = resolved.plan, resolved.scenario.precision
     held = sum_counts(unit for _, unit in holdings.own)
@@ -342,62 +342,6 @@ def _peak(activations: Activations, place: int) -> RankMemory:
     return RankMemory(
         rank, sum(held.values()), float(times[at]), latest, ordered, place, device.name, int(device.memory_bytes)
     )
-
-
-@dataclass(frozen=True)
-class HostMemory:
-    """What the GPUs of a node put into its memory, and its size; of all nodes, of the one that is fullest."""
-
-    node: int
-    needed_bytes: float
-    memory_bytes: float
-
-    @property
-    def fits(self) -> bool:
-        """Whether the node's memory is large enough."""
-        return self.needed_bytes <= self.memory_bytes
-
-
-def host_memory(resolved: ResolvedTrain, timeline: Timeline) -> HostMemory | None:
-    """The fullest node; None where nothing is offloaded, or no node says how much memory it has."""
-    plan, cluster = resolved.plan, resolved.cluster
-    if not plan.offloaded and not plan.offload_optimizer:
-        return None
-    held = np.zeros(cluster.n_gpus)
-    for place, copied in enumerate(host_bytes(timeline)):
-        held[list(timeline.program.places[place].ranks)] = copied + _host_states(resolved, place % plan.grid.ranks)
-    nodes = [
-        HostMemory(number, float(held[list(cluster.gpus_of(number))].sum()), node.host_memory_bytes)
-        for number, node in enumerate(cluster.nodes)
-        if node.host_memory_bytes
-    ]
-    return max(nodes, key=lambda node: node.needed_bytes / node.memory_bytes, default=None)
-
-
-def _host_states(resolved: ResolvedTrain, rank: int) -> float:
-    """Bytes of optimizer states of a pipeline rank that lie on the host all the time."""
-    if not resolved.plan.offload_optimizer:
-        return 0.0
-    states = _states(resolved, Holdings(resolved.plan, rank))
-    return float(states.master + states.moments)
-
-
-def host_bytes(timeline: Timeline) -> Floats:
-    """The most bytes that a rank of each place copied to the host and not back: activations, or gradients for an
-    optimizer there.
-
-    They are there from the begin of their copy to the host until a copy back has ended.
-    """
-    program, most = timeline.program, np.zeros(len(timeline.program.places))
-    copies = np.flatnonzero(program.is_kind("d2h", "h2d"))
-    away = program.is_kind("d2h")[copies]
-    places = np.array([program.places_of(int(op))[0] for op in copies], np.int64)
-    times = np.where(away, timeline.start_s[copies], timeline.end_s[copies])
-    moved = np.where(away, 1.0, -1.0) * program.bytes[copies]
-    for place in np.unique(places):
-        own = np.flatnonzero(places == place)
-        most[place] = np.cumsum(moved[own[np.argsort(times[own], kind="stable")]]).max()
-    return most
 
 
 def smallest_device(cluster: Cluster, place: Place) -> Device:

@@ -35,8 +35,9 @@ from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interva
 from ..machines import shape_loss_s
 from .distance import distance_notes
 from .errors import step_errors
+from .host_memory import HostMemory, host_memory
 from .lower import TrainPlan
-from .memory import OWNERS, RESIDUALS, HostMemory, RankMemory, host_memory, rank_memory
+from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
