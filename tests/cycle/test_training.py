@@ -106,6 +106,15 @@ def test_a_split_of_an_update_from_trainers():
     assert predicted(split, nodes=3, update=update).report.gpus == (8, 16)
 
 
+@pytest.mark.parametrize(("trainer", "said"), [({}, 1), ({"tp": 2}, 0)])
+def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trainer, said):
+    update = {"method": "colocated", "bucket": "1 GiB", "trainer": trainer}
+    notes = predicted({"update_time": None}, update=update).report.notes
+
+    told = "the update takes weights from trainers of tp 1, but training has tp 2; see update.trainer"
+    assert notes.count(told) == said
+
+
 @pytest.mark.parametrize(
     ("cycle", "line"),
     [

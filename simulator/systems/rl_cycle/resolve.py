@@ -1,6 +1,6 @@
 """From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -280,7 +280,7 @@ class ResolvedCycle(ResolvedScenario):
         if self.engine is not None:
             notes += self.engine.notes
         if self.training is not None:
-            notes += self._training_notes(self.training)
+            notes += [*self._training_notes(self.training), *self._other_split(self.training)]
         if self.scenario.slow:
             notes.append("slow nodes make the update longer, not rollouts or training")
         return tuple(notes)
@@ -292,6 +292,15 @@ class ResolvedCycle(ResolvedScenario):
         if not report.fits:
             notes.insert(0, f"THE TRAINING STEP DOES NOT FIT: {memory_needs(report)}")
         return notes
+
+    def _other_split(self, training: Training) -> Iterator[str]:
+        """A note where the update takes weights from trainers that are split otherwise than those of the training."""
+        if self.update is None or not self.update.from_trainers:
+            return
+        said, parallel = self.update.trainer, training.step.resolved.scenario.parallel
+        if differ := [axis for axis in ("tp", "pp", "ep") if getattr(said, axis) != getattr(parallel, axis)]:
+            update, step = (" ".join(f"{axis} {getattr(of, axis)}" for axis in differ) for of in (said, parallel))
+            yield f"the update takes weights from trainers of {update}, but training has {step}; see update.trainer"
 
     def _hashed_table(self, table: str) -> dict[str, Any]:
         """A table of the scenario for the hash."""
