@@ -295,7 +295,7 @@ class ResolvedCycle(ResolvedScenario):
 
     def _other_split(self, training: Training) -> Iterator[str]:
         """A note where the update takes weights from trainers that are split otherwise than those of the training."""
-        if self.update is None or not self.update.from_trainers:
+        if not isinstance(self.update, TransferUpdate):
             return
         said, parallel = self.update.trainer, training.step.resolved.scenario.parallel
         if differ := [axis for axis in ("tp", "pp", "ep") if getattr(said, axis) != getattr(parallel, axis)]:
