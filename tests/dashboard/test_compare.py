@@ -94,7 +94,10 @@ def test_times_are_those_of_the_python_api():
     assert [card.children[1].children[0] for card in drawn[0].children] == [format_seconds(s) for s in times]
 
 
-@pytest.mark.parametrize(("base", "explained"), [("tiny-2ranks", True), ("rl-async-glm-4.5-air-h100", False)])
+@pytest.mark.parametrize(
+    ("base", "explained"),
+    [("tiny-2ranks", True), ("collective-all-reduce-512xh100", False), ("rl-async-glm-4.5-air-h100", True)],
+)
 def test_every_side_is_offered_as_a_file_and_explained_where_it_can_be(base, explained):
     here, question = Here(Library()), Question(base)
 
