@@ -108,7 +108,8 @@ def test_json_says_what_moved(runcast, written, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--kind", "copy", "--against", "old.csv"], "--kind train_step, run, rl_cycle and executed only"),
+        (["--kind", "copy", "--against", "old.csv"], "--against: goes with --kind train_step, run, rl_cycle and "
+         "executed only"),
         (["--kind", "train_step", "--tolerance", "1%"], "--tolerance: goes with --against only"),
         (["--kind", "train_step", "--profile", "x"], "--profile: does not go with --kind train_step: each row's "
          "device has its own"),
