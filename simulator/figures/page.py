@@ -96,7 +96,7 @@ WIDTH_PX, SCALE = 1400, 2
 
 
 def png(figure: "go.Figure", path: Path | str) -> None:
-    """Write the figure as a PNG file on white, without its buttons.
+    """Write the figure as a PNG file on white, without its buttons and without what is shown when one asks for it.
 
     Raises:
         UserError: no Chromium or no kaleido is installed, or the file cannot be written.
@@ -107,6 +107,7 @@ def png(figure: "go.Figure", path: Path | str) -> None:
     opts = {"format": "png", "width": WIDTH_PX, "height": figure.layout.height, "scale": SCALE}
     white = type(figure)(figure).update_layout(paper_bgcolor="white", plot_bgcolor="white")
     white.layout.updatemenus = ()
+    white.data = [trace for trace in white.data if trace.visible != "legendonly"]
     write_atomic(path, kaleido.calc_fig_sync(white, opts=opts, kopts={"path": browser, "mathjax": False}))
 
 
