@@ -63,6 +63,11 @@ def host_copy(pricing: Pricing, ops: Ops) -> None:
     share of their rate, where the profile has measured it.
     """
     kind = pricing.kind(ops).name
+    _copy_in(pricing, ops, kind)
+
+
+def _copy_in(pricing: Pricing, ops: Ops, kind: str = "h2d") -> None:
+    """Charge copies between the device of an op's root and its nearest host memory."""
     ranks = np.unique(pricing.program.root[ops])
     routes = [(*pricing.host_route(kind, rank), pricing.hbm[rank]) for rank in ranks.tolist()]
     lengths = np.array([len(route) for route in routes])
@@ -74,9 +79,17 @@ def host_copy(pricing: Pricing, ops: Ops) -> None:
 
 
 def read(pricing: Pricing, ops: Ops) -> None:
-    """RDMA from the owner's host memory to the receiver's device; the shape holds the owner."""
+    """RDMA from the owner's host memory to the receiver's device; the shape holds the owner.
+
+    What a rank owns itself loops through its NIC, unless the software copies it in memory (`read.in_memory`).
+    """
     owners = pricing.shape(ops, 0).astype(np.int64)
     basis = {"nic": pricing.one_sided_nic}
+    if pricing.profile.value_or("read.in_memory", 0.0):
+        at_home = owners == pricing.program.root[ops]
+        if at_home.any():
+            _copy_in(pricing, ops[at_home])
+        ops, owners = ops[~at_home], owners[~at_home]
     for root, own in pricing.group_by_root(ops):
         for owner in np.unique(owners[np.isin(ops, own)]).tolist():
             mine = own[np.isin(own, ops[owners == owner])]

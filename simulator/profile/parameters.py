@@ -143,6 +143,11 @@ OPTIONAL = {
         1.0,
         "whether a reduce-scatter is an all-reduce of which each rank keeps its part",
     ),
+    "read.in_memory": (
+        0.0,
+        1.0,
+        "whether a one-sided read of a rank's own memory is a copy there, not through its NIC",
+    ),
     "copy.d2h_fraction": (0.05, 1.0, "rate of device-to-host copies over that of host-to-device copies"),
     "copy.p2p_fraction": (0.01, 1.0, "rate of one GPU's copies to another over the NVLink line rate"),
     "reload.hbm_fraction": (0.01, 1.0, "traffic of a reload's copies over peak device memory bandwidth"),

@@ -231,6 +231,19 @@ def test_a_read_leaves_the_owners_host_and_enters_the_readers_device():
         assert set(costs.demand_of(op)[0].tolist()) == {*read_route(machine, owner, reader), machine.hbm(reader)}
 
 
+def test_where_the_software_says_so_a_rank_copies_what_it_owns_itself_in_memory():
+    machine = cluster(SMALL, 2)
+    plan = assign_readers(
+        make_plan(np.full(4, GB), 4, BucketSize(GB, 3)), [machine.nic_of(rank) for rank in range(4)], 2
+    )
+    program = two_stage(plan)
+    costs = cost(program, machine, priced_at(**{"rdma.nic_fraction": 1.0, "read.in_memory": 1.0}), STREAMS)
+    read_by = {(int(program.root[op]), program.shape[op][0]): op for op in np.flatnonzero(program.is_kind("read"))}
+
+    assert set(costs.demand_of(read_by[0, 0])[0].tolist()) == {*machine.h2d_route(0), machine.hbm(0)}
+    assert machine.nic_rx(machine.nic_of(1)) in costs.demand_of(read_by[1, 3])[0]
+
+
 def test_a_broadcast_writes_and_reads_every_byte_in_each_memory():
     machine = cluster("h20-hgx", 1)
     program, costs = priced(machine, 8)

@@ -153,6 +153,7 @@ CASES = [
     update("8 fast hosts", "two_stage"),
     update("slow among fast", "two_stage"),
     *(trainer_update("4 fast hosts", method) for method in ("single_sender", "replica_writes")),
+    *(p2p_update("4 fast hosts", readers=readers) for readers in (1, 2)),
 ]
 
 STEPS = [
@@ -173,7 +174,6 @@ MORE_STEPS = [
 
 MISSED = [
     update("8 fast hosts", "three_stage"),
-    *(p2p_update("4 fast hosts", readers=readers) for readers in (1, 2)),
     trainer_update("4 fast hosts", "all_senders"),
 ]
 """Known misses; docs/testbed.md says why."""
