@@ -218,7 +218,7 @@ def test_a_step_of_twice_the_sequences_is_compared_per_token(step):
 
 def test_what_does_not_fit_is_not_recommended(step):
     first = step.best[0]
-    large = replace(first, memory_bytes=first.device_memory_bytes + 1)
+    large = replace(first, memory_bytes=first.device_memory_bytes + 1, fits=False)
     found = replace(step, tried=(large, *step.tried[1:]))
 
     assert large not in best_of(found.tried, "plan", "machine", most=99)
@@ -463,3 +463,13 @@ def test_prices_of_one_program_share_where_its_ranks_are(monkeypatch):
     prices = [of.costs for of in (resolved, resolved.scale({"time_factor.gemm": 2.0}))]
 
     assert (len(made), same_costs(*prices)) == (1, False)
+
+
+def test_a_step_whose_hosts_are_too_small_for_what_is_offloaded_does_not_fit():
+    cluster = {"base": "dgx-h100", "gpus_per_node": 1, "host_memory": "1 kB"}
+    step = {"kind": "train_step", "cluster": cluster, "model": {"preset": "qwen3-0.6b"}, "level": "coarse",
+            "batch": {"global": 1, "seq_len": 1024}, "offload": {"activations": 1.0}}  # fmt: skip
+    found = explain(step, quick=True)
+
+    assert (found.fits, found.memory_bytes < found.device_memory_bytes) == (False, True)
+    assert "It does not fit: it needs more memory of hosts than there is." in list(found.lines())

@@ -64,7 +64,8 @@ def fit_profile(bed: Bed, samples: Sequence[Path], folder: Path) -> Path:
     profile, cluster, headers = folder / "profile.json", folder / "calibrated.toml", folder / "headers.toml"
     write_cluster(bed.topology, cluster)
     headers.write_text("schema = 2\n[parameters]\n" + "".join(map(_headers, ("nic", "leaf", "spine"))))
-    done = runcast("calibrate", "fit", *samples, "--cluster", cluster, "--also", headers, "--out", profile)
+    machine = ["--cluster", cluster.name, "--also", headers.name]  # a profile keeps what is said here
+    done = runcast("calibrate", "fit", *map(Path.resolve, samples), *machine, "--out", profile.name, cwd=folder)
     assert done.returncode == 0, done.stderr
     return profile
 

@@ -40,6 +40,7 @@ class Tried:
     """A what-if that was simulated; `gain` is the share of the time per token, or per update, that it saves.
 
     `gain_interval` is the 90 % interval of the gain, and `helps` the probability that it saves anything.
+    `fits` says whether there is enough memory, that of hosts too, of which the bytes are those of the fullest device.
     `fits_probability` is None for updates, whose memory has no interval.
     """
 
@@ -53,18 +54,14 @@ class Tried:
     helps: float
     memory_bytes: int
     device_memory_bytes: int
+    fits: bool
     fits_probability: float | None
-
-    @property
-    def fits(self) -> bool:
-        """Whether it fits the device."""
-        return self.memory_bytes <= self.device_memory_bytes
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         low, high = self.gain_interval
         words = {name: value for name, value in vars(self).items() if name != "gain_interval"}
-        return words | {"changes": dict(self.changes), "gain_low": low, "gain_high": high, "fits": self.fits}
+        return words | {"changes": dict(self.changes), "gain_low": low, "gain_high": high}
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,7 @@ class Explanation(Answer):
     parts: Parts
     memory_bytes: int
     device_memory_bytes: int
+    fits: bool
     sensitivities: tuple[Sensitivity, ...]
     without_effect: tuple[str, ...]
     tried: tuple[Tried, ...]
@@ -105,11 +103,6 @@ class Explanation(Answer):
     def what(self) -> str:
         """The thing that takes `total_s`, in words."""
         return self.system.short
-
-    @property
-    def fits(self) -> bool:
-        """Whether the case itself fits its devices."""
-        return self.memory_bytes <= self.device_memory_bytes
 
     @property
     def bound_by(self) -> str:
@@ -245,6 +238,7 @@ def _explanation(
         parts=case.parts,
         memory_bytes=memory_bytes,
         device_memory_bytes=device_memory_bytes,
+        fits=bool(case.prediction.fits),
         sensitivities=tuple(found),
         without_effect=tuple(knob.name for knob in without),
         tried=tuple(tried),
@@ -294,6 +288,7 @@ def _tried(one: WhatIf, case: Case, other: Case) -> Tried:
         helps=found.faster_probability,
         memory_bytes=memory_bytes,
         device_memory_bytes=device_memory_bytes,
+        fits=bool(other.prediction.fits),
         fits_probability=then.fits_probability,
     )
 

@@ -66,8 +66,14 @@ def sentences(found: Explanation) -> Iterator[str]:
         yield f"Awkward shapes take {found.awkward_s / total:.1%} of it: {'; '.join(_awkward(found))}."
     yield from _worth(found)
     if not found.fits:
-        needs, has = format_bytes(found.memory_bytes), format_bytes(found.device_memory_bytes)
-        yield f"It does not fit: a device needs {needs} of {has}."
+        yield f"It does not fit: it needs {_too_much(found)}."
+
+
+def _too_much(one: Explanation | Tried) -> str:
+    """What does not fit: the fullest device, or else what is offloaded to hosts."""
+    if one.memory_bytes > one.device_memory_bytes:
+        return f"{format_bytes(one.memory_bytes)} of {format_bytes(one.device_memory_bytes)}"
+    return "more memory of hosts than there is"
 
 
 def _awkward(found: Explanation) -> Iterator[str]:
@@ -144,8 +150,7 @@ def _advice(found: Explanation) -> Iterator[str]:
     ):
         yield f"{left} more save less"
     for one in found.too_large[:_SHOWN_TOO_LARGE]:
-        needs, has = format_bytes(one.memory_bytes), format_bytes(one.device_memory_bytes)
-        yield f"{one.name} would save {one.gain:.1%}, but needs {needs} of {has}"
+        yield f"{one.name} would save {one.gain:.1%}, but needs {_too_much(one)}"
     yield f"{len(found.tried)} what-ifs were simulated, {len(found.refused)} do not go with this scenario"
 
 
