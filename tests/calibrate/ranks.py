@@ -5,9 +5,12 @@ Arguments: a folder, a scenario, the name of the set.
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import torch.distributed as dist
+from runcast.calibrate.execute import acts
 from runcast.calibrate.execute.backend import Backend
 from runcast.calibrate.execute.kinds import execution_of
 from runcast.calibrate.execute.run import common_clock, ping_pong
@@ -86,9 +89,20 @@ class FlipsOneBit(Backend):
             target[self.byte] ^= 1
 
 
+class SpoilsWhatItReads(acts.NearMemory):
+    """Spoils the first byte that a rank reads of the memory of any owner."""
+
+    are_left = True
+
+    def read(self, place, into):
+        super().read(place, into)
+        if SpoilsWhatItReads.are_left:
+            into[0] ^= 1
+        SpoilsWhatItReads.are_left = False
+
+
 SPOILS = {
     "corrupt": (3, -1),  # a rank's first bucket, after two copies and a reload
-    "p2p_corrupt": (1, 0),  # its first read
     "stage_heads_corrupt": (1, 0),  # a trainer's first shard on its way, an engine's first load
     "replica_writes_corrupt": (1, 0),  # a trainer's first shard
 }
@@ -99,7 +113,9 @@ def main(out, scenario, cases):
     with process_group():
         for name, changes in SETS[cases.name].items():
             backend = FlipsOneBit(*SPOILS[name]) if name in SPOILS else Backend()
-            measured = execution_of(scenario, changes).run(world, backend)
+            spoils = patch.object(acts, "NearMemory", SpoilsWhatItReads) if name == "p2p_corrupt" else nullcontext()
+            with spoils:
+                measured = execution_of(scenario, changes).run(world, backend)
             if measured is not None:
                 measured.write(out / name)
         clocks = [None] * world.size
