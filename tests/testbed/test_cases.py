@@ -47,7 +47,7 @@ def test_there_are_enough_cases():
 def test_predictions_are_near_what_is_executed(outcomes):
     steady = steady_ones(outcomes)
     assert median(abs(one.error) for one in steady) <= MEDIAN, outcomes
-    assert [one for one in steady if abs(one.error) > MOST] == []
+    assert [f"{one.error:+.1%} {one.case.name}" for one in steady if abs(one.error) > MOST] == []
 
 
 def test_predictions_of_steps_are_near_what_is_executed(steps):

@@ -38,7 +38,7 @@ def test_an_update_is_executed_over_cables(tmp_path):
 
 @pytest.mark.parametrize("method", ["p2p", "replica_writes"])
 def test_memory_of_other_hosts_is_read_and_written_over_cables(method, tmp_path):
-    case = p2p_update(ON_TWO) if method == "p2p" else trainer_update(ON_TWO, method, trainers=1)
+    case = p2p_update(ON_TWO, 4) if method == "p2p" else trainer_update(ON_TWO, method, trainers=1)
     found = execute(case, tmp_path)
     assert found["tensors_wrong"] == 0
     assert found["makespan_s"] > 0.9 * (4 << 20) / (2e8 / 8)
