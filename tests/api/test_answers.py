@@ -140,6 +140,7 @@ def test_a_kept_sweep_goes_on(tmp_path):
     assert (tmp_path / "out" / "report.csv").is_file()
 
 
+@pytest.mark.slow
 def test_a_search_gives_plans():
     found = runcast.search(TINY, fix={"parallel.tp": 1, "parallel.cp": 1}, check=1)
 

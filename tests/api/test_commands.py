@@ -97,6 +97,7 @@ def test_a_name_tells_what_was_changed(changes, name):
     assert runcast("simulate", TINY, *flags).stdout.splitlines()[0] == name
 
 
+@pytest.mark.slow
 def test_a_search_on_other_gpus_is_named_so(tmp_path):
     fixed = ("parallel.tp=8", "parallel.cp=1", "batch.micro=1", "schedule={name='1f1b'}")
     flags = [word for one in fixed for word in ("--fix", one)]

@@ -45,6 +45,7 @@ def test_predictions(name, changes):
     assert set(said) <= set(runcast.schema(said["kind"])["properties"])
 
 
+@pytest.mark.slow
 def test_other_answers():
     answers = [
         runcast.explain(TINY, quick=True),

@@ -119,6 +119,7 @@ def check_dependencies(spans, program):
                 assert part["ready_s"][op, rank] >= part["end_s"][dep, rank]
 
 
+@pytest.mark.slow
 def test_an_update_started_by_the_command_itself_is_what_happened(execute, tmp_path):
     done = execute(TINY[2], "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr

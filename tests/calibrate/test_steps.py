@@ -47,6 +47,7 @@ def summary(folder):
     return json.loads((folder / "summary.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_step_by_the_command_itself(tmp_path):
     done = run(RUNCAST, "execute", SCENARIOS / "tiny-train-moe-ep2.toml", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -63,7 +64,10 @@ def test_gradients_are_those_of_one_process(executed, set_, case):
     assert (found["ranks"], found["wrong"]) == (4, 0)
 
 
-@pytest.mark.parametrize("case", ["zero_1_after", "gpt_tp_2_whole_sequences", "shared_experts_tp_2_ep_2"])
+@pytest.mark.parametrize(
+    "case",
+    ["zero_1_after", "gpt_tp_2_whole_sequences", pytest.param("shared_experts_tp_2_ep_2", marks=pytest.mark.slow)],
+)
 def test_ranks_that_are_threads_have_the_gradients_and_weights_of_one_process(case):
     scenario, changes = next((scenario, cases[case]) for scenario, cases in SETS.values() if case in cases)
 

@@ -167,6 +167,7 @@ def as_ops(costs, sizes):
     return {"capacity": [rate if rate < inf else 1e18 for rate in capacity], "ops": ops}
 
 
+@pytest.mark.slow
 def test_messages_that_share_links_end_as_in_simgrid(simgrid):
     cases, ours, shared = [], [], 0
     for seed in range(FABRICS):

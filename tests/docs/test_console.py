@@ -14,20 +14,9 @@ from .console import ROOT, commands, played
 
 QUESTIONS = (ROOT / "docs/questions.md").read_text().split("\n## ")[1:]
 TUTORIALS = sorted(f"tutorials/{page.stem}" for page in (ROOT / "docs/tutorials").glob("*.md"))
-LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("explain", "own-runs", "search", *TUTORIALS)]
-PAGES = (
-    "choosing-a-stack",
-    "collectives",
-    "compare",
-    "devices",
-    "fabrics",
-    "own-schedules",
-    "run",
-    "sweeps",
-    "traces",
-    *LONG,
-)
-QUICK = ("2", "3")
+SLOW = ("choosing-a-stack", "devices", "explain", "own-runs", "own-schedules", "run", "search", "sweeps", *TUTORIALS)
+PAGES = ("collectives", "compare", "fabrics", "traces", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
+QUICK = ("3",)
 """Questions that are answered within seconds."""
 
 

@@ -12,6 +12,7 @@ OF_PAGES = {page: page.read_text() for page in pages()}
 OF_PICTURES = {name: words for text in OF_PAGES.values() for name, words in commands(text).items()}
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     """`strict` in its configuration makes each warning an error: a page that no menu has, a link that leads nowhere."""
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", "docs/site/mkdocs.yml", "-d", str(tmp_path)]

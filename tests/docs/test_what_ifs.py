@@ -15,6 +15,7 @@ def marked(command: str, *more: str):
     return pytest.param(command, *more, marks=marks_of(command))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "table"), [marked(*each) for each in tables(TEXT)])
 def test_a_table_shows_what_the_code_gives(command, table):
     """If numbers have moved for a good reason: python tests/docs/what_ifs_page.py, and read the text around them."""

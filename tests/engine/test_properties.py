@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.costs import Costs, kind_costs
@@ -262,6 +263,7 @@ print(hashlib.sha256(b"".join(c.tobytes() for c in columns) + repr(program).enco
 """
 
 
+@pytest.mark.slow
 def test_equal_bytes_in_processes_with_other_hash_seeds():
     found = {
         subprocess.run(

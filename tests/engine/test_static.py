@@ -75,6 +75,7 @@ def pooled(draw: st.DrawFn) -> tuple[Program, Costs]:
     return replace(program, pools=slots, acquires=Ragged.build(acquires), releases=Ragged.build(releases)), costs
 
 
+@pytest.mark.slow
 @examples(500)
 @given(pooled(), st.booleans())
 def test_pools_are_those_of_the_simpy_engine(run, use_numba):
@@ -162,6 +163,7 @@ def test_compiled_code_is_kept_in_the_users_cache_folder(tmp_path):
     assert _output(script, **environment).split() == ["1", "True"]
 
 
+@pytest.mark.slow
 def test_compiled_code_needs_no_folder(tmp_path):
     pytest.importorskip("numba")
     file = tmp_path / "file"

@@ -28,6 +28,7 @@ def found():
     return explain(SPLIT)
 
 
+@pytest.mark.slow
 def test_a_lever_is_the_cycle_with_its_changes(found):
     lever = next(one for one in found.tried if one.name == "2 nodes roll out")
     other = simulate(check_question(change(SPLIT, lever.changes, "test"))).report
@@ -51,6 +52,7 @@ def test_the_best_is_first_and_gains_lie_in_their_intervals(found):
     assert all(one.gain_interval[0] <= one.gain <= one.gain_interval[1] for one in found.tried)
 
 
+@pytest.mark.slow
 def test_half_of_a_given_time_is_worth_its_share_of_the_step():
     """Colocated and synchronous all parts add up: half the training is worth half its share."""
     found = explain(SCENARIOS / "rl-colocated-qwen3-30b-8xh100.toml", ["cycle.steps=2"])

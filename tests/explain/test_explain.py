@@ -432,6 +432,7 @@ def test_what_another_method_saves_is_what_its_simulation_takes():
     assert found.best == sorted(found.best, key=lambda one: -one.gain)
 
 
+@pytest.mark.slow
 def test_what_changes_nothing_is_not_tried():
     refused = {one.name: one.reason for one in explain(PLAN).refused}
 

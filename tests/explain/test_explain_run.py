@@ -131,6 +131,7 @@ def test_checkpoints_closer_to_the_optimum_save_what_daly_says(interval_s, bette
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval_s", [1800, 60])
 def test_dalys_interval_is_better_than_twice_and_half_of_one_far_from_it(interval_s):
     found = gains(explained_failing(interval_s))

@@ -114,6 +114,7 @@ def test_a_crowded_window_is_thinned_by_its_own_pixels() -> None:
     assert of_window_s == pytest.approx(of_all_s * 10 / spans.end_s.max())
 
 
+@pytest.mark.slow
 def test_a_window_is_what_is_seen_and_all_is_drawn() -> None:
     timeline = update(64, 8)
     whole, near = (gantt(timeline, list(range(16)), window_s=window) for window in (None, (20.0, 30.0)))

@@ -38,6 +38,7 @@ def test_equal_figures_give_equal_pages(figure) -> None:
     assert page("t", [Section(figures={"one": figure})]) == page("t", [Section(figures={"one": figure})])
 
 
+@pytest.mark.slow
 def test_a_png_is_written(figure, tmp_path: Path, chromium: str) -> None:
     png(figure, tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

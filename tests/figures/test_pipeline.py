@@ -279,6 +279,7 @@ def test_the_text_of_a_peak_is_clear_of_the_line_of_the_device(peak: float, abov
     assert (text.ay, text.xanchor) == (pytest.approx(above + 0.06 * max(1, peak)), "left")
 
 
+@pytest.mark.slow
 def test_the_png_of_a_step_is_its_pipeline(tmp_path: Path, chromium: str) -> None:
     from runcast.simulator.figures import png
 

@@ -97,7 +97,12 @@ def test_all_readers_say_it_alike(tmp_path: Path, read: Callable[[str], Any]) ->
 
 @pytest.mark.parametrize(
     ("read", "most"),
-    [(read_toml, MOST_SETTINGS), (read_json, MOST_JSON), (read_text, MOST_BYTES), (read_table, MOST_BYTES)],
+    [
+        (read_toml, MOST_SETTINGS),
+        (read_json, MOST_JSON),
+        pytest.param(read_text, MOST_BYTES, marks=pytest.mark.slow),
+        pytest.param(read_table, MOST_BYTES, marks=pytest.mark.slow),
+    ],
 )
 def test_every_reader_stops_at_its_limit(tmp_path: Path, read: Callable[..., Any], most: int) -> None:
     """A device without an end, and a small file that unpacks to more than its reader takes."""

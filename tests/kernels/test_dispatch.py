@@ -54,6 +54,7 @@ def test_all_runs_without_triton(interpret):
     assert run_alone(blocked=True, interpret=interpret) == "torch False"
 
 
+@pytest.mark.slow
 def test_triton_is_not_imported_before_a_kernel_runs():
     assert run_alone(blocked=False, interpret="0") == "torch False"
 

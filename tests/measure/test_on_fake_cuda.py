@@ -69,7 +69,10 @@ def cheapest(module, seconds=0.05):
     return list(found.values())
 
 
-@pytest.mark.parametrize("module", [compress, gemm, pytest.param(membound, marks=pytest.mark.slow), moe, overheads])
+SLOW = [pytest.param(module, marks=pytest.mark.slow) for module in (compress, membound, overheads)]
+
+
+@pytest.mark.parametrize("module", [gemm, moe, *SLOW])
 def test_cases_run(bench, module):
     cases = cheapest(module)
     assert len(cases) >= 4

@@ -90,6 +90,7 @@ def test_completion_times_of_collectives(simgrid):
     assert [simulated(one) for one in sets] == [pytest.approx(times, rel=1e-6) for times in expected]
 
 
+@pytest.mark.slow
 def test_rates(simgrid, networks):
     """A flow so short beside the others that they all still run when it ends shows its rate: size over time."""
     probes = [probe for one in networks for probe in _probes(one)]

@@ -85,6 +85,7 @@ def test_the_report_says_that_the_host_is_the_limit(prediction):
     assert 0.9 < prediction.report.host_share < 1
 
 
+@pytest.mark.slow
 def test_a_rank_that_runs_slow_costs_what_a_slow_node_costs():
     """A process that slows a rank and a scenario that says so agree on the ranks' own work."""
     resolved = simulate(SCENARIOS / "kimi-k2-16xh20.toml", ["slow=[{node=1, factor=2}]"]).resolved

@@ -186,7 +186,7 @@ def test_few_sources_tell_nothing():
     assert [widths(rows(sources=n)) == {} for n in (LEAST_SOURCES - 1, LEAST_SOURCES)] == [True, False]
 
 
-@pytest.mark.parametrize("sources", [5, 12])
+@pytest.mark.parametrize("sources", [5, pytest.param(12, marks=pytest.mark.slow)])
 def test_intervals_hold_nine_in_ten_of_left_out_sources(sources):
     """The mean over synthetic ledgers; few sources make wider intervals."""
     held = []

@@ -82,6 +82,7 @@ def test_input_and_a_checkpoint_have_half_of_the_store_each():
     assert history.wall_s == pytest.approx(8000 * 1.25, abs=3)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_safe_later_where_input_reads_meanwhile():
     """The one of the first 1,000 s is safe after 1,400 s."""
     lost_s = [

@@ -22,7 +22,7 @@ LIMIT_S = 120.0  # the hardest takes five
 
 
 def marked(name):
-    return pytest.param(name, marks=pytest.mark.slow if name in ("v-half", "v-min") else ())
+    return pytest.param(name, marks=pytest.mark.slow if name in ("v-half", "v-min", "zb-v") else ())
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in SCHEDULES])

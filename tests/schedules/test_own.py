@@ -140,6 +140,7 @@ def test_a_deadlock_is_one_line_and_exit_2(file):
     )
 
 
+@pytest.mark.slow
 def test_a_sweep_over_files_has_a_point_for_each_and_knows_what_they_hold(file, tmp_path):
     files = [file(build(name, 4, 8), f"{name}.txt") for name in ("1f1b", "zb-h1")]
     (tmp_path / "base.toml").write_text(SCENARIO.read_text())

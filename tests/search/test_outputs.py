@@ -66,7 +66,7 @@ FILES = {"megatron": "winner.megatron.txt", "torchtitan": "winner.torchtitan.tom
 SMALL = {"parallel.cp": [1], "parallel.tp": [1, 2], "batch.micro": [1]}
 
 
-@pytest.mark.parametrize("pp", [1, 2])
+@pytest.mark.parametrize("pp", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", FILES)
 def test_the_winners_recipe_predicts_what_the_search_reports(target, pp, tmp_path):
     wanted = Wanted(vary={**SMALL, "parallel.pp": [pp]}, target=target)

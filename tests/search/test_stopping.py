@@ -15,6 +15,7 @@ def asked(**options):
     return search(DENSE, wanted=WANTED, check=0, workers=1, **options)
 
 
+@pytest.mark.slow
 def test_progress_tells_both_phases_to_their_ends():
     seen = []
 
@@ -49,6 +50,7 @@ def test_a_sampled_search_counts_what_it_looked_at_and_is_no_proof():
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_equal_seeds_sample_equally():
     assert asked(most=5, budget=4, seed=3).rows == asked(most=5, budget=4, seed=3).rows
 
@@ -65,6 +67,7 @@ def test_without_optuna_the_best_bounds_are_simulated_and_what_to_install_is_sai
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_budget_without_optuna_is_spent_on_the_best_bounds(monkeypatch):
     monkeypatch.setattr("runcast.simulator.answers.search.explore.find_spec", lambda name: None)
     rows = [row for row in asked(budget=3).rows if row.floor]
@@ -83,6 +86,7 @@ class Dying(InProcess):
             yield [(item, Died(3) if item[0] == 0 else result) for item, result in pairs]
 
 
+@pytest.mark.slow
 def test_a_plan_that_workers_die_of_is_refused_and_the_others_are_not(monkeypatch):
     refused = [row.status == REFUSED for row in asked().rows]
     monkeypatch.setattr("runcast.simulator.answers.search.run.InProcess", Dying)

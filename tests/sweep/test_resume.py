@@ -302,6 +302,7 @@ def test_a_database_that_lost_what_it_is_of_is_another_sweep(sweep_file, tmp_pat
         run_sweep(load_sweep(path), tmp_path, InProcess())
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_is_one_line(sweep_file, tmp_path):
     (tmp_path / "file").write_text("")
     process = start(sweep_file(), "--out", tmp_path / "file/out")
@@ -313,6 +314,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(sweep_file, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_full_database_keeps_what_is_finished(sweep_file, tmp_path, monkeypatch):
     """SQLite itself says that the disk is full, at a size that it is given."""
     path, folder = sweep_file(many(60)), tmp_path / "out"
@@ -362,6 +364,7 @@ def test_a_full_disk_is_one_line_and_the_finished_rows_survive(sweep_file, tmp_p
     assert report == reference(path, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_read_only_folder_is_one_line_and_the_finished_rows_survive(sweep_file, small_disk):
     path, folder = sweep_file(many(2)), small_disk / "out"
     before = reference(path, folder)

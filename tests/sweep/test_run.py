@@ -146,7 +146,9 @@ def test_a_key_below_a_table_is_changed_in_each_of_the_tables(sweep_file, tmp_pa
     ]
 
 
-@pytest.mark.parametrize("engine", [InProcess(), Processes(2)], ids=["in process", "pool"])
+@pytest.mark.parametrize(
+    "engine", [InProcess(), pytest.param(Processes(2), marks=pytest.mark.slow)], ids=["in process", "pool"]
+)
 def test_a_machine_file_that_changes_between_two_sweeps_counts(sweep_file, tmp_path, engine):
     machine = tmp_path / "mine.toml"
     path = sweep_file(f'axes = [{{ key = "cluster", values = ["{machine}"] }}]\n', base=BASE)
@@ -174,6 +176,7 @@ def test_points_that_ask_the_same_are_computed_once(sweep_file, tmp_path, tasks)
     )
 
 
+@pytest.mark.slow
 def test_a_pool_gives_the_bytes_of_one_process(sweep_file, tmp_path):
     path = sweep_file()
     swept(path, tmp_path / "one")

@@ -97,6 +97,7 @@ def test_one_run_that_contradicts_the_others_counts_little():
     assert np.abs((SECONDS[:5] @ np.exp(found.u)) / measured[:5] - 1).max() < 0.05
 
 
+@pytest.mark.slow
 def test_a_stack_of_own_runs_predicts_others(runs, tmp_path):
     own, others = runs
     stack = tmp_path / "mine.toml"

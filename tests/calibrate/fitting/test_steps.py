@@ -49,10 +49,10 @@ def at(design, of, name):
     return [(free.of, free.name) for free in design.free].index((of, name))
 
 
-SLOW = [pytest.param(key, marks=pytest.mark.slow) for key in (DENSE, MOE, FAR)]
+SLOW = [pytest.param(key, marks=pytest.mark.slow) for key in (SIXTEEN, DENSE, MOE, FAR)]
 
 
-@pytest.mark.parametrize("key", [SIXTEEN, BLOCKED, *SLOW])
+@pytest.mark.parametrize("key", [BLOCKED, *SLOW])
 def test_slopes_are_those_of_simulations(cases, watched, key):
     """To 3 % of a row's time: exchanges that are hidden slow kernels a little, which no critical path says.
 

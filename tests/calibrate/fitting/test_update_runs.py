@@ -78,6 +78,7 @@ def learn_at(folder, table, base=BASE):
     return done, out.exists()
 
 
+@pytest.mark.slow
 def test_what_made_the_rows_is_in_the_intervals(learned):
     at = [learned.parameters.names.index(name) for name in SLOWER]
 
@@ -114,6 +115,7 @@ def test_other_updates_are_predicted(runs, stack):
     assert median[str(stack)] < median[BASE] / 2
 
 
+@pytest.mark.slow
 def test_intervals_shrink_as_spreads_do(runs, tmp_path):
     """On the base whose loader nobody has measured, which own rows do."""
     out = tmp_path / "mine.toml"
@@ -141,6 +143,7 @@ def test_what_was_learned_is_said_in_words(learned):
     assert (said[0], float(said[1])) == ("gather.tensor_s", pytest.approx(1.5, rel=0.05))
 
 
+@pytest.mark.slow
 def test_an_update_that_disagrees_is_named(runs, tmp_path):
     seconds = float(read_cases(runs[0], BASE)[1].cells["seconds"])
     longer = changed(runs[0], tmp_path, 1, seconds=f"{3 * seconds:g}")
@@ -150,6 +153,7 @@ def test_an_update_that_disagrees_is_named(runs, tmp_path):
     assert f"{longer}:3" in said
 
 
+@pytest.mark.slow
 def test_one_update_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path):
     one = write(tmp_path / "one.csv", slow := published(OWN[1]))
     slowed(one, slow)

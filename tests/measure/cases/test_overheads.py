@@ -47,6 +47,7 @@ def test_the_first_two_ranks_call_a_collective():
     assert not [case for case in cases(GPU) if case.name == "collective_call"]
 
 
+@pytest.mark.slow
 def test_all_measure():
     for case in cases(CPU):
         measures(case)
