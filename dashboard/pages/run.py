@@ -63,6 +63,7 @@ FORM = Form(
             _of_mode("run.steps", "Steps", "or updates", whole=True),
             _of_mode("run.samples", "Samples", "tokens, images", whole=True),
             _of_mode("run.wall", "Wall clock", "such as 54 d", text=time_text),
+            _of_mode("run.deadline", "Deadline", "such as 60 d", text=time_text),
             Field("federated.rounds", "Rounds", whole=True, of="federated.rounds"),
             Field("run.repeats", "Repeats", "empty: 8; 1 if slow", whole=True),
             Field("seed", "Seed", whole=True, least=0),

@@ -186,6 +186,20 @@ def test_few_sources_tell_nothing():
     assert [widths(rows(sources=n)) == {} for n in (LEAST_SOURCES - 1, LEAST_SOURCES)] == [True, False]
 
 
+def test_a_deadline_holds_as_likely_as_the_interval_says():
+    of_time = Range(100.0, 0.2)
+    assert [of_time.share_below(end) for end in of_time.ends()] == pytest.approx([0.05, 0.95], abs=1e-3)
+
+
+def test_a_time_that_is_sure_holds_its_deadline_or_does_not():
+    assert [Range(100.0).share_below(deadline) for deadline in (99.0, 100.0)] == [0.0, 1.0]
+
+
+def test_a_report_says_how_likely_the_deadline_holds(four):
+    found = failing(four, ", events=4", "run.deadline='30 h'")
+    assert 0 < found.deadline_probability == found.ranges.wall_s.share_below(30 * 3600.0) < 0.5
+
+
 @pytest.mark.parametrize("sources", [5, pytest.param(12, marks=pytest.mark.slow)])
 def test_intervals_hold_nine_in_ten_of_left_out_sources(sources):
     """The mean over synthetic ledgers; few sources make wider intervals."""

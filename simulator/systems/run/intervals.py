@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from math import exp, hypot, inf, log, sqrt
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 from ...base.files import read_json
 from ...profile import PROVENANCE, Z90
@@ -71,6 +71,12 @@ class Range:
         """The 5 % and 95 % quantiles; the number is at most `most`."""
         factor = exp(Z90 * self.width)
         return self.middle / factor, max(min(self.middle * factor, most), self.middle)
+
+    def share_below(self, value: float) -> float:
+        """How likely the number is not above a value, which is above 0."""
+        if not self.width or not self.middle:
+            return float(self.middle <= value)
+        return NormalDist().cdf(log(value / self.middle) / self.width)
 
 
 def range_of(values: Iterable[float], *more: float) -> Range:

@@ -41,6 +41,7 @@ class RunReport(Report):
     history: History
     ranges: Ranges
     wall_is_given: bool
+    deadline_s: float | None
     mode: str
     workers: int
     gpus: int
@@ -60,6 +61,8 @@ class RunReport(Report):
                of=lambda report: report.wall_interval_s[0]),
         Metric("wall_high_s", "s", "its 95 % quantile", role="time",
                of=lambda report: report.wall_interval_s[1]),
+        Metric("deadline_s", "s", "when the run should have ended", role="input"),
+        Metric("deadline_probability", "1", "how likely a run like this one has ended by then", "higher"),
         Metric("goodput", "1", "share of the run in steps that are kept, with what these wait for", "higher"),
         Metric("goodput_low", "1", "its 5 % quantile", role="again", of=lambda report: report.goodput_interval[0]),
         Metric("goodput_high", "1", "its 95 % quantile", role="again", of=lambda report: report.goodput_interval[1]),
@@ -150,6 +153,11 @@ class RunReport(Report):
         return self.ranges.wall_s.ends()
 
     @property
+    def deadline_probability(self) -> float | None:
+        """How likely a run like this one has ended by its deadline; None without one."""
+        return None if self.deadline_s is None else self.ranges.wall_s.share_below(self.deadline_s)
+
+    @property
     def goodput_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the goodput."""
         return self.ranges.goodput.ends(most=1.0)
@@ -200,6 +208,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         history=first,
         ranges=_ranges(resolved, histories, wall_is_given),
         wall_is_given=wall_is_given,
+        deadline_s=resolved.scenario.run.deadline,
         mode=resolved.mode.name,
         workers=resolved.workers if resolved.mode.has_workers else 0,
         gpus=resolved.training_gpus if resolved.mode.has_workers else resolved.cluster.n_gpus,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf
+from typing import Any
 
 import numpy as np
 
@@ -259,8 +260,11 @@ class ResolvedRun(ResolvedSteps):
     def hash(self) -> str:
         """The hash of everything that the prediction depends on, runcast's release included."""
         said = self.scenario
+        without: dict[str, Any] = dict.fromkeys({*FOR_PEOPLE, "cluster", "model", "profile", "stack"}, True)
+        if said.run.deadline is None:  # so that hashes from before there was the key stay valid
+            without["run"] = {"deadline"}
         content = {
-            "scenario": said.model_dump(mode="json", exclude={*FOR_PEOPLE, "cluster", "model", "profile", "stack"}),
+            "scenario": said.model_dump(mode="json", exclude=without),
             "step": None if self.step is None else self.step.resolved.hash,
             "model": None if self.spec is None else identity(self.spec),
             "profile": self.profile.to_json() if self.step is None else None,

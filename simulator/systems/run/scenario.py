@@ -44,10 +44,19 @@ class Length(Table):
     steps: Annotated[float, Field(gt=0, le=1e12)] | None = Field(None, description="steps of each worker, or updates")
     samples: Annotated[float, Field(gt=0, le=1e24)] | None = Field(None, description="tokens or samples of all workers")
     wall: Time | None = Field(None, description="time, such as '54 d'")
+    deadline: Time | None = Field(
+        None, description="time by which it should have ended: the report says how likely that is", examples=["60 d"]
+    )
     repeats: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None, description="how often it is simulated with other random numbers, for intervals (default: 8; 1 if slow)"
     )
     start: bool = Field(False, description="whether the start of the job is part of it, as a restart takes")
+
+    @model_validator(mode="after")
+    def _ends_by_itself(self) -> "Length":
+        if self.deadline is not None and self.wall is not None:
+            raise ValueError("give deadline or wall, not both: a run that goes until wall ends there")
+        return self
 
 
 class Pause(Table):

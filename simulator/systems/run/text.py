@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...base.units import format_long, format_seconds
+from ...base.units import format_long, format_probability, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .history import CAUSES
@@ -26,6 +26,9 @@ def words(report: RunReport) -> Words:
 def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
     mode = MODES[report.mode]
     yield "wall clock", format_long(report.wall_s) + _between(report, *map(format_long, report.wall_interval_s))
+    if report.deadline_s is not None and report.deadline_probability is not None:
+        likely = format_probability(report.deadline_probability)
+        yield "deadline", f"{format_long(report.deadline_s)}, held with {likely}"
     shares = map(_share, report.goodput_interval)
     yield "goodput", f"{_share(report.goodput)} of the time in {mode.useful}" + _between(report, *shares)
     rates = (f"{rate:,.4g}" for rate in report.rate_interval)

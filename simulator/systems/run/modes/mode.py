@@ -21,7 +21,8 @@ _MOST_UPDATES = 50_000_000
 OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora", "collectives")
 """Keys of a step that is predicted, beside its model."""
 OF_WORKERS = (
-    "sync", "compress", "speed", "target", "slow", "run.steps", "run.samples", "run.wall", "step.time", "step.samples",
+    "sync", "compress", "speed", "target", "slow", "run.steps", "run.samples", "run.wall", "run.deadline", "step.time",
+    "step.samples",
 )  # fmt: skip
 """Keys of workers of the cluster."""
 OF_ROUNDS = (
