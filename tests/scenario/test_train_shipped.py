@@ -67,3 +67,11 @@ def test_llama3_405b_has_a_layer_less_at_both_ends():
     made = step("llama3-405b")
     assert [len(stage.layers) for stage in made.plan.stages] == [0, *[1] * 126, 0]
     assert made.scenario.batch.global_ * made.scenario.batch.seq_len == 2**24
+
+
+@pytest.mark.parametrize(("pp", "counts"), [(1, [32]), (2, [16, 16]), (4, [8, 9, 8, 7])])
+def test_embedding_and_head_count_as_layers_in_the_split(pp, counts):
+    changes = {"parallel": {"pp": pp, "embedding_as_layer": True}}
+    made = ResolvedTrain(load_question("train-llama3-8b-8xh100", changes))
+
+    assert [len(stage.layers) for stage in made.plan.stages] == counts

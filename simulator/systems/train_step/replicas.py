@@ -179,6 +179,7 @@ def _even(scenario: TrainScenario, spec: ModelSpec, stages: int, where: str) -> 
         raise UserError(fault(where, key, value, allowed))
     counts = [(layers + extra) // stages + (i < (layers + extra) % stages) for i in range(stages)]
     if extra:
-        counts[0], counts[-1] = counts[0] - 1, counts[-1] - 1
+        counts[0] -= 1
+        counts[-1] -= 1  # of one stage the same
     counts[0] += spec.n_layers - layers
     return counts
