@@ -140,25 +140,25 @@ def format_seconds(value: float, digits: int = 3) -> str:
     return f"{value / 1e-9:.{digits}g} ns" if value else "0 s"
 
 
-def format_long(value: float) -> str:
-    """A duration that may be weeks: hours from two of them on, and days likewise."""
+def format_long(value: float, digits: int = 3) -> str:
+    """A duration that may be weeks: hours from two of them on, and days likewise, with three digits or more."""
     for unit, seconds in (("days", _SECONDS["d"]), ("h", _SECONDS["h"])):
         if abs(value) >= 2 * seconds:
-            return f"{_three_digits(value / seconds)} {unit}"
-    return format_seconds(value)
+            return f"{_some_digits(value / seconds, digits)} {unit}"
+    return format_seconds(value, digits)
 
 
-def _three_digits(value: float) -> str:
-    """Three digits that count, or all before the point: `1.81`, `1,810`."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+def _some_digits(value: float, digits: int) -> str:
+    """The digits that count, or all before the point: `1.81`, `1,810`."""
+    return f"{value:,.{max(digits - 4, 0)}f}" if abs(value) >= 999.5 else f"{value:.{digits}g}"
 
 
 def digits_apart(value: float, others: Iterable[float], least: float = 5e-4) -> int:
     """The number of digits that show every difference to other durations above `least` of this one."""
     different = [other for other in others if abs(other - value) > least * abs(value)]
     for digits in range(3, _MOST_DIGITS):
-        text = format_seconds(value, digits)
-        if all(format_seconds(other, digits) != text for other in different):
+        text = format_long(value, digits)
+        if all(format_long(other, digits) != text for other in different):
             return digits
     return _MOST_DIGITS
 

@@ -161,3 +161,10 @@ def test_the_comparison_as_csv():
         "gemm,6.0,6.0,0.0,,",
         "total,10.0,8.5,-1.5,1.0,",
     ]
+
+
+def test_what_takes_days_is_told_in_days():
+    day_s = 86_400.0
+    found = compare(*(side({"compute": days * day_s}, kind="run") for days in (45.89, 22.92)))
+
+    assert next(sentences(found)) == "A takes 45.9 days, B 22.9 days: 23 days less (0.499 times A)"

@@ -46,3 +46,8 @@ def test_what_differs_by_more_than_the_least_looks_so(value, change):
 )
 def test_long_durations_have_three_digits_or_all_before_the_point(seconds, text):
     assert format_long(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "digits", "text"), [(45.8912 * 86_400, 4, "45.89 days"), (16.041, 5, "16.041 s")])
+def test_digits_of_a_long_duration(value, digits, text):
+    assert format_long(value, digits) == text

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...base.errors import shorten
 from ...base.tables import align
-from ...base.units import digits_apart, format_named, format_probability, format_seconds
+from ...base.units import digits_apart, format_long, format_named, format_probability
 from ...figures import Section, Window, compare_steps, difference, draw_timeline, look_at, write_html
 from ...report.report import Table
 from ...uncertainty import Difference
@@ -108,7 +108,7 @@ def metrics_of_one(found: Comparison) -> list[str]:
 
 def signed_seconds(seconds: float) -> str:
     """A difference, with its sign."""
-    return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"
+    return f"{'+' if seconds > 0 else ''}{format_long(seconds)}"
 
 
 def term_row(found: Comparison, term: Term) -> Row:
@@ -116,13 +116,13 @@ def term_row(found: Comparison, term: Term) -> Row:
     share, error = found.share(term), found.error_of(term)
     errors = () if found.error is None else ("-" if error is None else _percent(error),)
     difference = "0 s" if found.is_nothing(term) else signed_seconds(term.difference_s)
-    times = format_seconds(term.a_s), format_seconds(term.b_s), difference
+    times = format_long(term.a_s), format_long(term.b_s), difference
     return (term.name, *times, "-" if share is None else f"{round(share, 2) + 0.0:.0%}", *errors)
 
 
 def _headline(found: Comparison) -> str:
     digits = digits_apart(found.a.total_s, [found.b.total_s], NOTHING)
-    a, b = (format_seconds(side.total_s, digits) for side in (found.a, found.b))
+    a, b = (format_long(side.total_s, digits) for side in (found.a, found.b))
     if found.error is not None:
         predicted, measured = (a, b) if found.b.measured else (b, a)
         far = found.error >= _FACTOR
@@ -132,7 +132,7 @@ def _headline(found: Comparison) -> str:
         return f"A and B take the same time, {a}"
     change = f"{found.ratio - 1:+.1%}" if 0.5 <= found.ratio < 2 else f"{found.ratio:.3g} times A"
     more = "longer" if found.difference_s > 0 else "less"
-    return f"A takes {a}, B {b}: {format_seconds(abs(found.difference_s))} {more} ({change})"
+    return f"A takes {a}, B {b}: {format_long(abs(found.difference_s))} {more} ({change})"
 
 
 def _parts(found: Comparison) -> str:
@@ -171,7 +171,7 @@ def difference_text(found: Difference) -> str:
 
 def _interval(side: Side) -> str:
     assert side.interval is not None
-    return " to ".join(map(format_seconds, side.interval))
+    return " to ".join(map(format_long, side.interval))
 
 
 def _value(key: str, value: object) -> str:
