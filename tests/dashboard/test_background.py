@@ -49,6 +49,7 @@ def ended(tmp_path):
     return end
 
 
+@pytest.mark.slow
 def test_sigterm_ends_jobs_and_leaves_no_folder(ended, tmp_path):
     assert (ended(signal.SIGTERM), list(tmp_path.iterdir())) == (0, [])
 

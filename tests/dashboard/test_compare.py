@@ -120,6 +120,7 @@ def test_text_that_a_spreadsheet_would_compute_is_text_in_csv():
     assert csv(("name", "x"), [("=1+1", "-5 s")]) == "name,x\r\n'=1+1,-5 s\r\n"
 
 
+@pytest.mark.slow
 def test_a_change_is_compared_and_told_in_the_address(page):
     page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
     page.get_by_text("A and B take the same time").first.wait_for()

@@ -102,6 +102,7 @@ def test_a_run_and_a_cycle_are_explained_by_their_causes(looks, name):
     assert [line for line in found.words.sentences if line not in drawn] == []
 
 
+@pytest.mark.slow
 def test_what_helps_a_run_is_named_and_links_to_both_sides_where_the_change_says_all():
     found = api.explain("data/scenarios/run-jobs.toml")
 
@@ -119,6 +120,7 @@ def test_what_helps_links_to_both_sides():
     assert [key for one in found.tried for key in one.changes if f"%26{key}%3D" not in drawn] == []
 
 
+@pytest.mark.slow
 def test_a_slider_is_answered_told_in_the_address_and_set_back(page):
     page.goto("/explain?base=tiny-2ranks")
     slider = page.get_by_role("slider", name="init_group.s, times")
@@ -147,6 +149,7 @@ def test_what_ifs_are_tried_when_asked_for(page):
     expect(page.locator("#explain-help").get_by_text(f"{tried} what-ifs were simulated")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_a_run_is_explained_when_asked_for(page):
     page.goto("/explain?base=run-jobs")
     expect(page.locator("#explain-look")).to_contain_text("Computing takes", timeout=60_000)

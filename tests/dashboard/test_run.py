@@ -154,6 +154,7 @@ def test_the_kind_of_a_sweep_is_that_of_its_columns(column, kind):
 XAXIS = "document.querySelector('#run-timeline .js-plotly-plot').layout.xaxis.range"
 
 
+@pytest.mark.slow
 def test_a_run_is_changed_and_looked_at_closer(page):
     page.goto("/run?base=run-parameter-server-async&run.samples=50_000_000&sync.mode=all_reduce")
     page.wait_for_selector("#run-timeline .js-plotly-plot")

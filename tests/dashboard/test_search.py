@@ -29,6 +29,7 @@ def found(folder):
     return plan_search.run(Library(folder), SearchRequest(Question("mine"), {"budget": 40}), 1, lambda progress: None)
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_the_command_finds(found, folder):
     assert found.winner == search_file(folder / "mine.toml", budget=40, workers=1).winner is not None
 
@@ -42,6 +43,7 @@ def test_the_winner_opens_as_its_own_question(found, folder):
     assert "--tensor-model-parallel-size" in drawn
 
 
+@pytest.mark.slow
 def test_a_search_for_a_tool_gives_its_file(folder):
     asked = SearchRequest(Question("mine"), {"for": "torchtitan", "budget": 10})
     drawn = str(plan_search.draw(plan_search.run(Library(folder), asked, 1, lambda progress: None), asked))

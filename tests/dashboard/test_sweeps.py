@@ -527,6 +527,7 @@ def test_the_grid_downloads_the_points_of_the_report(page, folder):
     assert (set(sent), sent["update.bucket"].tolist()) == (set(kept), kept["update.bucket"].tolist())
 
 
+@pytest.mark.slow
 def test_a_dot_and_a_row_open_their_points(page):
     page.goto("/sweeps?sweep=bucket-tiny")
     _rows_of(page)
@@ -613,6 +614,7 @@ def _start(page, name, values, base="tiny-2ranks"):
     page.get_by_role("button", name="Start").click()
 
 
+@pytest.mark.slow
 def test_a_small_sweep_runs_and_opens(page, folder):
     _start(page, "started-here", "1 MiB, 2 MiB")
     expect(page).to_have_url(re.compile("sweep=started-here"), timeout=60_000)

@@ -199,6 +199,7 @@ def answers(page, text):
     return True
 
 
+@pytest.mark.slow
 def test_a_changed_field_shows_the_number_of_the_api_and_the_address_keeps_it(page, folder):
     page.goto("/training?base=mine")
     answers(page, step_time(folder))

@@ -210,6 +210,7 @@ CURVE_IS_DONE = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_step_of_the_slider_is_the_number_that_the_api_gives(page):
     page.goto("/update?base=glm-4.5-air-8xh800&update.bucket=4+GiB")
     number, bucket = page.locator(UPDATE), page.locator(BUCKET).first
@@ -226,6 +227,7 @@ def test_a_step_of_the_slider_is_the_number_that_the_api_gives(page):
     assert now not in before
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_after_the_one_of_a_later_question_is_dropped(page, hold_back):
     page.goto("/update?base=tiny-2ranks")
     number, bucket = page.locator(UPDATE), page.locator(BUCKET).first
