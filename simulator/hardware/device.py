@@ -108,13 +108,13 @@ def _over_base(changes: dict[str, Any], where: str, key: str) -> dict[str, Any]:
         raise UserError(fault(where, f"{prefix}base", base, "expected a device's name"))
     entry, table = files.find("devices", base, where, f"{prefix}base")
     known = files.plain(table)
-    named = {"name": f"{entry}, changed", "like": known["name"]}
     peaks = changes.get("peak_flop_per_s", {})
     if isinstance(peaks, Mapping):
         changes["peak_flop_per_s"] = {**known["peak_flop_per_s"], **peaks}
     if any(changes[key] != known.get(key) for key in changes.keys() - _LABELS):
         known = {key: value for key, value in known.items() if key not in _OF_ONE_GPU}
-    return {**known, **named, **changes}
+        known |= {"name": f"{entry}, changed", "like": known["name"]}
+    return {**known, **changes}
 
 
 def _build(keys: dict[str, Any], where: str, prefix: str) -> Device:

@@ -19,6 +19,13 @@ def test_same_chip(name, profile):
     assert profile_for(*device(name).lineage) == profile
 
 
+def test_a_device_with_a_price_of_ones_own_is_no_other_device():
+    priced = {"base": "dgx-h100", "device": {"base": "h100", "price_usd_per_hour": 2.5}}
+    device = ResolvedTrain(check_train({**STEP, "cluster": priced})).cluster.nodes[0].device
+
+    assert (device.name, device.like, device.price_usd_per_hour) == ("H100 SXM", None, 2.5)
+
+
 def test_a_changed_device_has_the_profile_of_its_base():
     changed = {"base": "dgx-h100", "device": {"base": "h100", "memory": "64 GiB"}}
     resolved = ResolvedTrain(check_train({**STEP, "cluster": changed}))
