@@ -51,7 +51,7 @@ THIN = """Sources are few. One error of the model for all of time is the most th
 beyond the spread of rates. A rate that a source fitted without saying to how many failures (RSC-1) counts as one that
 nobody counted. How unsure stated times of detection, restart and storage are is in no source: most state none, the
 others one number, so they are not drawn. What a source leaves out, such as an incident of 18 hours, is in the intervals
-as far as runs of others had it.
+as far as runs of others had it. The time of one checkpoint or one restart has no interval.
 """
 
 
@@ -73,7 +73,7 @@ def scores(ledger: RunLedger) -> Iterator[str]:
 
 
 def _intervals(ledger: RunLedger) -> Iterator[str]:
-    found, kinds = runs.scores(ledger.scored), ledger.scored["metric"].map(quantity_of)
+    found, kinds = runs.scores(ledger.scored), ledger.scored["metric"].map(quantity_of).replace("", None)
     yield "## Intervals\n"
     yield INTERVALS + _now("with rates and the model's own error", found)
     yield from (_now(f"of these {kind}", runs.scores(rows)) for kind, rows in ledger.scored.groupby(kinds))

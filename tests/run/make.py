@@ -1,6 +1,6 @@
 """Plans of training for tests, from a few numbers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def train(
 ) -> History:
     """Train on `ranks` nodes of one rank each."""
     of = np.ones(ranks) if speeds is None else np.array(list(speeds))
-    listed = list(failures)
+    listed = failures if isinstance(failures, Iterator) else list(failures)
     plan = TrainingPlan(
         rounds_of=rounds if callable(rounds) else lambda _: rounds,
         crew=Crew(of, jitter),

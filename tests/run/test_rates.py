@@ -35,7 +35,9 @@ def factors(of, spread=SPREAD, most=float("inf"), many=MANY):
 def count(of, index, until_s, spread=SPREAD):
     """Failures until then in a repeat."""
     drawn = draw_rates(of, index, spread)
-    every = failures(drawn, {"job": 1}, 0.0, lambda _part, _number: (0,), lambda i: np.random.default_rng((index, i)))
+    every = failures(
+        drawn, {"job": 1}, 0.0, lambda _part, _number: (0,), lambda *of: np.random.default_rng((index, *of))
+    )
     return sum(1 for _ in takewhile(lambda one: one.at_s < until_s, every))
 
 

@@ -1,8 +1,9 @@
 """Training as a process: what checkpoints and failures cost, one by one and on average."""
 
 import tracemalloc
-from itertools import count
-from math import sqrt
+from itertools import count, islice
+from math import exp, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,9 +143,7 @@ def test_a_planned_stop_saves_first():
 def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice, effect, late_s):
     def first(warning):
         said = Failures(cause=(Cause(name="spot", mtbf=100.0, notice=warning),))
-        return next(
-            failures(said, {"gpu": 1}, 3.0, lambda _part, _number: (0,), lambda _cause: np.random.default_rng(0))
-        )
+        return next(failures(said, {"gpu": 1}, 3.0, lambda _part, _number: (0,), lambda *_of: np.random.default_rng(0)))
 
     assert (first(notice).effect, first(notice).at_s) == (effect, first(0).at_s + late_s)
 
@@ -403,6 +402,73 @@ def test_failures_at_a_constant_rate_cost_what_daly_expects(work_s):
     expected = work_s / expected_s(work_s, work_s, 60.0, 600.0, mtbf_s)
 
     assert np.mean([_goodput(work_s, mtbf_s, seed) for seed in range(8)]) == pytest.approx(expected, abs=0.01)
+
+
+SPREADS = [
+    Spread(),
+    Spread(kind="gaussian", spread=0.3),
+    Spread(kind="lognormal", spread=2.0),
+    Spread(kind="pareto", spread=1.0),
+    Spread(kind="trace", values=(0.1, 1.5)),
+]
+
+
+def _share(cause: str, mtbf_s: float, restart: Restart, **keys: Any) -> float:
+    """The share of the time in a cause, of 6,000 failures at a constant rate; no work is lost."""
+    said = Failures(cause=(Cause(name="random", part="job", mtbf=mtbf_s),), **keys)
+    listed = failures(said, {"job": 1}, 0.0, lambda _part, _number: (0,), lambda *of: np.random.default_rng((3, *of)))
+    history = train(EachStep(mtbf_s), wall_s=6_000 * mtbf_s, failures=listed, restart=restart)
+    return history.breakdown_s[cause] / history.wall_s
+
+
+@pytest.mark.parametrize("spread", SPREADS, ids=lambda spread: spread.kind)
+def test_drawn_detection_takes_the_busy_time_of_a_queue_with_servers_without_end(spread):
+    """Failures that are not noticed yet are customers of M/G/inf: their number is Poisson, whatever the distribution.
+
+    None is there for e^(-rate * mean) of the time (Takacs, Introduction to the Theory of Queues, 1962).
+    """
+    share = _share("detect", 100.0, Restart(), detect=70.0, detect_spread=spread)
+
+    assert share == pytest.approx(1 - exp(-70.0 * spread.mean / 100.0), rel=0.05)
+
+
+@pytest.mark.parametrize("spread", SPREADS, ids=lambda spread: spread.kind)
+def test_restarts_that_failures_begin_anew_are_drawn_anew(spread):
+    """Of work that an interruption at a rate repeats with a new draw: 1 - E[e^(-rate * time)] of the time.
+
+    Gaver, Journal of the Royal Statistical Society B, 1962 (preemptive repeat different).
+    """
+    factors = spread.draw(np.random.default_rng(0), 1_000_000)
+    share = _share("restart", 100.0, Restart(init_s=70.0, spread=spread))
+
+    assert share == pytest.approx(1 - np.exp(-70.0 * factors / 100.0).mean(), rel=0.05)
+
+
+def _listed(**keys: Any) -> list[Failure]:
+    said = Failures(detect=10.0, repair=50.0, **keys)
+    every = failures(said, {"node": 4}, 0.0, lambda _, number: (number,), lambda *of: np.random.default_rng(of))
+    return list(islice(every, 2000))
+
+
+def test_times_that_vary_move_no_failure():
+    cause, wide = (Cause(name="random", part="node", mtbf=100.0),), Spread(kind="lognormal", spread=1.0)
+    plain, drawn = _listed(cause=cause), _listed(cause=cause, detect_spread=wide, repair_spread=wide)
+
+    assert [(one.at_s, one.nodes) for one in plain] == [(one.at_s, one.nodes) for one in drawn]
+    assert {(one.detect_s, one.repair_s) for one in plain} == {(10.0, 50.0)}
+    assert np.mean([(one.detect_s, one.repair_s) for one in drawn], axis=0) == pytest.approx([10.0, 50.0], rel=0.1)
+
+
+def test_a_trace_states_its_times_for_sure():
+    lines, drawn_ones = (
+        ({"at": 1.0, "detect": 7.0, "repair": 9.0}, {"at": 2.0}),
+        Spread(kind="trace", values=(0.1, 1.5)),
+    )
+    stated, drawn = _listed(trace=lines, detect_spread=drawn_ones, repair_spread=drawn_ones)
+
+    assert (stated.detect_s, stated.repair_s) == (7.0, 9.0)
+    assert drawn.detect_s in (1.0, 15.0)
+    assert drawn.repair_s in (5.0, 75.0)
 
 
 @pytest.mark.slow

@@ -43,6 +43,8 @@ class Clock(Environment):
     ends are not in the queue: a link knows when its next one is, and is asked before each event.
     """
 
+    now = 0.0  # SimPy's is a property, which takes longer to read
+
     def __init__(self) -> None:
         super().__init__()
         self._links: list[FairLink] = []
@@ -60,9 +62,10 @@ class Clock(Environment):
                 if link.end_s < at_s:
                     at_s, soonest = link.end_s, link
             if soonest is not None:
-                self._now = at_s
+                self._now = self.now = at_s
                 soonest.end_transfers(at_s)
             elif queue:
+                self.now = at_s
                 step()
             else:
                 return

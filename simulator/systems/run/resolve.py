@@ -93,7 +93,8 @@ class ResolvedRun(ResolvedSteps):
         if said is None:
             return Restart()
         read_s = said.read if said.read is not None else self.saving.read_s if self.saving is not None else 0.0
-        return Restart(said.place, said.init + said.init_per_node * self.nodes, read_s, said.warmup)
+        init_s = said.init + said.init_per_node * self.nodes
+        return Restart(said.place, init_s, read_s, said.warmup, said.restart_spread)
 
     @cached_property
     def parts(self) -> PartCounts:
@@ -141,7 +142,7 @@ class ResolvedRun(ResolvedSteps):
             self.parts,
             self.save_s,
             self._nodes_of,
-            lambda cause: np.random.default_rng((seed, _CAUSES, cause)),
+            lambda *of: np.random.default_rng((seed, _CAUSES, *of)),
         )
 
     def rates(self, seed: int) -> Failures | None:

@@ -1,5 +1,7 @@
 """How much longer or shorter one step takes than another: a distribution of factors, and the slowest of many ranks."""
 
+from collections.abc import Iterator
+from itertools import repeat
 from math import log, sqrt
 from typing import Annotated, Literal
 
@@ -138,6 +140,13 @@ class Spread(Distribution, Table):
     def _sigma(self) -> float:
         """Of the logarithm of a lognormal with this ratio of deviation to mean."""
         return sqrt(log(1 + self.spread**2))
+
+
+def draw_times(mean_s: float, spread: Spread, rng: np.random.Generator) -> Iterator[float]:
+    """Independent times, one after the other: `mean_s` times a factor each. Nothing is drawn where they do not vary."""
+    while spread.varies:
+        yield mean_s * float(spread.draw(rng, 1)[0])
+    yield from repeat(mean_s * spread.mean)
 
 
 class Throttle(Table):

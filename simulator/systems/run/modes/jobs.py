@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _NOT_OF_JOBS = (
     "model", "step.gradient", "step.parameters", "failures.place", "failures.init", "failures.init_per_node",
-    "failures.read", "failures.warmup",
+    "failures.read", "failures.warmup", "failures.restart_spread",
 )  # fmt: skip
 
 

@@ -24,7 +24,8 @@ _LEAST_ROUNDS, _LEAST_UPDATES = 20, 1000  # of a short run that says how stale g
 def _simulate(resolved: "ResolvedRun", seed: int) -> History:
     plan = _plan(resolved, seed, updates(resolved))
     _check_progress(resolved, plan.team)
-    return run_servers(replace(plan, failures=_outages(resolved, plan.team.workers, failures_of_nodes(resolved, seed))))
+    outages = _outages(resolved, plan.team.workers, failures_of_nodes(resolved, seed), resolved.restart.draw(seed))
+    return run_servers(replace(plan, failures=outages))
 
 
 def _staleness(resolved: "ResolvedRun") -> float:
@@ -67,10 +68,11 @@ def _check_progress(resolved: "ResolvedRun", team: Team) -> None:
         check_progress(resolved, stops, "on the nodes of a worker", many, work_s=team.step_s, key="step.time")
 
 
-def _outages(resolved: "ResolvedRun", workers: int, failures: Iterator[Failure]) -> Iterator[Outage]:
+def _outages(
+    resolved: "ResolvedRun", workers: int, failures: Iterator[Failure], restarts_s: Iterator[float]
+) -> Iterator[Outage]:
     """Failures as all workers of a node see them: the time until they are noticed, repaired and started again."""
-    back_s = resolved.restart.seconds
-    for one in failures:
+    for one, back_s in zip(failures, restarts_s, strict=False):
         first, after = (node * workers // resolved.nodes for node in (one.nodes[0], one.nodes[0] + 1))
         for worker in range(first, max(after, first + 1)):
             yield Outage(one.at_s, worker, one.repair_s, one.detect_s, back_s)

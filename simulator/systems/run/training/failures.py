@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heapreplace, merge
 from math import gamma
 from typing import Annotated, Any, Literal
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 
 from ....base.units import parse
 from ...tables import Seconds, Table
-from ..spread import Factor
+from ..spread import Factor, Spread, draw_times
 
 _LONGEST_S = 1e15
 
@@ -83,6 +84,15 @@ class Failures(Table):
     repair: Seconds = Field(
         0.0, description="how long a failed node is away, or a slow one that was found and replaced (speed.detect)"
     )
+    detect_spread: Spread = Field(
+        default=Spread(), description="how detect varies from failure to failure, also that of a cause"
+    )
+    restart_spread: Spread = Field(
+        default=Spread(), description="how the sum of place, init, read and warmup varies from restart to restart"
+    )
+    repair_spread: Spread = Field(
+        default=Spread(), description="how repair varies from failure to failure, also that of a cause"
+    )
     spares: NonNegativeInt = Field(0, description="nodes of the cluster that wait to replace failed ones")
 
     @model_validator(mode="after")
@@ -112,6 +122,8 @@ class Failure:
 
 
 PartCounts = Mapping[str, int]
+Stream = Callable[..., np.random.Generator]
+"""Random numbers for a purpose, which is some integers."""
 
 
 def mtbf_s(said: Failures, parts: PartCounts, save_s: float, effect: str = "stop") -> float:
@@ -126,12 +138,20 @@ def effect_of(cause: Cause, save_s: float) -> str:
 
 
 def detect_s_of(said: Failures, cause: Cause) -> float:
-    """How long nobody notices a failure of this cause."""
-    return said.detect if cause.detect is None else cause.detect
+    """How long nobody notices a failure of this cause, on average."""
+    return said.detect_spread.mean * _detect_s(said, cause)
 
 
 def repair_s_of(said: Failures, cause: Cause) -> float:
-    """How long a failure of this cause takes nodes away."""
+    """How long a failure of this cause takes nodes away, on average."""
+    return said.repair_spread.mean * _repair_s(said, cause)
+
+
+def _detect_s(said: Failures, cause: Cause) -> float:
+    return said.detect if cause.detect is None else cause.detect
+
+
+def _repair_s(said: Failures, cause: Cause) -> float:
     usual_s = 0.0 if cause.part in ("job", "leaf") else said.repair
     return usual_s if cause.repair is None else cause.repair
 
@@ -141,20 +161,26 @@ def failures(
     parts: PartCounts,
     save_s: float,
     nodes_of: Callable[[str, int], tuple[int, ...]],
-    stream: Callable[[int], np.random.Generator],
+    stream: Stream,
 ) -> Iterator[Failure]:
     """All failures in the order of time, without end where causes are random.
 
-    `nodes_of(part, number)` are the nodes that a part takes away; `stream` gives random numbers for each cause.
+    `nodes_of(part, number)` are the nodes that a part takes away; `stream(i)` gives random numbers for when cause i
+    happens, `stream(i, 1)` and `stream(i, 2)` for how long it is not noticed and for its repairs.
     """
-    of_causes = (_of_cause(said, one, parts[one.part], save_s, nodes_of, stream(i)) for i, one in enumerate(said.cause))
-    return merge(_of_trace(said), *of_causes, key=lambda failure: failure.at_s)
+    of_causes = (
+        _of_cause(said, one, parts[one.part], save_s, nodes_of, partial(stream, i)) for i, one in enumerate(said.cause)
+    )
+    return merge(_of_trace(said, partial(stream, len(said.cause))), *of_causes, key=lambda failure: failure.at_s)
 
 
-def _of_trace(said: Failures) -> Iterator[Failure]:
+def _of_trace(said: Failures, stream: Stream) -> Iterator[Failure]:
+    """What a line states is so; only times that it leaves to the table are drawn."""
+    detects_s = draw_times(said.detect, said.detect_spread, stream(1))
+    repairs_s = draw_times(said.repair, said.repair_spread, stream(2))
     for one in sorted(said.trace, key=lambda one: one.at):
-        repair_s = said.repair if one.repair is None else one.repair
-        detect_s = said.detect if one.detect is None else one.detect
+        repair_s = next(repairs_s) if one.repair is None else one.repair
+        detect_s = next(detects_s) if one.detect is None else one.detect
         yield Failure(one.at, one.name, (one.node,), one.effect, detect_s, repair_s)
 
 
@@ -164,18 +190,19 @@ def _of_cause(
     parts: int,
     save_s: float,
     nodes_of: Callable[[str, int], tuple[int, ...]],
-    rng: np.random.Generator,
+    stream: Stream,
 ) -> Iterator[Failure]:
     """A warning that is long enough counts as the stop; one that is too short changes nothing."""
     effect = effect_of(cause, save_s)
     late_s = cause.notice if effect == "stop" else 0.0
-    detect_s, repair_s = detect_s_of(said, cause), repair_s_of(said, cause)
+    detects_s = draw_times(_detect_s(said, cause), said.detect_spread, stream(1))
+    repairs_s = draw_times(_repair_s(said, cause), said.repair_spread, stream(2))
     if parts == 0:
         return
-    times = _poisson(cause.mtbf, parts, rng) if cause.shape == 1 else _renewals(cause, parts, rng)
+    times = _poisson(cause.mtbf, parts, stream()) if cause.shape == 1 else _renewals(cause, parts, stream())
     for at_s, part in times:
         nodes = nodes_of(cause.part, part)
-        yield Failure(at_s + late_s, cause.name, nodes, effect, detect_s, repair_s, cause.factor)
+        yield Failure(at_s + late_s, cause.name, nodes, effect, next(detects_s), next(repairs_s), cause.factor)
 
 
 def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:

@@ -16,6 +16,7 @@ from simpy.events import ProcessGenerator
 from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
 from ..speed import Crew, Speed
+from ..spread import Spread, draw_times
 from ..sync.rounds import Rounds
 from .chart import LANE, TrainingChart
 from .elastic import Elastic
@@ -27,20 +28,30 @@ from .storage import Saving
 
 _MOST_ROUNDS = 65_536  # drawn at once
 _FIRST_ROUNDS = 16  # while nothing is known of how long they take
+_RESTARTS = 12  # the stream of random numbers of restarts; no other module has this number
 
 
 @dataclass(frozen=True)
 class Restart:
-    """Seconds from when a failure is noticed until training goes on, nodes being there."""
+    """Seconds from when a failure is noticed until training goes on, nodes being there; `spread`: how they vary."""
 
     place_s: float = 0.0
     init_s: float = 0.0
     read_s: float = 0.0
     warmup_s: float = 0.0
+    spread: Spread = field(default_factory=Spread)
 
     @property
     def seconds(self) -> float:
-        """All phases."""
+        """All phases, on average."""
+        return self._phases_s * self.spread.mean
+
+    def draw(self, seed: int) -> Iterator[float]:
+        """All phases of one restart after the other."""
+        return draw_times(self._phases_s, self.spread, np.random.default_rng((seed, _RESTARTS)))
+
+    @property
+    def _phases_s(self) -> float:
         return self.place_s + self.init_s + self.read_s + self.warmup_s
 
 
@@ -109,6 +120,7 @@ class _Training:
         self.broken: list[Failure] = []  # what has failed since training stands, and is not replaced yet
         self.noticed_s = -inf  # when all of it is noticed
         self.save_end_s: float | None = None  # of the checkpoint before a planned stop
+        self.restarts_s = plan.restart.draw(plan.seed)
         self.trainer = self.env.process(self._train())
 
     def run(self) -> History:
@@ -314,7 +326,7 @@ class _Training:
                 yield from self._save_all()
                 yield from self._spend("detect", max(self.noticed_s - self.env.now, 0.0), self._broken_names)
                 yield from self._replace()
-                yield from self._spend("restart", self.plan.restart.seconds, name)
+                yield from self._spend("restart", next(self.restarts_s), name)
                 return
             except _Stopped as stopped:
                 self._stop(stopped.failure, works=False)
