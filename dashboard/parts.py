@@ -115,11 +115,13 @@ def heading(caption: str, level: int = 2) -> "Component":
     return html.Div([title, html.Div(buttons, className="saves")], className="headed")
 
 
-def figure(caption: str, drawn: Any, *, around: str = "wide", level: int = 2, **graph: Any) -> "Component":
-    """A plotly figure below its heading; `graph` are further properties of the Graph."""
+def figure(
+    caption: str, drawn: Any, *, around: str = "wide", level: int = 2, hint: str = "", **graph: Any
+) -> "Component":
+    """A plotly figure below its heading and a hint how to use it; `graph` are further properties of the Graph."""
     scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
-    inside = html.Div(dcc.Graph(figure=drawn, config=CONFIG, **graph), className=around, **scrolled)
-    return html.Section([heading(caption, level), inside])
+    inside = html.Div(dcc.Graph(figure=drawn, **({"config": CONFIG} | graph)), className=around, **scrolled)
+    return html.Section([heading(caption, level), notes([hint]) if hint else None, inside])
 
 
 def figures(drawn: Mapping[str, Any]) -> "list[Component]":

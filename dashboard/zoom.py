@@ -1,4 +1,6 @@
-"""Timelines that are drawn anew for what is seen of them: what is short is told apart there, and joined elsewhere."""
+"""Timelines that mouse and keys zoom, and that are drawn anew for what is seen of them: what is short is told apart
+there, and joined elsewhere.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,16 +10,26 @@ from dash import ClientsideFunction, Dash, Input, Output, Patch, State, dcc, no_
 from ..simulator.figures import Window, draw_timeline
 from ..simulator.figures.critical import CRITICAL_PATH
 from ..simulator.figures.run import second_of
+from . import parts
 from .page import Here
 from .question import parse_query
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+    from dash.development.base_component import Component
 
 Seen = str | Sequence[float | str] | None
 """What a browser says of a zoom (assets/zoom.js), none of it believed yet."""
 MOST_SPANS = 5000
 """Exchanges of a step that are drawn apart: more make zooming slow, which draws what is seen anew."""
+HINT = "Zoom: drag, or turn the wheel with Ctrl. Keys, after a click: + and - zoom, ← and → move, 0 shows all."
+CONFIG = parts.CONFIG | {"scrollZoom": True}
+"""Plotly zooms with the wheel; assets/zoom.js leaves it the one with Ctrl alone."""
+
+
+def figure(caption: str, drawn: "go.Figure", **more: Any) -> "Component":
+    """A timeline below its heading; `more` is as `parts.figure` has it."""
+    return parts.figure(caption, drawn, around="wide timeline", hint=HINT, config=CONFIG, **more)
 
 
 def store(graph: str) -> dcc.Store:

@@ -261,7 +261,7 @@ def draw_all(form: Form, prediction: Any) -> "list[Component]":
 
 def draw_timeline(form: Form, caption: str, drawn: Any) -> "Component":
     """A timeline that is drawn anew for what is seen of it."""
-    return parts.figure(caption, drawn, around="wide timeline", id=form.graph)
+    return zoom.figure(caption, drawn, id=form.graph)
 
 
 def onward(question: Question, kind: str) -> "list[Component]":

@@ -169,7 +169,7 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
     links = [link for (name, side), question in zip(sides.items(), questions, strict=True)
              for link in _links(name, side, question)]  # fmt: skip
     drawn = [
-        parts.figure(caption, draw(None), around="wide timeline", level=3, id={"timeline": FORM, "name": caption})
+        zoom.figure(caption, draw(None), level=3, id={"timeline": FORM, "name": caption})
         for caption, draw in timelines(sides, zoom.MOST_SPANS).items()
     ]
     return [

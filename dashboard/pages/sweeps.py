@@ -3,6 +3,7 @@
 import os
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,29 +14,28 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, 
 from dash.exceptions import PreventUpdate
 
 from ...simulator.answers.sweep import Progress
-from ...simulator.answers.sweep.results import MAIN
-from ...simulator.base.errors import UserError, unknown
+from ...simulator.base.errors import UserError
 from ...simulator.runner import InProcess, Processes
 from .. import parts, tables
 from ..background import Pace
-from ..figures.sweep import axes, cell_text, heat, number_columns, parallel, scatter
+from ..figures.sweep import axes, heat, number_columns, parallel, scatter
 from ..library import Library
 from ..page import Here, Page, inputs, keep_in_address, outputs, states
 from ..question import choices_of
 from ..sweeps import parts as sweep_parts
-from ..sweeps import points as sweep_points
 from ..sweeps import run as sweep_run
-from ..sweeps.points import MOST_REPORT_BYTES, Table
+from ..sweeps.folders import SweepFolders
+from ..sweeps.points import MOST_REPORT_BYTES, Source, Table
 from ..sweeps.run import SweepRequest
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
 ABOUT = "Many configurations at once: which are best in two ways, what decides, what does not fit."
-_CHANGED_SINCE = "The page asks something else than the report: its sweep has changed since."
 _SOURCE = State("sweeps-source", "data")
-Source = Mapping[str, str]
-"""What is open: the `name` of a sweep, or the `text` of an uploaded `file`."""
+CHOICES = {one.key: one for one in (*sweep_parts.SCATTER, *sweep_parts.HEAT, *sweep_parts.PARALLEL)}
+Choices = Mapping[str, str]
+"""What an address says: columns by the keys of choices, the sweep, a point."""
 
 
 def layout(here: Here, query: str) -> "Component":
@@ -47,7 +47,7 @@ def layout(here: Here, query: str) -> "Component":
         sweep_parts.start_form(shipped, list(here.library.scenarios())),
     ]
     body = html.Div(id="sweeps-body", className="answer")
-    kept = [dcc.Store(id=f"sweeps-{name}") for name in ("done", "query", "begun", "stopping")]
+    kept = [dcc.Store(id=f"sweeps-{name}") for name in ("done", "ended", "query", "begun", "stopping", "far")]
     page = html.Div([html.Div(forms, className="form"), body], className="asking")
     return html.Div([page, dcc.Store(id="sweeps-asked", data=asked), *kept])
 
@@ -63,53 +63,11 @@ def connect(app: Dash, here: Here) -> None:
     tables.connect(app, sweep_parts.GRID)
     _open(app, sweeps)
     _draw(app, sweeps)
+    _grow(app, sweeps)
     _point(app, sweeps)
     _choose(app)
     _start(app, here.library.folder, home)
     _show_progress(app, home)
-
-
-class SweepFolders:
-    """Sweeps that can be opened: those of the data folder, and those that were started here, in `home`."""
-
-    def __init__(self, here: Here, home: Path):
-        self.here, self.home = here, home
-
-    def folders(self) -> dict[str, Path]:
-        """The folders of all sweeps by name."""
-        return {**self.here.library.sweeps(), **Library(self.home).sweeps()}
-
-    def table(self, source: Source) -> Table:
-        """The points of what is open.
-
-        Raises:
-            UserError: it is gone, or cannot be read.
-        """
-        if "text" in source:
-            return sweep_points.read_csv(source["text"], source["file"])
-        known = self.folders()
-        if source["name"] not in known:
-            raise unknown("address", "sweep", source["name"], known)
-        return sweep_points.read_folder(known[source["name"]])
-
-    def point(self, table: Table, number: int, base: str | None, name: str | None) -> "Component":
-        """A point and the link to its page; `base` is the scenario that it changes, None for that of its sweep.
-
-        Raises:
-            UserError: there is no such point.
-        """
-        row = table.row(number)
-        metrics = [MAIN[table.kind][0], "peak_memory_bytes"] if table.kind else []
-        shown = ["point", *axes(table.frame), "status", *(["reason"] if row["reason"] else []), *metrics]
-        cells = {column: cell_text(column, row[column]) for column in shown if column in row}
-        folder = self.folders().get(name) if name is not None else None
-        sweep = sweep_points.origin(folder) if folder is not None else None
-        try:
-            found = sweep_points.open_point(self.here, table, number, base, sweep)
-        except UserError as error:
-            return sweep_parts.point(cells, "", error.faults)
-        notes = [_CHANGED_SINCE] if found.same is False else []
-        return sweep_parts.point(cells, found.page + found.question.query(), notes)
 
 
 def read_upload(contents: str, file: str) -> dict[str, str]:
@@ -131,19 +89,23 @@ def _open(app: Dash, sweeps: SweepFolders) -> None:
     @app.callback(
         *outputs("sweeps", "body.children", "name.data", "name.value"),
         *inputs("sweeps", "name.value", "upload.contents", "done.data"),
-        *states("sweeps", "upload.filename", "asked.data"),
+        *states("sweeps", "upload.filename", "asked.data", "query.data"),
     )
-    def show(name: str | None, contents: str | None, done: str | None, file: str | None, asked: Source) -> Any:
+    def show(
+        name: str | None, contents: str | None, done: str | None, file: str | None, asked: Choices, query: str | None
+    ) -> Any:
         known = list(sweeps.folders())
         try:
             if ctx.triggered_id == "sweeps-upload" and contents:
-                source, name = read_upload(contents, file or "upload"), None
+                source: Source = read_upload(contents, file or "upload")
+                name = None
             else:
                 name = done if ctx.triggered_id == "sweeps-done" and done else name or next(iter(known), None)
                 if name is None:
                     return sweep_parts.nothing_yet(), known, None
-                source = {"name": name}
-            return _body(sweeps.here.library, sweeps.table(source), source, choices_for(source, asked)), known, name
+                source = sweeps.source(name)
+            said = choices_for(source, asked, query)
+            return _body(sweeps.here.library, sweeps.table(source), source, said), known, name
         except UserError as error:
             return parts.alert("This cannot be opened", error.faults), known, name
 
@@ -155,26 +117,28 @@ def _open(app: Dash, sweeps: SweepFolders) -> None:
     )
 
 
-def _body(library: Library, table: Table, source: Source, asked: Mapping[str, str]) -> "list[Component]":
+def _body(library: Library, table: Table, source: Source, asked: Choices) -> "list[Component]":
     chosen = sweep_parts.default_columns(table, asked)
     known = [*axes(table.frame), *number_columns(table.frame)]
     wanted = [column for column in asked.get("lines", "").split(" ") if column in known]
     first = [name for name in dict.fromkeys([*axes(table.frame), chosen["x"], chosen["y"]]) if name in known]
     bases = library.names_of_kind(table.kind) if table.kind else list(library.scenarios())
-    drawn = sweep_parts.draw(table, source.get("name") or source["file"], chosen, wanted or first, bases)
+    drawn = sweep_parts.draw(table, source, chosen, wanted or first, bases)
     return [dcc.Store(id="sweeps-source", data=source), dcc.Store(id="sweeps-number"), *drawn]
 
 
-def choices_for(source: Source, asked: Mapping[str, str]) -> Mapping[str, str]:
-    """What the address says of what is open: nothing, if it names another sweep."""
-    return asked if source.get("name") == asked.get("sweep", source.get("name")) else {}
+def choices_for(source: Source, asked: Choices, query: str | None = None) -> Choices:
+    """What the address says of what is open, as it was `asked` or as it is now: nothing, if it names another sweep."""
+    said = choices_of(query) if query else asked
+    return said if source.get("name") == said.get("sweep", source.get("name")) else {}
 
 
 def _draw(app: Dash, sweeps: SweepFolders) -> None:
-    """Each figure is drawn when its own columns change."""
+    """Each figure is drawn when its own columns change, or there are more points."""
 
     def connect_figure(figure: str, keys: list[str], draw: Callable[..., Any], *more: Input) -> None:
-        @app.callback(Output(figure, "figure"), *(Input({"sweeps": key}, "value") for key in keys), *more, _SOURCE)
+        @app.callback(Output(figure, "figure"), *(Input({"sweeps": key}, "value") for key in keys), *more,
+                      Input("sweeps-source", "data"))  # fmt: skip
         def drawn(*values: Any) -> Any:
             *chosen, source = values
             try:
@@ -182,7 +146,9 @@ def _draw(app: Dash, sweeps: SweepFolders) -> None:
             except UserError:
                 return no_update
             columns = [name for name in chosen if isinstance(name, str)]
-            return draw(frame, *chosen) if set(columns) <= set(frame.columns) else no_update
+            if not set(columns) <= set(frame.columns):
+                return no_update
+            return draw(frame, *chosen).update_layout(uirevision=" ".join(columns))  # more points: a zoom stays
 
     def draw_lines(frame: Any, shade: str, lines: list[str] | None) -> Any:
         return parallel(frame, [name for name in lines or () if name in frame.columns], shade)
@@ -194,7 +160,8 @@ def _draw(app: Dash, sweeps: SweepFolders) -> None:
     @app.callback(
         Output("sweeps-query", "data"),
         Input({"sweeps": ALL}, "value"),
-        *inputs("sweeps", "lines.value", "number.data", "source.data"),
+        *inputs("sweeps", "lines.value", "number.data"),
+        _SOURCE,
     )
     def address(values: list[str], lines: list[str], number: int | None, source: Source | None) -> Any:
         if source is None:
@@ -205,28 +172,52 @@ def _draw(app: Dash, sweeps: SweepFolders) -> None:
         return "?" + urlencode({key: value for key, value in said.items() if value})
 
 
+def _grow(app: Dash, sweeps: SweepFolders) -> None:
+    """While a sweep is at work, what is shown of it grows; its first points open it, and its end."""
+    for store, write in (("sweeps-far", "grow"), ("sweeps-ended", "end")):
+        app.clientside_callback(ClientsideFunction("sweeps", write), Output(store, "id"), Input(store, "data"))
+
+    @app.callback(
+        Output("sweeps-counts", "children"),
+        Output({"grid": sweep_parts.GRID}, "columnDefs"),
+        Output({"grid": sweep_parts.GRID}, "rowData"),
+        Output({"sweeps": ALL}, "data"),
+        Input("sweeps-source", "data"),
+        prevent_initial_call=True,
+    )
+    def more(source: Source) -> Any:
+        try:
+            table = sweeps.table(source)
+        except UserError:
+            raise PreventUpdate from None
+        known = [sweep_parts.columns(table, CHOICES[one["id"]["sweeps"]]) for one in ctx.outputs_list[-1]]
+        cells = sweep_parts.grid_columns(table.frame), sweep_parts.rows(table.frame)
+        return sweep_parts.counts(table, source), *cells, known
+
+
 def _point(app: Dash, sweeps: SweepFolders) -> None:
     @app.callback(
         Output("sweeps-number", "data"),
         Input("sweeps-scatter", "clickData"),
         Input("sweeps-heat", "clickData"),
         Input({"grid": sweep_parts.GRID}, "selectedRows"),
-        Input("sweeps-source", "data"),
-        State("sweeps-asked", "data"),
+        _SOURCE,
+        *states("sweeps", "asked.data", "query.data"),
     )
-    def choose(dot: Any, cell: Any, rows: Any, source: Source | None, asked: Mapping[str, str]) -> Any:
+    def choose(dot: Any, cell: Any, rows: Any, source: Source | None, asked: Choices, query: str | None) -> Any:
         clicked = {"sweeps-scatter": dot, "sweeps-heat": cell}.get(str(ctx.triggered_id))
         if clicked:
             number = clicked["points"][0].get("customdata")
             return no_update if number is None else number
         if ctx.triggered_id == {"grid": sweep_parts.GRID}:
             return rows[0]["point"] if rows else no_update
-        said = choices_for(source, asked).get("point", "") if source else ""
+        said = choices_for(source, asked, query).get("point", "") if source else ""
         return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else None
 
     @app.callback(
         Output("sweeps-point", "children"),
-        *inputs("sweeps", "number.data", "of.value", "source.data"),
+        *inputs("sweeps", "number.data", "of.value"),
+        _SOURCE,
     )
     def tell(number: int | None, base: str | None, source: Source | None) -> Any:
         if number is None or source is None:
@@ -256,7 +247,7 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
     workers = max(1, min(4, (os.cpu_count() or 1) - 1))  # others keep a core
 
     @app.callback(
-        *outputs("sweeps", "told.children", "done.data"),
+        *outputs("sweeps", "told.children", "ended.data"),
         Input("sweeps-start", "n_clicks"),
         *(State(f"sweeps-{field}", "value") for field in _FIELDS),
         background=True,
@@ -270,6 +261,7 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
             Output("sweeps-bar", "max"),
             Output("sweeps-told", "children"),
             Output("sweeps-begun", "data"),
+            Output("sweeps-far", "data"),
         ],
         interval=500,
         prevent_initial_call=True,
@@ -279,11 +271,12 @@ def _start(app: Dash, data: Path | None, home: Path) -> None:
 
         def watch(progress: Progress) -> None:
             far = f"{progress.done} of {progress.total} points{pace.left(progress.done, progress.total)}"
-            tell((str(progress.done), str(progress.total), far, True))
+            points = {"name": asked.name, "done": str(progress.done), "opens": progress.done > progress.infeasible}
+            tell((str(progress.done), str(progress.total), far, True, points))
 
         asked = _asked(*(text or "" for text in typed))
         runner = Processes(workers) if workers > 1 else InProcess()
-        tell(("0", "1", f"{asked.name}: starts", False))
+        tell(("0", "1", f"{asked.name}: starts", False, None))
         try:
             done = sweep_run.run(Library(data), Path(place), asked, runner, watch)
         except UserError as error:
@@ -316,13 +309,15 @@ def _asked(which: str, base: str, name: str, key1: str, values1: str, key2: str,
 
 def _show_progress(app: Dash, home: Path) -> None:
     """What became of the sweep of this name: one whose page was left goes on, one that was killed can go on."""
+    paces = defaultdict[str, Pace](Pace)
 
     @app.callback(
         Output("sweeps-told", "children", allow_duplicate=True),
         Output("sweeps-bar", "value", allow_duplicate=True),
         Output("sweeps-bar", "max", allow_duplicate=True),
-        Output("sweeps-done", "data", allow_duplicate=True),
+        Output("sweeps-ended", "data", allow_duplicate=True),
         Output("sweeps-wait", "disabled"),
+        Output("sweeps-far", "data"),
         *inputs("sweeps", "new.value", "wait.n_intervals"),
         *states("sweeps", "wait.disabled", "start.loading"),
         prevent_initial_call="initial_duplicate",
@@ -332,10 +327,14 @@ def _show_progress(app: Dash, home: Path) -> None:
             raise PreventUpdate
         found = sweep_run.progress_of(home, name or "")
         if name is None or found is None:
-            return None, "0", "1", no_update, True
+            return None, "0", "1", no_update, True, no_update
         ended = not idle and not found.at_work and ctx.triggered_id == "sweeps-wait"
-        text = html.P(found.text(name))
-        return text, str(found.done), str(found.total), name if ended else no_update, not found.at_work
+        left = paces[name].left(found.done, found.total) if found.at_work else ""
+        if not found.at_work:
+            paces.pop(name, None)
+        far = {"name": name, "done": str(found.done)} if found.at_work else no_update
+        text = html.P(found.text(name) + left)
+        return text, str(found.done), str(found.total), name if ended else no_update, not found.at_work, far
 
     app.clientside_callback(
         "(begun_here, idle) => !begun_here && idle",

@@ -11,10 +11,11 @@ from ...simulator.answers.sweep.results import MAIN
 from .. import parts, tables
 from ..figures.sweep import STATUS, axes, number_columns
 from ..question import BASE
-from .points import MOST_REPORT_BYTES, Table
+from .points import MOST_REPORT_BYTES, Source, Table
 from .run import MOST_POINTS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from dash.development.base_component import Component
 
 GRID = "sweep"
@@ -125,22 +126,14 @@ def nothing_yet() -> "Component":
 
 
 def draw(
-    table: Table, name: str, chosen: Mapping[str, str], lines: Sequence[str], bases: Sequence[str]
+    table: Table, source: Source, chosen: Mapping[str, str], lines: Sequence[str], bases: Sequence[str]
 ) -> "list[Component]":
-    """All that is shown of a sweep; figures are drawn into it afterwards.
+    """All that is shown of a sweep, whose points are from `source`; figures are drawn into it afterwards.
 
     `chosen` are columns by the keys of choices, `lines` those of parallel coordinates, `bases` what its points may
     change.
     """
     frame = table.frame
-    counts = frame["status"].value_counts()
-    cards = [("Points", f"{table.total:,}", name)]
-    cards += [(STATUS.get(str(status), str(status)).capitalize(), f"{count:,}", "") for status, count in counts.items()]
-    notes = []
-    if table.total > len(frame):
-        notes.append(f"Shown are the first {len(frame):,} of {table.total:,} points; report.csv has all.")
-    if blank := int((frame["status"] == "infeasible").sum()):
-        notes.append(f"Points that were refused: {blank:,}. They have no values; the grid says why.")
     switch = dmc.Switch(id="sweeps-all", label="Points that cannot be run", checked=True)
     shown = list(dict.fromkeys([*axes(frame), *number_columns(frame)]))
     pick = dmc.MultiSelect(id="sweeps-lines", label="Columns", data=shown, value=list(lines), searchable=True,
@@ -148,14 +141,28 @@ def draw(
     of = parts.choice("sweeps-of", "Scenario that points change", list(bases), None, placeholder="the sweep's own",
                       clearable=True, allowDeselect=True, maw=360)  # fmt: skip
     return [
-        parts.numbers(cards),
-        parts.notes(notes),
+        html.Div(counts(table, source), id="sweeps-counts", **{"data-sweep": source.get("name", "")}),
         _section("Pareto front", table, SCATTER, chosen, "sweeps-scatter", switch),
         html.Section([html.H2("Point"), html.Div(id="sweeps-point", **{"aria-live": "polite"}), of]),
         _section("Heat map", table, HEAT, chosen, "sweeps-heat"),
         _section("Parallel coordinates", table, PARALLEL, chosen, "sweeps-parallel", pick),
         grid(frame),
     ]
+
+
+def counts(table: Table, source: Source) -> "list[Component]":
+    """How many points there are by status, and what is not shown of them."""
+    frame = table.frame
+    name = source.get("name") or source["file"]
+    cards = [("Points", f"{table.total:,}", f"{name}, so far" if "done" in source else name)]
+    by_status = frame["status"].value_counts().items()
+    cards += [(STATUS.get(str(status), str(status)).capitalize(), f"{count:,}", "") for status, count in by_status]
+    notes = []
+    if table.total > len(frame):
+        notes.append(f"Shown are the first {len(frame):,} of {table.total:,} points; report.csv has all.")
+    if blank := int((frame["status"] == "infeasible").sum()):
+        notes.append(f"Points that were refused: {blank:,}. They have no values; the grid says why.")
+    return [parts.numbers(cards), parts.notes(notes)]
 
 
 def _section(
@@ -171,16 +178,23 @@ def _section(
     return html.Section([parts.heading(caption), html.Div([*selects, *more], className="columns"), figure])
 
 
-def grid(frame: "Any") -> "Component":
-    """All columns of the points, to sort, filter and keep as CSV; axes, what became of a point, its main values first.
+def rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """The rows of the grid: cells are text, never markup, and nothing where there is none."""
+    plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{str(name): cell for name, cell in row.items()} for row in plain]
 
-    Cells are text, never markup, and nothing where there is none.
-    """
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+def grid_columns(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """The columns of the grid: axes, what became of a point and its main values first."""
     numbers = {"point", *number_columns(frame)}
     main = [*(metric for metric, _ in MAIN.values()), "step_time_s", "peak_memory_bytes", "mfu", "cost_usd"]
     first = ["point", *axes(frame), "status", *main, "reason"]
     ordered = [name for name in dict.fromkeys([*first, *map(str, frame.columns)]) if name in frame.columns]
+    return [_column(name, name in numbers, frame[name].dtype.kind == "f") for name in ordered]
+
+
+def grid(frame: "pd.DataFrame") -> "Component":
+    """All columns of the points, to sort, filter and keep as CSV."""
     options = {
         "suppressFieldDotNotation": True,
         "rowSelection": {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True},
@@ -189,8 +203,8 @@ def grid(frame: "Any") -> "Component":
         "domLayout": "autoHeight",
     }
     return tables.grid(
-        GRID, "All points", [_column(name, name in numbers, frame[name].dtype.kind == "f") for name in ordered], rows,
-        options, getRowId="params.data.point.toString()", columnSize="autoSize", style={"width": "100%"},
+        GRID, "All points", grid_columns(frame), rows(frame), options, getRowId="params.data.point.toString()",
+        columnSize="autoSize", style={"width": "100%"},
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...simulator.answers.sweep import Sweep, Work, load_sweep
+from ...simulator.answers.sweep import Store, Sweep, Work, load_sweep
+from ...simulator.answers.sweep.results import rows_so_far
 from ...simulator.base.errors import UserError, unknown
 from ...simulator.scenario import Changes, change, check_question, resolve, what_ifs
 from ...simulator.systems.registry import SYSTEMS
@@ -32,6 +33,10 @@ MOST_ROWS = 5_000
 MOST_REPORT_BYTES = 2**20
 """Of a report that is uploaded; it travels with every question about it."""
 NEEDED = ("point", "status", "reason", "scenario_hash")
+Source = Mapping[str, str]
+"""What is open: the `name` of a sweep, with how many points are `done` of one at work, or the `text` of an uploaded
+`file`.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,25 @@ def read_folder(folder: Path) -> Table:
         raise
     except (OSError, ValueError) as error:
         raise UserError(f"{folder.name}: cannot be read: {' '.join(str(error).split())[:200]}") from None
+
+
+def read_store(folder: Path) -> Table | None:
+    """The points that are done of a sweep at work, as its report will have them; None if it is not known which sweep.
+
+    Raises:
+        UserError: none is done yet.
+    """
+    sweep = origin(folder)
+    try:
+        with open_state(folder) as database:
+            database.execute("BEGIN")  # all that follows is read from one state
+            (held,) = database.execute("SELECT value FROM sweep WHERE key = 'digest'").fetchone()
+            if sweep is None or sweep.digest != held:
+                return None
+            frame = rows_so_far(sweep, Store(folder, database)).to_pandas()
+    except (sqlite3.Error, TypeError, ValueError):  # it is being made, or something else has written over it
+        return None
+    return Table(_checked(frame.head(MOST_ROWS), folder.name), len(frame))
 
 
 @lru_cache(maxsize=8)

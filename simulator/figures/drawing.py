@@ -1,7 +1,7 @@
 """Which figure draws a Timeline: the pipeline of a step, the course of a run, or bars of devices."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..schedules import Grid
 from ..systems.registry import SYSTEMS
@@ -10,6 +10,7 @@ from .gantt import gantt
 from .pipeline import pipeline
 from .run import course, dates
 from .spans import Window
+from .theme import axis_ends
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -36,7 +37,7 @@ def draw_timeline(
     return gantt(timeline, ranks, title=title, window_s=window_s)
 
 
-def look_at(figure: "go.Figure", window_s: Window) -> None:
-    """Show these seconds of a timeline's figure."""
-    is_dates = figure.layout.xaxis.type == "date"
-    figure.update_xaxes(range=dates(window_s) if is_dates else list(window_s))
+def look_at(figure: "go.Figure", whole_s: Window, window_s: Window | None = None) -> None:
+    """Show these seconds of a timeline's figure, all by default, as one whose axis ends where `whole_s` does."""
+    axis: Callable[[Window], Sequence[Any]] = dates if figure.layout.xaxis.type == "date" else list
+    figure.update_xaxes(**axis_ends(axis(whole_s), axis(window_s or whole_s)))

@@ -14,7 +14,7 @@ from ..timeline.chart import STEPS, labels, row_names
 from ..timeline.ranks import all_alike
 from .critical import add_critical_line
 from .spans import Seconds, hover, thin_bars
-from .theme import DARK_GREY, PHASE, ROWS, UPDATE, band, bars, colours, style
+from .theme import DARK_GREY, PHASE, ROWS, UPDATE, axis_ends, band, bars, colours, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def gantt(
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
     figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)
     add_critical_line(figure, timeline, _height_of(every, rows))
-    return figure.update_xaxes(range=window_s or [0, timeline.makespan_s or 1.0])
+    return figure.update_xaxes(**axis_ends((0, timeline.makespan_s or 1.0), window_s))
 
 
 def _height_of(every: "pd.DataFrame", rows: Rows) -> Callable[[int], float | None]:
@@ -81,7 +81,7 @@ def compare_steps(steps: Steps, window_s: Seconds | None = None) -> "go.Figure":
     figure = _draw(drawn, _rows(drawn, (KERNELS, EXCHANGES)), colour, "Timelines", subtitle)
     figure.for_each_trace(lambda trace: trace.update(legendrank=PHASES.index(trace.name)))
     whole_s = max(timeline.makespan_s for timeline, _ in steps.values())
-    return figure.update_xaxes(range=window_s or [0, whole_s])
+    return figure.update_xaxes(**axis_ends((0, whole_s), window_s))
 
 
 def overlay(sides: "Mapping[str, pd.DataFrame]", title: str = "Op by op") -> "go.Figure":
@@ -100,7 +100,7 @@ def overlay(sides: "Mapping[str, pd.DataFrame]", title: str = "Op by op") -> "go
     colour = {label: (PHASE | UPDATE).get(label, DARK_GREY) for label in busy_s.index}
     subtitle = text + _together(max(shared_s for _, shared_s in thin.values()))
     figure = _draw(drawn, rows, colour, title, subtitle, name_px=2 * NAME_PX)
-    return figure.update_xaxes(range=[0, max(spans.end_s.max() for spans in sides.values())])
+    return figure.update_xaxes(**axis_ends((0, max(spans.end_s.max() for spans in sides.values()))))
 
 
 def _of_side(name: str, spans: "pd.DataFrame") -> "pd.DataFrame":

@@ -16,7 +16,7 @@ from . import actions
 from .actions import LOWER, UPPER
 from .critical import add_critical_line
 from .spans import Window, time_text
-from .theme import ACTION, GREY, LANE, ROWS, band, bars, buttons, ink, rgb, style
+from .theme import ACTION, GREY, LANE, ROWS, axis_ends, band, bars, buttons, ink, rgb, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ def pipeline(
     figure.layout.margin.t += LINE_PX  # a second line below the title
     figure.layout.height += LINE_PX
     figure.update_layout(updatemenus=buttons(parts, seen))
-    figure.update_xaxes(range=list(seen))
+    figure.update_xaxes(**axis_ends(parts["all"], seen))
     figure.update_yaxes(
         **ROWS, range=[rows.height, 0], tickvals=[rows.action(rank) for rank in range(grid.ranks)],
         ticktext=[f"rank {rank}" for rank in range(grid.ranks)],

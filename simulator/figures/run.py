@@ -13,7 +13,7 @@ from ..base.units import format_long
 from ..systems.run.history import CAUSES
 from ..timeline import Timeline
 from .spans import Seconds, thin_bars
-from .theme import BLUE, CAUSE, GREY, GRID, LEGEND_PX, RED, ROWS, band, bars, buttons, plain, style
+from .theme import BLUE, CAUSE, GREY, GRID, LEGEND_PX, RED, ROWS, axis_ends, band, bars, buttons, plain, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,8 @@ def course(timeline: Timeline, title: str = "Course", window_s: Seconds | None =
     style(figure, title, subtitle, height_px, barmode="overlay", showlegend=True, margin_l=LEFT_PX)
     _add_buttons(figure, _parts(ran, events, whole_s))
     head = "day %-j, year %-y" if whole_s > _YEAR_S else "day %-j"
-    figure.update_xaxes(type="date", ticksuffix="", range=dates(seen), tickformatstops=_ticks(head))
+    ends = axis_ends(dates((0.0, whole_s)), dates(seen))
+    figure.update_xaxes(type="date", ticksuffix="", tickformatstops=_ticks(head), **ends)
     _name_rows(figure, rows)
     return figure
 

@@ -111,6 +111,11 @@ def band(figure: "go.Figure", top: float, bottom: float, **more: Any) -> None:
     figure.add_shape(type="rect", **where, fillcolor=BAND, line_width=0, layer="below")
 
 
+def axis_ends(whole: Sequence[Any], seen: Sequence[Any] | None = None) -> dict[str, Any]:
+    """Of a time axis: where it ends, beyond which nobody moves it, and what is seen of it (None: the whole)."""
+    return {"range": list(seen or whole), "minallowed": whole[0], "maxallowed": whole[1]}
+
+
 def buttons(ranges: Mapping[str, Sequence[Any]], seen: Sequence[Any] = ()) -> list[dict[str, Any]]:
     """Buttons beside the title that show a range of the time axis each; the first is the whole. None for it alone.
 

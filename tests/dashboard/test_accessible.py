@@ -45,6 +45,31 @@ def test_a_narrow_page_scrolls_down_only(page, one):
     page.wait_for_function("document.documentElement.scrollWidth <= 390")
 
 
+FIGURES = (
+    "/training?base=mine",
+    "/explain?base=tiny-2ranks",
+    "/sweeps?sweep=bucket-tiny",
+    "/validation",
+    "/collective",
+)
+WIDER = """[...document.querySelectorAll('.wide:not(.timeline):has(.js-plotly-plot)')]
+    .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"""
+CUT = """[...document.querySelectorAll('.wide:not(.timeline) :is(.gtitle, .gtitle-subtitle)')]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FIGURES)
+def test_figures_of_a_narrow_page_are_no_wider_than_it(page, path):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(path)
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function(ALL_IS_THERE, timeout=90_000)
+    page.wait_for_function("document.querySelector('.wide:not(.timeline) .js-plotly-plot')?.layout?.meta === 'narrow'")
+
+    assert (page.evaluate(WIDER), page.evaluate(CUT)) == ([], [])
+
+
 def faults_of_all(page):
     """The faults of a page with all that it waits for, which is faint until it is there."""
     page.wait_for_load_state("networkidle")

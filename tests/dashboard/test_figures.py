@@ -81,6 +81,58 @@ def test_a_figure_is_saved(page, kind, begins):
     assert found[: len(begins)] == begins
 
 
+TIMELINE = "#training-timeline"
+ENDS = f"document.querySelector('{TIMELINE} .js-plotly-plot')._fullLayout.xaxis.range"
+
+
+def is_drawn(answer):
+    """Whether an answer draws the timeline anew."""
+    return f"{TIMELINE[1:]}.figure" in (answer.request.post_data or "")
+
+
+def a_timeline(page):
+    """The timeline of a small step, and which seconds of it are seen."""
+    page.goto("/training?base=mine")
+    page.locator(f"{TIMELINE} .barlayer").wait_for(state="attached")
+    page.wait_for_function(f"{ENDS}[1] > 0")
+    return page.locator(f".timeline:has({TIMELINE})"), page.evaluate(ENDS)
+
+
+@pytest.mark.slow
+def test_the_wheel_zooms_with_ctrl_and_scrolls_the_page_without(page):
+    region, (_, end) = a_timeline(page)
+    region.locator(".nsewdrag").hover(force=True)
+    where = page.evaluate("scrollY")
+    page.keyboard.down("Control")
+    with page.expect_response(is_drawn):
+        page.mouse.wheel(0, -100)
+    seen, still = page.evaluate(ENDS), page.evaluate("scrollY")
+    page.keyboard.up("Control")
+    page.mouse.wheel(0, 50)
+    page.wait_for_function(f"scrollY > {where}")
+
+    assert (seen[1] < end, still, page.evaluate(ENDS)) == (True, where, seen)
+
+
+@pytest.mark.slow
+def test_keys_zoom_and_move_a_timeline_that_was_clicked(page):
+    region, (begin, end) = a_timeline(page)
+    region.click()
+    found = {}
+    for key in ("+", "ArrowRight", "ArrowLeft", "-", "ArrowRight", "+", "0"):
+        with page.expect_response(is_drawn):
+            page.keyboard.press(key)
+        found[key] = [*found.get(key, []), [round((at - begin) / (end - begin), 6) for at in page.evaluate(ENDS)]]
+
+    assert found == {
+        "+": [[0.25, 0.75], [0.25, 0.75]],
+        "ArrowRight": [[0.375, 0.875], [0, 1]],
+        "ArrowLeft": [[0.25, 0.75]],
+        "-": [[0, 1]],
+        "0": [[0, 1]],
+    }
+
+
 @pytest.mark.slow
 def test_a_part_of_a_pipeline_is_told_apart(page):
     page.goto("/training?base=train-llama3-70b-64xh100")

@@ -12,10 +12,11 @@ from playwright.sync_api import TimeoutError, expect
 from runcast.dashboard.figures.sweep import INK, SCALE, best_cells, front, heat, parallel, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
-from runcast.dashboard.pages.sweeps import SweepFolders, choices_for, read_upload
+from runcast.dashboard.pages.sweeps import choices_for, read_upload
 from runcast.dashboard.question import parse_query
 from runcast.dashboard.sweeps import points as sweep_points
 from runcast.dashboard.sweeps import run as sweep_run
+from runcast.dashboard.sweeps.folders import SweepFolders
 from runcast.dashboard.sweeps.points import MOST_REPORT_BYTES
 from runcast.dashboard.sweeps.run import SweepRequest
 from runcast.simulator.answers.sweep import load_sweep, run_sweep
@@ -449,6 +450,48 @@ def test_a_folder_says_how_far_its_sweep_is_and_whether_it_goes_on(tmp_path):
     ]  # fmt: skip
 
 
+def test_a_store_says_so_far_what_the_report_says_at_the_end(tmp_path):
+    so_far = []
+
+    def watch(progress):
+        if progress.done == 2:
+            so_far.append(sweep_points.read_store(tmp_path / "mine").frame)
+
+    sweep_run.run(Library(), tmp_path, own(), InProcess(), watch)
+    end = sweep_points.read_folder(tmp_path / "mine").frame
+
+    pd.testing.assert_frame_equal(sweep_points.read_store(tmp_path / "mine").frame, end)
+    shown = ["point", "update.bucket", "status", "scenario_hash", "update_time_s"]
+    pd.testing.assert_frame_equal(so_far[0][shown], end[shown].head(2))
+
+
+def test_a_sweep_is_read_from_its_store_until_it_has_a_report(tmp_path):
+    sweeps, told = SweepFolders(Here(Library()), tmp_path), []
+
+    def watch(progress):
+        if progress.done == 2:
+            told.append((sweeps.source("mine"), list(sweeps.folders())))
+
+    sweep_run.run(Library(), tmp_path, own(), InProcess(), watch)
+    told.append((sweeps.source("mine"), list(sweeps.folders())))
+    (tmp_path / "mine" / "report.csv").unlink()  # as of one that was killed
+    told.append((sweeps.source("mine"), list(sweeps.folders())))
+
+    assert told == [
+        ({"name": "mine", "done": "2"}, ["mine"]),
+        ({"name": "mine"}, ["mine"]),
+        ({"name": "mine", "done": "4"}, ["mine"]),
+    ]
+
+
+def test_a_store_of_a_sweep_that_nobody_knows_is_not_read(tmp_path):
+    table = f'base = "{shipped_scenario("tiny-2ranks")}"\naxes = [{{ key = "nodes", values = [1] }}]'
+    (tmp_path / "sweep.toml").write_text(table)
+    run_sweep(load_sweep(tmp_path / "sweep.toml"), tmp_path / "mine", InProcess())
+
+    assert sweep_points.read_store(tmp_path / "mine") is None
+
+
 @pytest.mark.parametrize("name", ["", "..", "../mine", "none", "other"])
 def test_what_is_no_sweep_holds_nothing(tmp_path, name):
     (tmp_path / "other").mkdir()
@@ -643,6 +686,24 @@ def test_a_sweep_whose_page_was_left_goes_on_and_is_told_of(page):
     expect(page.locator("#sweeps-new")).to_have_value("left-alone")
     expect(page.locator("#sweeps-told")).to_have_text("left-alone: 50 points", timeout=60_000)
     expect(page.locator("#sweeps-cancel")).to_be_disabled()
+
+
+@pytest.mark.slow
+def test_points_are_shown_while_a_sweep_is_at_work_and_choices_stay(page):
+    _start(page, "growing", ", ".join(f"{mib} MiB" for mib in range(8192, 8342)), SLOW)
+    points, colour = page.locator("#sweeps-counts dd").first, page.get_by_label("Colour", exact=True).first
+    expect(points).to_have_text(re.compile(r"\d+growing, so far"), timeout=60_000)
+    first = points.inner_text()
+    colour.click()
+    page.locator("[role=option]:visible").get_by_text("status", exact=True).click()
+    expect(points).not_to_have_text(first, use_inner_text=True, timeout=60_000)
+    more = points.inner_text()
+    expect(page.locator("#sweeps-told")).to_have_text("growing: 150 points", timeout=120_000)
+    expect(points).to_have_text("150growing")
+    expect(page.locator("#sweeps-scatter .points path")).to_have_count(150)
+
+    assert 0 < int(first.split("\n")[0]) < int(more.split("\n")[0]) < 150
+    expect(colour).to_have_value("status")
 
 
 @pytest.mark.slow

@@ -112,9 +112,10 @@ def test_a_course_longer_than_all_years_is_cut() -> None:
 
 def test_looking_at_a_part_of_a_course_takes_seconds() -> None:
     figure = course(timeline(a_run()))
-    look_at(figure, Window(0.0, 60.0))
+    look_at(figure, Window(0.0, 120.0), Window(0.0, 60.0))
 
     assert figure.layout.xaxis.range == ("2001-01-01 00:00:00", "2001-01-01 00:01:00")
+    assert figure.layout.xaxis.maxallowed == "2001-01-01 00:02:00"
 
 
 def test_names_in_a_course_are_text() -> None:

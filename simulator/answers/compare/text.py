@@ -258,6 +258,6 @@ def _drawn(
     title: str, kind: str, drawn: Drawn, whole_s: Window, most_spans: int | None, window_s: Window | None
 ) -> Any:
     figure = draw_timeline(kind, drawn.timeline, drawn.grid, drawn.ranks, title, window_s, most_spans)
-    look_at(figure, window_s or whole_s)
+    look_at(figure, whole_s, window_s)
     figure.layout.updatemenus = ()  # buttons would move one axis without the other
     return figure

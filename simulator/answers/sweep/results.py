@@ -8,7 +8,7 @@ import csv
 import heapq
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -74,6 +74,12 @@ class Results:
 
 
 _Types = dict[str, set[type]]
+
+
+def rows_so_far(sweep: Sweep, store: Store) -> "pa.Table":
+    """The rows that a report would have if it were written now."""
+    columns, best = _survey(sweep, store)
+    return _arrow_table(columns, _records(sweep, store, best[0].number if best else None))
 
 
 def write_results(sweep: Sweep, store: Store) -> Results:
@@ -145,21 +151,27 @@ def _difference_to_best(kind: str, row: Mapping[str, Any], best: Mapping[str, An
 
 def _write_parquet(folder: Path, columns: _Types, records: Iterator[Mapping[str, Any]]) -> None:
     """All records, in parts with one schema; parts of an earlier report are replaced."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder.mkdir(exist_ok=True)
-    schema = pa.schema([(name, _arrow_type(types)) for name, types in columns.items()])
-    texts = [name for name in columns if schema.field(name).type == pa.string()]
     written: set[Path] = set()
     while part := list(islice(records, PART)):
-        rows = [{**one, **{name: str(one[name]) for name in texts if one.get(name) is not None}} for one in part]
         place = folder / f"part-{len(written):05d}.parquet"
         with replace_whole(place) as file:
-            pq.write_table(pa.Table.from_pylist(rows, schema), file)
+            pq.write_table(_arrow_table(columns, part), file)
         written.add(place)
     for other in set(folder.glob("part-*.parquet")) - written:
         other.unlink()
+
+
+def _arrow_table(columns: _Types, records: Iterable[Mapping[str, Any]]) -> "pa.Table":
+    """Records with these columns; in one of texts, all is text."""
+    import pyarrow as pa
+
+    schema = pa.schema([(name, _arrow_type(types)) for name, types in columns.items()])
+    texts = [name for name in columns if schema.field(name).type == pa.string()]
+    rows = [{**one, **{name: str(one[name]) for name in texts if one.get(name) is not None}} for one in records]
+    return pa.Table.from_pylist(rows, schema)
 
 
 def _arrow_type(types: set[type]) -> "pa.DataType":

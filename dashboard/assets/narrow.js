@@ -1,0 +1,80 @@
+// Figures on phones: titles and long names of rows get more lines, legends go below, scales of colours are thin. A figure
+// is drawn as for a wide page first, and once more where it is narrow; its meta then says so.
+(() => {
+    const NARROW_PX = 560, LINE_PX = 18, LETTER_PX = 6.6, ENTRY_PX = 62, NAME = 28;
+
+    // Text in lines of so many letters, broken at spaces, or behind dots and underscores of what has none.
+    function broken(text, most) {
+        const found = [""];
+        for (const word of String(text ?? "").split(/(?<=[ ._])/)) {
+            const last = found.at(-1) + word;
+            if (last.trimEnd().replace(/<[^>]*>/g, "").length <= most || found.at(-1) === "") found[found.length - 1] = last;
+            else found.push(word);
+        }
+        return found;
+    }
+
+    function title({title}, width_px) {
+        const most = Math.floor(width_px / LETTER_PX), head = title?.text ? broken(title.text, Math.floor(0.7 * most)) : [];
+        const small = (title?.subtitle?.text || "").split("<br>").filter(Boolean).flatMap((line) => broken(line, most));
+        const changes = {"title.text": head.join("<br>"), "title.subtitle.text": small.join("<br>"),
+            "title.x": 0, "title.xref": "container", "title.pad.l": 8};
+        return [head.length || small.length ? changes : {}, 1.4 * head.length + small.length];
+    }
+
+    // How many rows the entries of a legend take: all are as wide as the widest.
+    function legendRows({data, _fullLayout: {showlegend}}, width_px) {
+        const named = data.filter((one) => showlegend && one.name && one.showlegend !== false);
+        const widest_px = ENTRY_PX + LETTER_PX * Math.max(0, ...named.map(({name}) => name.length));
+        return Math.ceil(named.length / Math.max(1, Math.floor(width_px / widest_px)));
+    }
+
+    function axes({data, layout: {xaxis}, _fullLayout: {yaxis}}) {
+        const known = yaxis?.type === "category" ? [...yaxis._categories] : yaxis?.tickvals, texts = yaxis?.ticktext ?? known;
+        const changes = {"xaxis.nticks": 5};
+        if (xaxis?.title?.text) changes["xaxis.title.text"] = broken(xaxis.title.text, NAME).join("<br>");
+        if (known && texts) {
+            const names = texts.map((name) => broken(name, NAME).join("<br>"));
+            Object.assign(changes, {"yaxis.tickvals": known, "yaxis.ticktext": names, "yaxis.tickfont.size": 9});
+        }
+        if (xaxis?.range && data.some(({textposition}) => textposition === "outside")) { // texts keep their length
+            const [from, to] = xaxis.range, more = 0.4 * (to - Math.max(from, 0));
+            changes["xaxis.range"] = [from < 0 ? from - more : from, to + more];
+        }
+        return changes;
+    }
+
+    // The scale of colours of a trace: what it is of stands in the choice above the figure, too.
+    function scale(trace) {
+        const at = trace.marker?.colorbar ? "marker.colorbar" : trace.line?.colorbar ? "line.colorbar" : "colorbar";
+        return {[`${at}.thickness`]: 8, [`${at}.xpad`]: 2, [`${at}.tickfont.size`]: 9, [`${at}.title.text`]: ""};
+    }
+
+    const BELOW = {orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom"};
+
+    function fit(drawn) {
+        const {layout, clientWidth: width_px, _fullLayout: {margin}} = drawn;
+        if (!width_px || width_px >= NARROW_PX || layout.meta === "narrow") return;
+        const [titled, lines] = title(layout, width_px), rows = legendRows(drawn, width_px);
+        const scaled = drawn.data.findIndex((one) => one.marker?.colorbar || one.line?.colorbar || one.colorbar);
+        const top_px = 24 + LINE_PX * lines, bottom_px = margin.b + (LINE_PX + 2) * rows;
+        const changes = {
+            ...titled, ...axes(drawn), meta: "narrow", "margin.t": top_px, "margin.b": bottom_px, "margin.r": 12,
+            height: layout.height && layout.height - margin.t - margin.b + top_px + bottom_px,
+            ...(rows && {legend: {...layout.legend, ...BELOW, font: {size: 11}}}),
+        };
+        if (scaled < 0) window.Plotly.relayout(drawn, changes);
+        else window.Plotly.update(drawn, scale(drawn.data[scaled]), changes, [scaled]);
+    }
+
+    const known = new WeakSet();
+    new MutationObserver(() => {
+        if (window.innerWidth >= 2 * NARROW_PX) return;
+        for (const drawn of document.querySelectorAll(".js-plotly-plot")) {
+            if (known.has(drawn) || !drawn.on || !drawn._fullLayout) continue;
+            known.add(drawn);
+            drawn.on("plotly_afterplot", () => fit(drawn));
+            fit(drawn);
+        }
+    }).observe(document, {childList: true, subtree: true});
+})();
