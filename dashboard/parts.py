@@ -10,6 +10,7 @@ from dash import dcc, html
 from ..simulator.base.units import (
     format_bytes,
     format_energy,
+    format_long,
     format_named,
     format_probability,
     format_rate,
@@ -94,7 +95,7 @@ def unbroken(text: str) -> str:
 
 def interval(low_s: float, high_s: float) -> str:
     """The 90 % interval of a time."""
-    return f"90 %: {format_seconds(low_s)} to {format_seconds(high_s)}"
+    return f"90 %: {format_long(low_s)} to {format_long(high_s)}"
 
 
 def fits(fitting: bool, probability: float | None) -> str:

@@ -17,7 +17,7 @@ from ...simulator.answers.compare.text import (
     waterfall,
 )
 from ...simulator.base.errors import UserError
-from ...simulator.base.units import format_seconds
+from ...simulator.base.units import format_long
 from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, zoom
 from ..forms import typed_form
@@ -193,11 +193,11 @@ def _links(name: str, side: Side, question: Question) -> list[html.A]:
 
 def _headline(first: str, a: Side, pairs: Pairs) -> "Component":
     """The times."""
-    cards = [(first, format_seconds(a.total_s), parts.interval(*a.interval) if a.interval else "")]
+    cards = [(first, format_long(a.total_s), parts.interval(*a.interval) if a.interval else "")]
     for name, found in pairs.items():
         change = "the same" if found.same else f"{found.ratio - 1:+.1%} against A"
         sure = f"; {parts.interval(*found.b.interval)}" if found.b.interval else ""
-        cards.append((name, format_seconds(found.b.total_s), change + sure))
+        cards.append((name, format_long(found.b.total_s), change + sure))
     return parts.numbers(cards)
 
 
@@ -216,7 +216,7 @@ def _terms(pairs: Pairs) -> "Component":
     """Seconds by term, of A and of each other side with what it takes longer."""
 
     def rows_of(pair: Comparison) -> Rows:
-        total = format_seconds(pair.a.total_s), format_seconds(pair.b.total_s)
+        total = format_long(pair.a.total_s), format_long(pair.b.total_s)
         longer = "0 s" if pair.same else signed_seconds(pair.difference_s)
         return [*(row[:4] for row in term_rows(pair)), ("total", *total, longer)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...simulator.answers.outputs import figures_of, timeline_caption
-from ...simulator.base.units import format_long
+from ...simulator.base.units import format_long, format_probability
 from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.systems.run.modes import MODES
@@ -132,7 +132,8 @@ def cards_of(report: RunReport) -> "list[parts.Card]":
         "cost_usd": f"of the run, {report.rates.price}",
         "energy_j": f"at most{report.rates.scope}",
     }
-    return [_wall(report), *(_briefly(card, report) for card in parts.cards(report, small)), *_happened(report)]
+    numbers = (_briefly(card, report) for card in parts.cards(report, small))
+    return [_wall(report), *_deadline(report), *numbers, *_happened(report)]
 
 
 def _briefly(card: parts.Card, report: RunReport) -> parts.Card:
@@ -145,6 +146,14 @@ def _wall(report: RunReport) -> parts.Card:
     low, high = map(format_long, report.wall_interval_s)
     small = f"90 %: {low} to {high}" if low != high else "as given" if report.wall_is_given else ""
     return parts.Card("Wall clock", format_long(report.wall_s), small, "from the start of the run to its end")
+
+
+def _deadline(report: RunReport) -> "Iterator[parts.Card]":
+    """How likely it holds, if there is one."""
+    if report.deadline_s is not None and report.deadline_probability is not None:
+        likely = format_probability(report.deadline_probability)
+        within = f"ended within {format_long(report.deadline_s)}"
+        yield parts.Card("Deadline", likely, within, "how likely a run like this one has ended by then")
 
 
 def _happened(report: RunReport) -> "Iterator[parts.Card]":

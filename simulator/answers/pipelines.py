@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..base.errors import UserError, fault
 from ..base.memo import Memo
-from ..base.units import digits_apart, format_bytes, format_seconds
+from ..base.units import digits_apart, format_bytes, format_long
 from ..predict import predict
 from ..scenario import change, check_question, resolve
 from ..schedules import SCHEDULES, Dry, Grid, build, chart, dry_run, load_grid
@@ -201,7 +201,7 @@ def columns(found: Sequence[Pipeline]) -> Iterator[tuple[str, ...]]:
             yield row
         else:
             memory = format_bytes(report.peak.peak_bytes) + ("" if report.fits else ": does not fit")
-            yield (*row, format_seconds(report.step_time_s, digits), f"{report.bubble_fraction:.1%}", memory)
+            yield (*row, format_long(report.step_time_s, digits), f"{report.bubble_fraction:.1%}", memory)
 
 
 _WIDEST = 240  # columns of time that a picture has at most

@@ -111,6 +111,13 @@ def test_cards_say_what_the_report_says(here):
     assert list(said)[-2:] == ["Failures", "Checkpoints"]
 
 
+def test_a_card_says_how_likely_a_deadline_holds(here):
+    asked = Question("failing").change({"run.wall": None, "run.steps": 10_000, "run.deadline": "1000 d"})
+    said = {card.name: (card.value, card.small) for card in cards(here.answers.predict(asked))}
+
+    assert said["Deadline"] == ("over 99%", "ended within 1,000 days")
+
+
 def test_the_page_draws_course_causes_and_events(here):
     drawn = figures(here.answers.predict(Question("failing")))
     events = next(one for part in drawn for one in part._traverse() if getattr(one, "id", None) == {"grid": EVENTS})

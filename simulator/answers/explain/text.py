@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...base.tables import align
-from ...base.units import digits_apart, format_bytes, format_probability, format_seconds
+from ...base.units import digits_apart, format_bytes, format_long, format_probability
 from ...figures import Section, tornado, waterfall
 from ...insight import slowed_lines
 from ...report.report import Table
@@ -45,9 +45,9 @@ def lines(found: Explanation) -> Iterator[str]:
 
 def headline(found: Explanation) -> str:
     """The time with its interval, with digits that tell it from what the changes shown below take."""
-    low, high = format_seconds(found.interval_low_s), format_seconds(found.interval_high_s)
+    low, high = format_long(found.interval_low_s), format_long(found.interval_high_s)
     digits = digits_apart(found.total_s, [one.total_s for one in (*found.best, *found.best_machines)])
-    return f"{f'{found.what} time':<14}{format_seconds(found.total_s, digits)}   (90 % interval {low} to {high})"
+    return f"{f'{found.what} time':<14}{format_long(found.total_s, digits)}   (90 % interval {low} to {high})"
 
 
 def sentences(found: Explanation) -> Iterator[str]:
@@ -116,7 +116,7 @@ def part_rows(found: Explanation) -> list[tuple[str, ...]]:
 
 
 def _part(seconds: float, total: float) -> tuple[str, str]:
-    return format_seconds(seconds), f"{seconds / total:.1%}"
+    return format_long(seconds), f"{seconds / total:.1%}"
 
 
 def knob_rows(shown: Iterable[Sensitivity]) -> list[tuple[str, ...]]:
@@ -160,7 +160,7 @@ def what_if_rows(shown: Iterable[Tried], found: Explanation) -> list[tuple[str, 
     digits = digits_apart(found.total_s, [one.total_s for one in shown])
     return [
         (one.name, f"{one.gain:.1%}", _interval(one), format_probability(one.helps),
-         format_seconds(one.total_s, digits), _memory(one, found), one.about)
+         format_long(one.total_s, digits), _memory(one, found), one.about)
         for one in shown
     ]  # fmt: skip
 
@@ -191,7 +191,7 @@ _BARS = 16
 
 def page(found: Explanation) -> tuple[str, list[Section]]:
     """The title and the sections of the page."""
-    return f"{found.name}: why {format_seconds(found.total_s)}", _sections(found)
+    return f"{found.name}: why {format_long(found.total_s)}", _sections(found)
 
 
 def _sections(found: Explanation) -> list[Section]:

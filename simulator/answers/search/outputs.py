@@ -9,7 +9,7 @@ from ...base.errors import UserError
 from ...base.files import write_atomic
 from ...base.named_files import rename_files
 from ...base.tables import align, csv_text
-from ...base.units import digits_apart, format_bytes, format_probability, format_seconds, format_usd
+from ...base.units import digits_apart, format_bytes, format_long, format_probability, format_usd
 from ...scenario import Changes, check_question, to_toml
 from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
@@ -302,4 +302,4 @@ def differences(
 def distinct_texts(one: float, other: float) -> tuple[str, str]:
     """Two durations in words, with as many digits more as it takes to see which is longer."""
     digits = digits_apart(one, [other], 0.0)
-    return format_seconds(one, digits), format_seconds(other, digits)
+    return format_long(one, digits), format_long(other, digits)
