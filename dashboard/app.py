@@ -121,6 +121,7 @@ def _frame(pages: Sequence[Page]) -> "Component":
         header={"height": 56},
         navbar={"width": 224, "breakpoint": "sm", "collapsed": {"mobile": True}},
         padding="md",
+        transitionDuration=0,  # else figures are drawn for widths in between
         id="shell",
     )
     skip = html.A("Skip to the page", href="#page", className="skip")

@@ -53,14 +53,18 @@
     const BELOW = {orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom"};
 
     function fit(drawn) {
-        const {layout, clientWidth: width_px, _fullLayout: {margin}} = drawn;
-        if (!width_px || width_px >= NARROW_PX || layout.meta === "narrow") return;
+        const {layout, clientWidth: width_px, _fullLayout: {height, margin}} = drawn;
+        if (!width_px || layout.meta === "narrow") return;
+        drawn.parentElement.style.height = "100%"; // of what was drawn before
+        if (width_px >= NARROW_PX) return;
         const [titled, lines] = title(layout, width_px), rows = legendRows(drawn, width_px);
         const scaled = drawn.data.findIndex((one) => one.marker?.colorbar || one.line?.colorbar || one.colorbar);
         const top_px = 24 + LINE_PX * lines, bottom_px = margin.b + (LINE_PX + 2) * rows;
+        const height_px = height - margin.t - margin.b + top_px + bottom_px; // what is drawn stays as high
+        drawn.parentElement.style.height = `${height_px}px`; // plotly asks for it whenever the width changes
         const changes = {
             ...titled, ...axes(drawn), meta: "narrow", "margin.t": top_px, "margin.b": bottom_px, "margin.r": 12,
-            height: layout.height && layout.height - margin.t - margin.b + top_px + bottom_px,
+            height: height_px,
             ...(rows && {legend: {...layout.legend, ...BELOW, font: {size: 11}}}),
         };
         if (scaled < 0) window.Plotly.relayout(drawn, changes);
@@ -69,7 +73,6 @@
 
     const known = new WeakSet();
     new MutationObserver(() => {
-        if (window.innerWidth >= 2 * NARROW_PX) return;
         for (const drawn of document.querySelectorAll(".js-plotly-plot")) {
             if (known.has(drawn) || !drawn.on || !drawn._fullLayout) continue;
             known.add(drawn);

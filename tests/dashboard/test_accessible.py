@@ -56,6 +56,9 @@ WIDER = """[...document.querySelectorAll('.wide:not(.timeline):has(.js-plotly-pl
     .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"""
 CUT = """[...document.querySelectorAll('.wide:not(.timeline) :is(.gtitle, .gtitle-subtitle)')]
     .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"""
+IS_NARROW = "document.querySelector('.wide:not(.timeline) .js-plotly-plot')?.layout?.meta === 'narrow'"
+LOW = """[...document.querySelectorAll('.js-plotly-plot')]
+    .map((one) => [one.clientHeight, one._fullLayout._size.h]).filter(([all, inside]) => all < 200 || inside < 50)"""
 
 
 @pytest.mark.slow
@@ -65,9 +68,21 @@ def test_figures_of_a_narrow_page_are_no_wider_than_it(page, path):
     page.goto(path)
     page.wait_for_load_state("networkidle")
     page.wait_for_function(ALL_IS_THERE, timeout=90_000)
-    page.wait_for_function("document.querySelector('.wide:not(.timeline) .js-plotly-plot')?.layout?.meta === 'narrow'")
+    page.wait_for_function(IS_NARROW)
 
     assert (page.evaluate(WIDER), page.evaluate(CUT)) == ([], [])
+
+
+@pytest.mark.slow
+def test_figures_keep_their_height_as_a_page_turns_narrow_and_back(page):
+    page.goto("/training?base=mine")
+    page.wait_for_selector(".js-plotly-plot .xtick text")
+    for width in (390, 1440, 390):
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.wait_for_function(IS_NARROW if width == 390 else ALL_IS_THERE)
+        page.wait_for_timeout(400)  # figures are drawn to their new width
+
+    assert page.evaluate(LOW) == []
 
 
 def faults_of_all(page):

@@ -166,12 +166,12 @@ def test_a_run_is_explained_when_asked_for(page):
 def test_weighing_is_cancelled(page):
     before = jobs()
     page.goto("/explain?base=train-deepseek-v3-2048xh800")
-    page.locator("#explain-worth-progress", has_text="2 of").wait_for(timeout=60_000)
+    page.locator("#explain-worth-progress", has_text=" of at most ").wait_for(timeout=60_000)
     started = jobs() - before
 
     page.locator("#explain-worth-cancel").click()
     page.locator("#explain-worth", has_text="Stopped").wait_for()
-    ended, lasting = psutil.wait_procs(started, timeout=15)  # weighing takes it most of a minute
+    ended, lasting = psutil.wait_procs(started, timeout=15)  # weighing takes it longer
 
     assert (len(ended), lasting) == (1, [])
 
