@@ -1,6 +1,7 @@
 """The coarser level against the finer one: the same step time, the same messages, few ops."""
 
 import json
+import tracemalloc
 from collections import Counter
 from functools import cache
 
@@ -8,6 +9,7 @@ import pytest
 from runcast.simulator import engine
 from runcast.simulator.hardware import Cluster
 from runcast.simulator.insight import critical_path, path_by_phase, split_by_place
+from runcast.simulator.predict import simulate
 from runcast.simulator.profile import load_profile
 from runcast.simulator.program import validate
 from runcast.simulator.scenario import check_train
@@ -182,3 +184,15 @@ def test_many_buckets_are_one_op_of_their_own_price():
     one = int(few.program.bytes[layer]) // times
     alike = (fine.program.bytes == one) & fine.program.is_kind("all_reduce")
     assert seconds == pytest.approx(times * fine.costs.work_s[alike][0])
+
+
+def test_an_action_of_a_long_pipeline_takes_less_than_a_kilobyte():
+    """Four kilobytes once: a ledger of two long steps took 2 GB."""
+    changes = {"parallel.pp": 16, "nodes": 16, "level": "coarse", "batch.global": 256}
+    simulate("train-llama3-405b-16384xh100", changes)  # what is imported and read once
+    tracemalloc.start()
+    simulate("train-llama3-405b-16384xh100", changes)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most_bytes / (16 * 8 * 256 * 2) < 1000
