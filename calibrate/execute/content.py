@@ -222,7 +222,7 @@ def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
 
 def host_bytes(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") -> dict[str, int]:
     """Host bytes by purpose of the given ranks of an unfolded scenario; on CUDA, only what they send is there."""
-    content, program = content_of(resolved), resolved.program
+    content, program = content_of(resolved), resolved.executed
     here = [buffer for buffer in program.buffers if program.places[buffer.place].ranks[0] in ranks]
     needed = {"weights to send": sum(buffer.bytes for buffer in here if buffer.memory != "device")}
     if device == "cpu":

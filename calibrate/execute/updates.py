@@ -26,7 +26,7 @@ class UpdateExecution:
     @property
     def processes(self) -> int:
         """How many processes run it."""
-        return self.resolved.program.ranks
+        return self.resolved.executed.ranks
 
     def check(self, here: Sequence[int], device: str) -> None:
         """Raise a UserError if the ranks of this machine lack memory, or the update cannot be executed at all."""
@@ -41,8 +41,8 @@ class UpdateExecution:
         resolved, method = self.resolved, self.resolved.scenario.update.method
         content = content_of(resolved)
         kind: type[Actor[Any]] = ACTORS[method] if resolved.from_trainers else ServedActor
-        parts = Parts(resolved.program).check(kind.kinds(), resolved.where)
-        world.check(resolved.program.ranks, resolved.where)
+        parts = Parts(resolved.executed).check(kind.kinds(), resolved.where)
+        world.check(resolved.executed.ranks, resolved.where)
         if method in ("p2p", *MAPS_MEMORY):
             check_one_sided(method, resolved.where)
         about = {

@@ -13,6 +13,7 @@ from .layout import Layout
 from .machines import Machine, Machines, effective_capacity
 from .measured import Measured
 from .networks import Networks, networks_of
+from .relays import EXECUTED, relay
 from .rings import RingBroadcast, ring_broadcast
 
 
@@ -25,7 +26,7 @@ STREAMS: Final = "streams"
 """How updates exchange: as streams round NCCL's ring, link by link (`costs.ring`)."""
 
 __all__ = [
-    "CURVES", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines", "Measured",
-    "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity", "networks_of",
-    "pricer", "ring_broadcast",
+    "CURVES", "EXECUTED", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines",
+    "Measured", "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity",
+    "networks_of", "pricer", "relay", "ring_broadcast",
 ]  # fmt: skip

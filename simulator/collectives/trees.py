@@ -37,7 +37,7 @@ def tree_broadcast(cluster: Cluster, ranks: Sequence[int], root: int, capacity: 
     ends, hops, total = {0: 0.0}, {0: 0}, Counter[int]()
     longest = (0.0, -1)
     for v in range(many):
-        routes = {child: peer_route(cluster, place[v], place[child]) for child in _children(v, many)}
+        routes = {child: peer_route(cluster, place[v], place[child]) for child in children(v, many)}
         load = Counter[int]()
         for route in routes.values():
             load.update(route)
@@ -50,6 +50,6 @@ def tree_broadcast(cluster: Cluster, ranks: Sequence[int], root: int, capacity: 
     return TreeBroadcast(ends[last], hops[last], longest[1], dict(total))
 
 
-def _children(v: int, many: int) -> list[int]:
-    """To whom rank v sends, of so many."""
+def children(v: int, many: int) -> list[int]:
+    """To whom rank v sends, of so many; the root is 0."""
     return [v + (1 << i) for i in range(v.bit_length(), many.bit_length()) if v + (1 << i) < many]

@@ -17,7 +17,9 @@ from runcast.simulator.answers.compare.spans import (
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.figures.gantt import overlay
 
-TINY = Path(__file__).parents[2] / "data/scenarios/tiny-2ranks.toml"
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "data/scenarios/tiny-2ranks.toml"
+HOSTS = ROOT / "data/validation/executed/4-fast-hosts-weight-update.toml"
 COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
 MEASURED = pd.DataFrame(
     [
@@ -208,3 +210,20 @@ def test_a_ledger_is_of_runs_and_their_predictions(run, capsys):
     (run / "own.csv").write_text("a,b\n1,2\n")
     assert compared(run, TINY, "--ledger", run / "own.csv") == 2
     assert "is no ledger of runs: expected the columns run, scenario" in capsys.readouterr().err
+
+
+def test_messages_of_a_tree_are_laid_over_the_broadcast_that_ranks_execute():
+    """The root and those that pass on, too: each rank ends with its own last message."""
+    resolved = unfold(
+        HOSTS, ["update.pipeline=three_stage", "model.bytes=16 MiB", "model.tensors=32", "model.largest=512 KiB"]
+    )
+    program = resolved.executed
+
+    spans = simulate_spans(resolved)
+
+    assert set(zip(spans["op"], spans["rank"], strict=True)) == {
+        (op, rank) for op in range(len(program)) for rank in program.ranks_of(op)
+    }
+    first = spans[spans["name"] == "broadcast b0 from r0"].groupby("rank")
+    assert first["start_s"].first().nunique() == 1
+    assert (first["end_s"].last() - first["start_s"].first()).rank(method="dense").tolist() == [1, 2, 1, 2]

@@ -17,6 +17,7 @@ from ...base.errors import UserError, fault
 from ...base.files import read_json, read_text
 from ...base.shipped import is_name
 from ...base.tables import align
+from ...collectives import EXECUTED
 from ...scenario import check_question, open_table, resolve
 from ...timeline import spans_of_ranks
 
@@ -162,9 +163,18 @@ def hash_of_run(path: Path) -> str | None:
 
 
 def simulate_spans(resolved: Any) -> pd.DataFrame:
-    """The spans that the simulator predicts for every rank."""
+    """The spans that the simulator predicts for every rank, by the ops that ranks execute."""
     timeline = engine.simulate(resolved.program, resolved.costs)
-    return spans_of_ranks(timeline, range(resolved.program.ranks))
+    spans = spans_of_ranks(timeline, range(resolved.program.ranks))
+    return _by_executed_op(spans) if EXECUTED in spans else spans
+
+
+def _by_executed_op(spans: pd.DataFrame) -> pd.DataFrame:
+    """Messages as parts of their broadcast: all ranks begin with it, and each ends with its own last message."""
+    found = spans.assign(op=spans[EXECUTED])
+    found["start_s"] = found.groupby("op")["start_s"].transform("min")
+    found["end_s"] = found.groupby(["op", "rank"])["end_s"].transform("max")
+    return found
 
 
 def unfold(path: Path, changes: Sequence[str] = ()) -> Any:

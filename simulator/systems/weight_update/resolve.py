@@ -12,11 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import STREAMS, networks_of
+from ...collectives import STREAMS, networks_of, relay
 from ...costs import Costs, Store, cost
 from ...hardware import cluster_inputs
 from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete, profile_notes
+from ...program import Program
 from ...timeline import Timeline
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
@@ -42,6 +43,20 @@ class Resolved(OnMachines):
     def plan(self) -> UpdatePlan | TransferPlan:
         """Owners and buckets."""
         raise NotImplementedError
+
+    @property
+    def executed(self) -> Program:
+        """The Program that ranks execute."""
+        raise NotImplementedError
+
+    @cached_property
+    def program(self) -> Program:
+        """The Program that is simulated: with messages of trees in place of broadcasts, if the stack sends so."""
+        return relay(self.executed) if self._along_trees else self.executed
+
+    @property
+    def _along_trees(self) -> bool:
+        return bool(self.profile.value_or("broadcast.tree", 0.0))
 
     @property
     def question(self) -> str:
@@ -141,9 +156,9 @@ class Resolved(OnMachines):
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks that act alike: same kind of node, same slowness."""
+        """Ranks that act alike: same kind of node, same slowness; in a tree each has its own place."""
         machines = self.cluster
-        if not self.scenario.fold:
+        if not self.scenario.fold or self._along_trees:
             return single_ranks(machines.n_gpus)
         slowness = self.slowness.tolist()
         return group_alike([

@@ -73,8 +73,8 @@ class ServedUpdate(Resolved):
         return assign_readers(plan, nics, self.n_listed, single=update.readers == "one")
 
     @cached_property
-    def program(self) -> Program:
-        """The Program of the update."""
+    def executed(self) -> Program:
+        """The Program that ranks execute."""
         plan, pipeline = self.plan, self.update.pipeline
         if pipeline != "three_stage":
             return {"two_stage": two_stage, "serial": serial}[pipeline](plan)

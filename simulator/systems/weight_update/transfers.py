@@ -139,8 +139,8 @@ class TransferUpdate(Resolved):
         return plan
 
     @cached_property
-    def program(self) -> Program:
-        """The Program of the update."""
+    def executed(self) -> Program:
+        """The Program that ranks execute."""
         assert self.method.program is not None
         return self.method.program(self.plan)
 
