@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from ...simulator.systems.weight_update.methods import methods
 from .acts import Actor, Address, GroupKey, NearMemory, SharedMemory, map_memory, open_memory
+from .backend import all_gather
 from .content import Meta, TransferContent, share
 from .far import FarMemory
 
@@ -51,11 +52,7 @@ class TransferActor(Actor[TransferContent]):
         bucket = self._bucket(op)
         group = self._gathering(bucket)
         mine = self.staged.pop(bucket) if bucket in self.staged else self._packed(bucket)
-        parts = [torch.empty_like(mine) for _ in group]
-        if len(group) > 1:
-            dist.all_gather(parts, mine, group=self.groups["comm", group])
-        else:
-            parts = [mine]
+        parts = all_gather(mine, group, self.groups["comm", group]) if len(group) > 1 else [mine]
         for access in self._accesses(op, write=True):
             for number, part in enumerate(parts):
                 at = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from . import shares
-from .cases import CASES, MISSED, MORE_STEPS, SHARE, STEPS
+from .cases import CASES, MORE_STEPS, SHARE, STEPS
 from .comparing import lines, run_all
 from .hosts import missing
 from .ledger import write_ledger
@@ -28,7 +28,7 @@ def main() -> None:
     steps = [] if (reason := shares.missing(4, SHARE)) else [*STEPS, *MORE_STEPS]
     if reason:
         print(f"without steps: {reason}", file=sys.stderr)
-    cases = [case for case in (*CASES, *steps, *MISSED) if flags.only in case.name]
+    cases = [case for case in (*CASES, *steps) if flags.only in case.name]
     with TemporaryDirectory() as folder:
         kept = flags.keep or Path(folder)
         outcomes = run_all(cases, kept)

@@ -153,9 +153,9 @@ CASES = [
     *collective("8 hosts", "all_reduce", "measured", 4, name="all_reduce by Gloo"),
     *(update("2 fast hosts", pipeline, 32) for pipeline in ("two_stage", "three_stage")),
     *(update("4 fast hosts", pipeline) for pipeline in ("two_stage", "three_stage")),
-    update("8 fast hosts", "two_stage"),
+    *(update("8 fast hosts", pipeline) for pipeline in ("two_stage", "three_stage")),
     update("slow among fast", "two_stage"),
-    *(trainer_update("4 fast hosts", method) for method in ("single_sender", "replica_writes")),
+    *(trainer_update("4 fast hosts", method) for method in ("single_sender", "replica_writes", "all_senders")),
     *(p2p_update("4 fast hosts", readers=readers) for readers in (1, 2)),
 ]
 
@@ -174,9 +174,3 @@ MORE_STEPS = [
     step("TP2 PP2", {"tp": 2, "pp": 2}, batch=2),
 ]
 """For the table of docs/testbed.md; the test leaves them out for its time."""
-
-MISSED = [
-    update("8 fast hosts", "three_stage"),
-    trainer_update("4 fast hosts", "all_senders"),
-]
-"""Known misses; docs/testbed.md says why."""

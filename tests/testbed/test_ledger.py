@@ -8,11 +8,11 @@ from runcast.simulator.answers.validate.executed import ExecutedCase
 from runcast.simulator.answers.validate.run_rows import read_cases
 from runcast.simulator.base.files import read_toml
 
-from .cases import CASES, MISSED, MORE_STEPS, STEPS, Numbers, write_cases
+from .cases import CASES, MORE_STEPS, STEPS, Numbers, write_cases
 from .comparing import Outcome
 from .ledger import write_ledger
 
-EVERY = [*CASES, *STEPS, *MORE_STEPS, *MISSED]
+EVERY = [*CASES, *STEPS, *MORE_STEPS]
 OF_THE_PLACE = ("name", "cluster", "profile", "stack")
 
 

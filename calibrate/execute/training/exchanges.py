@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ....simulator.program import Program
 from ....simulator.systems.train_step.lower import TrainPlan
+from ..backend import all_gather
 
 GroupKey = tuple[str, tuple[int, ...]]  # lane, ranks
 _AXES = {"tp": "tp", "cp": "cp", "ep": "ep", "etp": "etp", "rows": "dp_cp", "compute": "world"}
@@ -124,12 +125,9 @@ class Exchanges:
 
     def gather(self, key: GroupKey, rows: Tensor) -> Tensor:
         """The rows of all ranks, one after another."""
-        ranks = len(key[1])
-        if ranks == 1:
+        if len(key[1]) == 1:
             return rows
-        parts = [torch.empty_like(rows) for _ in range(ranks)]
-        dist.all_gather(parts, rows.contiguous(), group=self._groups[key])
-        return torch.cat(parts)
+        return torch.cat(all_gather(rows.contiguous(), key[1], self._groups[key]))
 
     def reduce_scatter(self, key: GroupKey, rows: Tensor) -> Tensor:
         """This rank's even share of the rows, summed over ranks."""
