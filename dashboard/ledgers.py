@@ -1,6 +1,6 @@
 """The shipped ledgers as the page of validation shows them: rows of one form, whatever was measured.
 
-Training steps are read beside predictions that ship too. Weight updates are simulated, some 6 s, once, in another
+Training steps are read beside predictions that ship too. All other ledgers are simulated, 3 to 20 s, once, in another
 process, and kept in a cache that all sessions share.
 """
 
@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from diskcache import Cache
 
+from ..simulator.answers.validate.cycles import read_cycle_ledger
+from ..simulator.answers.validate.executed import read_executed_ledger
+from ..simulator.answers.validate.ledger import Ledger
+from ..simulator.answers.validate.runs import RunLedger, counts, in_words, read_run_ledger
 from ..simulator.answers.validate.scores import count_held, coverage, error_scores, is_covered
 from ..simulator.answers.validate.steps import StepLedger, restore, shipped_table
 from ..simulator.answers.validate.steps.ledger import ERRORS, known_reason
@@ -24,28 +28,38 @@ from ..simulator.runner import InProcess
 if TYPE_CHECKING:
     import pandas as pd
 
-STEPS, UPDATES = "train_step", "weight_update"
-KINDS = {STEPS: "Training steps", UPDATES: "Weight updates"}
-LEFT_OUT: Mapping[str, Mapping[str, str]] = {STEPS: ERRORS, UPDATES: UPDATE_ERRORS}
+STEPS, UPDATES, RUNS, CYCLES, EXECUTED = "train_step", "weight_update", "run", "rl_cycle", "executed"
+KINDS = {
+    STEPS: "Training steps", UPDATES: "Weight updates", RUNS: "Runs", CYCLES: "RL cycles", EXECUTED: "Executed here",
+}  # fmt: skip
+LEFT_OUT: Mapping[str, Mapping[str, str]] = {
+    **{key: {"error": "as shipped"} for key in KINDS}, STEPS: ERRORS, UPDATES: UPDATE_ERRORS,
+}  # fmt: skip
 """Columns of signed errors by kind of ledger, and what they are; the first is that of predictions as shipped."""
 
 FAMILIES: Mapping[str, Mapping[str, str]] = {
+    **{key: {"subject": "subject", "source": "source"} for key in KINDS},
     STEPS: STEP_FAMILIES,
     UPDATES: {"source": "system", "gpu": "GPU", "stack": "stack", "model": "model", "method": "method"},
 }
 """Columns by which rows are told apart, and what they are."""
 
+READERS: Mapping[str, Callable[..., Ledger]] = {
+    UPDATES: read_ledger, RUNS: read_run_ledger, CYCLES: read_cycle_ledger, EXECUTED: read_executed_ledger,
+}  # fmt: skip
+"""What simulates each ledger whose predictions do not ship."""
 
-def simulate_updates(place: str, watch: Callable[[int, int], None]) -> None:
-    """Simulate the ledger of weight updates, some seconds, and keep it in the cache of this folder."""
+
+def simulate_rows(kind: str, place: str, watch: Callable[[int, int], None]) -> None:
+    """Simulate a ledger, some seconds, and keep it in the cache of this folder."""
     with Cache(place) as cache:
-        if UPDATES not in cache:
+        if kind not in cache:
             os.nice(10)
-            cache[UPDATES] = read_ledger(runner=InProcess(), watch=watch)
+            cache[kind] = READERS[kind](runner=InProcess(), watch=watch)
 
 
 class Ledgers:
-    """Both ledgers: training steps are read on first use, weight updates once they are in the cache."""
+    """All ledgers: training steps are read on first use, others once they are in the cache."""
 
     def __init__(self, cache: Mapping[str, Any]):
         self._cache = cache
@@ -67,11 +81,16 @@ class Ledgers:
         """The rows of a ledger with the errors of a column, worst first; None while nobody has simulated it."""
         if kind == STEPS:
             rows = step_rows(self._steps.scored, column).assign(known=self._known)
-        elif (ledger := self._cache.get(UPDATES)) is not None:
-            rows = update_rows(ledger, column)
+        elif (ledger := self._cache.get(kind)) is not None:
+            rows = update_rows(ledger, column) if kind == UPDATES else run_rows(ledger)
         else:
             return None
         return rows.loc[rows["error"].abs().sort_values(ascending=False, kind="stable").index]
+
+    def note(self, kind: str) -> str:
+        """How many rows there are, and what was fitted to them: of a ledger with rows that are bounds, or have gaps."""
+        ledger = self._cache.get(kind)
+        return counts(ledger) if isinstance(ledger, RunLedger) else ""
 
 
 def step_rows(scored: "pd.DataFrame", column: str) -> "pd.DataFrame":
@@ -97,6 +116,21 @@ def update_rows(ledger: UpdateLedger, column: str) -> "pd.DataFrame":
         error=rows[column],
         inside=known if column == "error" else None,
         known=rows["method"] + ", " + rows["phase"],
+    )
+
+
+def run_rows(ledger: RunLedger) -> "pd.DataFrame":
+    """Runs, cycles or executed scenarios that were measured; amounts are text, as each row has a unit of its own."""
+    import pandas as pd
+
+    rows = ledger.scored
+    held = rows["measured"].between(rows["interval_low"], rows["interval_high"]).astype(object)
+    told = pd.DataFrame(in_words(rows)).set_index("line").loc[rows["line"]].set_index(rows.index)
+    return rows.assign(
+        inside=held.where(rows["interval_low"].notna(), None),
+        known=rows["miss"].where(rows["miss"] != "", rows["notes"]),
+        ratio=1 + rows["error"],
+        **told[["measured", "predicted", "interval"]],
     )
 
 

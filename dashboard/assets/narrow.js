@@ -1,7 +1,7 @@
 // Figures on phones: titles and long names of rows get more lines, legends go below, scales of colours are thin. A figure
 // is drawn as for a wide page first, and once more where it is narrow; its meta then says so.
 (() => {
-    const NARROW_PX = 560, LINE_PX = 18, LETTER_PX = 6.6, ENTRY_PX = 62, NAME = 28;
+    const NARROW_PX = 560, LINE_PX = 18, NAME_LINE_PX = 12, LETTER_PX = 6.6, ENTRY_PX = 62, NAME = 28;
 
     // Text in lines of so many letters, broken at spaces, or behind dots and underscores of what has none.
     function broken(text, most) {
@@ -44,6 +44,13 @@
         return changes;
     }
 
+    // By how much rows of names in several lines must grow, so that no two meet.
+    function growth({_fullLayout: {yaxis, height, margin}}, {"yaxis.ticktext": names}) {
+        if (!names?.length || yaxis.type !== "category") return 0;
+        const lines = Math.max(...names.map((name) => name.split("<br>").length));
+        return Math.max(0, names.length * (NAME_LINE_PX * lines + 4) - (height - margin.t - margin.b));
+    }
+
     // The scale of colours of a trace: what it is of stands in the choice above the figure, too.
     function scale(trace) {
         const at = trace.marker?.colorbar ? "marker.colorbar" : trace.line?.colorbar ? "line.colorbar" : "colorbar";
@@ -60,10 +67,11 @@
         const [titled, lines] = title(layout, width_px), rows = legendRows(drawn, width_px);
         const scaled = drawn.data.findIndex((one) => one.marker?.colorbar || one.line?.colorbar || one.colorbar);
         const top_px = 24 + LINE_PX * lines, bottom_px = margin.b + (LINE_PX + 2) * rows;
-        const height_px = height - margin.t - margin.b + top_px + bottom_px; // what is drawn stays as high
+        const named = axes(drawn), inside_px = height - margin.t - margin.b + growth(drawn, named);
+        const height_px = inside_px + top_px + bottom_px; // what is drawn stays as high, or grows
         drawn.parentElement.style.height = `${height_px}px`; // plotly asks for it whenever the width changes
         const changes = {
-            ...titled, ...axes(drawn), meta: "narrow", "margin.t": top_px, "margin.b": bottom_px, "margin.r": 12,
+            ...titled, ...named, meta: "narrow", "margin.t": top_px, "margin.b": bottom_px, "margin.r": 12,
             height: height_px,
             ...(rows && {legend: {...layout.legend, ...BELOW, font: {size: 11}}}),
         };

@@ -1,4 +1,4 @@
-"""Predicted over measured seconds of a ledger's rows, on logarithmic axes."""
+"""Predicted over measured, row by row of a ledger, on logarithmic axes; and how often intervals hold."""
 
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -58,9 +58,43 @@ def _hover(row: Any) -> str:
     return f"{plain(said)}\n{seconds} ({row['error']:+.1%})".replace("\n", "<br>")
 
 
+ROW_PX = 24
+TIMES = (0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+
+def ratios(rows: "pd.DataFrame", family: str) -> "go.Figure":
+    """A line of points per part of a family: predicted over measured, where rows have units of their own.
+
+    The table has `id`, `where`, `metric`, `ratio`, `error`, and as text `measured` and `predicted`.
+    """
+    import plotly.graph_objects as go
+
+    names = rows.groupby(family)["ratio"].size().sort_values(kind="stable").index
+    figure = go.Figure()
+    for off in OFF:
+        figure.add_vrect(1 - off, 1 + off, fillcolor=GRID, opacity=0.6, line_width=0, layer="below")
+    figure.add_vline(1, line={"color": GREY, "width": 1.2})
+    figure.add_scatter(
+        x=digits(rows["ratio"]), y=[plain(str(name)) for name in rows[family]], mode="markers",
+        marker={"size": 8, "opacity": 0.6, "color": BLUE}, hoverinfo="text",
+        hovertext=[_hover_of_ratio(row) for row in rows.to_dict("records")],
+    )  # fmt: skip
+    height_px = ROW_PX * (len(names) + 1)
+    style(figure, "", "", height_px, showlegend=False)
+    title = {"text": "predicted over measured", "standoff": 6}
+    figure.update_xaxes(title=title, type="log", tickvals=TIMES, ticktext=[f"{n:g}x" for n in TIMES], gridcolor=GRID)
+    order = {"categoryorder": "array", "categoryarray": [plain(str(name)) for name in names]}
+    figure.update_yaxes(**ROWS, **order, automargin="left")
+    return figure.update_layout(margin={"t": 12}, height=height_px + 70, hovermode="closest")
+
+
+def _hover_of_ratio(row: Any) -> str:
+    said = f"{row['id']}\n{row['where']}\n{row['metric']}: measured {row['measured']}, predicted {row['predicted']}"
+    return f"{plain(said)} ({row['error']:+.1%})".replace("\n", "<br>")
+
+
 # How often 90 % intervals held what was measured, by family of rows.
 
-ROW_PX = 24
 AIM = 0.9
 SURE, WRONG = BLUE, RED
 

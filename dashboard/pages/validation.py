@@ -1,6 +1,6 @@
 """Validation: predictions beside what was published, row by row; how far off, and how often intervals hold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -9,8 +9,8 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from ...simulator.figures.theme import digits
 from .. import parts, tables
-from ..figures.validation import coverage_bars, scatter
-from ..ledgers import FAMILIES, KINDS, LEFT_OUT, STEPS, UPDATES, Ledgers, scores, scores_by, simulate_updates
+from ..figures.validation import coverage_bars, ratios, scatter
+from ..ledgers import FAMILIES, KINDS, LEFT_OUT, READERS, STEPS, Ledgers, scores, scores_by, simulate_rows
 from ..page import Here, Page, inputs, keep_in_address, outputs, states
 from ..question import choices_of
 from ..tables import column
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from dash.development.base_component import Component
 
-ABOUT = "Published training steps and weight updates beside predictions: how far off, and how often intervals hold."
+ABOUT = (
+    "Training steps, weight updates, runs and RL cycles as published, and what we executed, beside predictions: how "
+    "far off, and how often intervals hold."
+)
 NAME, PATH = "validation", "/validation"
 _EVERY = "all"
 _HIDDEN, _VISIBLE = {"display": "none"}, {"display": "block"}
-_COLUMNS = (
+_COLUMNS_OF_STEPS = (
     column("Row", "id", 190),
     column("Error", "error", 100, "+.1%"),
     column("What is known", "known", 340),
@@ -34,6 +37,19 @@ _COLUMNS = (
     column("Measured, s", "measured_s", 120, ".4~r"),
     column("Predicted, s", "predicted_s", 120, ".4~r"),
     column("In the interval", "inside", 130),
+    column("Source", "source", 150),
+)
+_COLUMNS_OF_RUNS = (
+    column("Row", "id", 190),
+    column("Error", "error", 100, "+.1%"),
+    column("What is known", "known", 340),
+    column("Metric", "metric", 150),
+    column("Measured", "measured", 120),
+    column("Predicted", "predicted", 120),
+    column("90 % interval", "interval", 170),
+    column("In the interval", "inside", 130),
+    column("Subject", "subject", 170),
+    column("Where", "where", 220),
     column("Source", "source", 150),
 )
 
@@ -53,7 +69,8 @@ class Shown:
         kind = said["kind"] if said.get("kind") in KINDS else STEPS
         known = {"errors": LEFT_OUT[kind], "by": FAMILIES[kind]}
         good = {key: said[key] for key, allowed in known.items() if said.get(key) in allowed}
-        return replace(cls(kind, source=said.get("source", _EVERY)), **good)
+        first = next(iter(FAMILIES[kind]))
+        return replace(cls(kind, source=said.get("source", _EVERY), by=first), **good)
 
     def query(self) -> str:
         """The state of the page as the query of an address."""
@@ -61,9 +78,9 @@ class Shown:
 
 
 def layout(here: Here, query: str) -> "Component":
-    """The choices, and the places of what they show; the other ledger is a link, as it has other choices.
+    """The choices, and the places of what they show; other ledgers are links, as they have other choices.
 
-    A Store that only pages of updates have begins to simulate these.
+    A Store that only pages of ledgers without predictions have begins to simulate these.
     """
     now = Shown.read(choices_of(query))
     links = [
@@ -78,11 +95,11 @@ def layout(here: Here, query: str) -> "Component":
     ]
     waiting = [
         html.P(id=f"{NAME}-far", role="status"),
-        html.Progress(id=f"{NAME}-bar", className="progress", **{"aria-label": "Updates simulated"}),
+        html.Progress(id=f"{NAME}-bar", className="progress", **{"aria-label": "Rows simulated"}),
         parts.button("Cancel", f"{NAME}-cancel"),
     ]
-    begin = now.kind == UPDATES and UPDATES not in here.results
-    wanted = [dcc.Store(id=f"{NAME}-wanted", data=True)] if begin else []
+    begin = now.kind in READERS and now.kind not in here.results
+    wanted = [dcc.Store(id=f"{NAME}-wanted", data=now.kind)] if begin else []
     return html.Div(
         [
             html.Nav(links, className="ledgers", **{"aria-label": "Ledgers"}),
@@ -103,10 +120,11 @@ def numbers(rows: "pd.DataFrame") -> "Component":
     found = scores(rows)
     held, of = found["held"], found["held_of"]
     over = rows["error"].abs().groupby(rows["source"]).median()
+    many = rows["source"].nunique()
     counted = f"{held:,} of {of:,} rows" if of else "of intervals with rows left out"
     return parts.numbers(
         [
-            ("Rows", f"{found['rows']:,}", f"of {rows['source'].nunique()} sources"),
+            ("Rows", f"{found['rows']:,}", f"of {many} source{'s' * (many > 1)}"),
             ("Median error", f"{found['median_abs_error']:.1%}", f"median over sources {over.median():.1%}"),
             ("90 % are within", f"{found['p90_abs_error']:.1%}", "of what was measured"),
             ("Bias", f"{found['bias']:+.1%}", "the median error with its sign"),
@@ -116,24 +134,27 @@ def numbers(rows: "pd.DataFrame") -> "Component":
 
 
 def draw(rows: "pd.DataFrame", now: Shown) -> "list[Component]":
-    """Scatter, coverage, and the rows."""
+    """Predicted over measured, coverage, and the rows."""
     by = FAMILIES[now.kind][now.by]
-    figures = {f"Predicted over measured, by {by}": scatter(rows, now.by)}
+    over = ratios if "ratio" in rows else scatter
+    figures = {f"Predicted over measured, by {by}": over(rows, now.by)}
     if rows["inside"].notna().any():
         figures[f"Coverage of 90 % intervals, by {by}"] = coverage_bars(scores_by(rows, now.by))
-    return [*parts.figures(figures), tables.grid(NAME, "Rows, the worst first", _COLUMNS, records(rows))]
+    columns = _COLUMNS_OF_RUNS if "ratio" in rows else _COLUMNS_OF_STEPS
+    return [*parts.figures(figures), tables.grid(NAME, "Rows, the worst first", columns, records(rows, columns))]
 
 
-def records(rows: "pd.DataFrame") -> list[dict[str, Any]]:
+def records(rows: "pd.DataFrame", columns: Sequence[Mapping[str, Any]] = _COLUMNS_OF_STEPS) -> list[dict[str, Any]]:
     """Cells of the table as plain values."""
     words = {True: "yes", False: "no"}
-    table = rows[[column["field"] for column in _COLUMNS]].assign(inside=[words.get(v, "–") for v in rows["inside"]])
-    table = table.assign(**{key: digits(rows[key], 5) for key in ("error", "measured_s", "predicted_s")})
+    table = rows[[column["field"] for column in columns]].assign(inside=[words.get(v, "–") for v in rows["inside"]])
+    numbers = [key for key in ("error", "measured_s", "predicted_s") if key in table]
+    table = table.assign(**{key: digits(rows[key], 5) for key in numbers})
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
 def connect(app: Dash, here: Here) -> None:
-    """A choice draws the rows anew, and stands in the address; weight updates are simulated before."""
+    """A choice draws the rows anew, and stands in the address; rows without predictions are simulated before."""
     ledgers, place = Ledgers(here.results), here.results.directory
     keep_in_address(app, f"{NAME}-query")
     tables.connect(app, NAME)
@@ -148,30 +169,31 @@ def connect(app: Dash, here: Here) -> None:
         rows = ledgers.rows(now.kind, now.errors)
         if rows is None:
             again = html.A("Simulate them", href=PATH + now.query())
-            drawn = parts.alert("The weight updates were not simulated", [again], "yellow")
+            drawn = parts.alert("The rows were not simulated", [again], "yellow")
             return drawn, [], no_update, now.query()
         sources = [_EVERY, *sorted(rows["source"].unique())]
         mine = rows if now.source == _EVERY else rows[rows["source"] == now.source]
         if mine.empty:
             line = f"No row of the source {now.source}: choose another."
             return parts.alert("Nothing to show", [line], "yellow"), [], sources, now.query()
-        return numbers(mine), draw(mine, now), sources, now.query()
+        notes = [note] if (note := ledgers.note(now.kind)) else []
+        return [numbers(mine), parts.notes(notes)], draw(mine, now), sources, now.query()
 
     @app.callback(
         output=Output(f"{NAME}-done", "data"),
         inputs=Input(f"{NAME}-wanted", "data"),
         background=True,
         progress=outputs(NAME, "far.children", "bar.value", "bar.max"),
-        progress_default=("Simulating weight updates, some seconds in all ...", "0", "1"),
+        progress_default=("Simulating the rows, some seconds in all ...", "0", "1"),
         running=[
             (Output(f"{NAME}-waiting", "style"), _VISIBLE, _HIDDEN),
             (Output(f"{NAME}-numbers", "style"), _HIDDEN, _VISIBLE),
         ],
         cancel=inputs(NAME, "cancel.n_clicks"),
     )
-    def simulate(tell: Callable[[Any], None], wanted: bool) -> bool:
-        words = "Simulating weight updates, some seconds in all: {} of {}."
-        simulate_updates(place, lambda done, total: tell((words.format(done, total), str(done), str(total))))
+    def simulate(tell: Callable[[Any], None], wanted: str) -> str:
+        words = f"Simulating {KINDS[wanted]}, some seconds in all: {{}} of {{}}."
+        simulate_rows(wanted, place, lambda done, total: tell((words.format(done, total), str(done), str(total))))
         return wanted
 
 

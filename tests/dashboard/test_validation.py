@@ -7,22 +7,27 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 from runcast.dashboard import ledgers
-from runcast.dashboard.figures.validation import WRONG, coverage_bars, scatter
+from runcast.dashboard.figures.validation import WRONG, coverage_bars, ratios, scatter
 from runcast.dashboard.ledgers import (
     LEFT_OUT,
+    READERS,
     STEPS,
     UPDATES,
     Ledgers,
+    run_rows,
     scores,
     scores_by,
-    simulate_updates,
+    simulate_rows,
     update_rows,
 )
 from runcast.dashboard.pages.validation import Shown, draw, records
 from runcast.dashboard.question import choices_of
 from runcast.simulator.answers.validate import UpdateLedger
+from runcast.simulator.answers.validate.executed import read_executed_ledger
+from runcast.simulator.answers.validate.runs import in_words
 from runcast.simulator.answers.validate.steps import restore, shipped_table
 from runcast.simulator.answers.validate.updates import shipped_table as shipped_updates
+from runcast.simulator.runner import InProcess
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +88,41 @@ def test_intervals_of_updates_are_not_known_with_rows_left_out(updates):
     assert (found["rows"], found["held_of"], found["bias"]) == (1, 0, 0.2)
 
 
+@pytest.fixture(scope="module")
+def executed():
+    return read_executed_ledger(runner=InProcess())
+
+
+def test_runs_have_the_form_of_steps_and_amounts_as_text(executed):
+    rows = run_rows(executed)
+
+    assert (rows["error"].tolist(), set(rows["inside"])) == (executed.scored["error"].tolist(), {True, False})
+    words = {row["id"]: row["predicted"] for row in in_words(executed.scored)}
+    assert dict(zip(rows["id"], rows["predicted"], strict=True)) == words
+
+
+def test_scores_of_runs_are_those_of_the_ledger(executed):
+    found, expected = scores(run_rows(executed)), executed.to_json()
+
+    told = ("median_abs_error", "p90_abs_error", "bias", "held", "held_of")
+    assert {key: found[key] for key in told} == {key: expected[key] for key in told}
+
+
+def test_a_run_is_a_point_at_its_ratio_in_the_line_of_its_group(executed):
+    rows = run_rows(executed)
+
+    (points,) = ratios(rows, "subject").data
+
+    assert dict(zip(points.y, points.x, strict=True)).keys() == set(rows["subject"])
+    assert list(points.x) == pytest.approx((1 + rows["error"]).tolist(), rel=1e-3)
+
+
+def test_a_page_of_runs_shows_each_row(executed):
+    *_, grid = draw(run_rows(executed), Shown("executed", by="subject"))
+
+    assert [row["id"] for row in grid.children[-1].rowData] == run_rows(executed)["id"].tolist()
+
+
 def test_updates_are_there_once_they_were_simulated(updates):
     cache = {}
     both = Ledgers(cache)
@@ -93,11 +133,11 @@ def test_updates_are_there_once_they_were_simulated(updates):
 
 
 def test_updates_are_simulated_once_for_all(tmp_path, updates, monkeypatch):
-    monkeypatch.setattr(ledgers, "read_ledger", lambda runner, watch: watch(1, 2) or updates)
+    monkeypatch.setitem(ledgers.READERS, UPDATES, lambda runner, watch: watch(1, 2) or updates)
     monkeypatch.setattr(ledgers.os, "nice", lambda by: None)
     heard = []
     for _ in range(2):
-        simulate_updates(str(tmp_path), lambda *far: heard.append(far))
+        simulate_rows(UPDATES, str(tmp_path), lambda *far: heard.append(far))
 
     assert heard == [(1, 2)]
 
@@ -182,13 +222,15 @@ def test_a_simulation_is_cancelled_and_begins_again(page):
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("link", name="Simulate them").click()
 
-    expect(page.locator("#validation-far")).to_contain_text("Simulating weight updates")
+    expect(page.locator("#validation-far")).to_contain_text("Simulating")
     expect(page.locator("#validation-waiting")).to_be_visible()
 
 
 @pytest.mark.slow
-def test_a_simulation_is_waited_for_to_its_end(page):
-    page.goto("/validation?kind=weight_update")
+@pytest.mark.parametrize("kind", READERS)
+def test_a_simulation_is_waited_for_to_its_end(page, pictured, kind):
+    page.goto(f"/validation?kind={kind}")
 
     expect(page.locator(".numbers dt").first).to_have_text("Rows", timeout=300_000)
     expect(page.locator("#validation-waiting")).to_be_hidden()
+    pictured(f"validation-{kind}")
