@@ -54,8 +54,13 @@ FIGURES = (
 )
 WIDER = """[...document.querySelectorAll('.wide:not(.timeline):has(.js-plotly-plot)')]
     .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"""
-CUT = """[...document.querySelectorAll('.wide:not(.timeline) :is(.gtitle, .gtitle-subtitle)')]
+CUT = """[...document.querySelectorAll('.wide:not(.timeline) :is(.gtitle, .gtitle-subtitle, .annotation-text)')]
     .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"""
+COVERED = """[...document.querySelectorAll('.js-plotly-plot:has(.updatemenu-container)')].filter((drawn) => {
+    const at = (of) => drawn.querySelector(of).getBoundingClientRect();
+    const said = at('.gtitle-subtitle'), menu = at('.updatemenu-container');
+    return menu.top < said.bottom && menu.bottom > said.top && menu.left < said.right;
+}).length"""
 IS_NARROW = "document.querySelector('.wide:not(.timeline) .js-plotly-plot')?.layout?.meta === 'narrow'"
 LOW = """[...document.querySelectorAll('.js-plotly-plot')]
     .map((one) => [one.clientHeight, one._fullLayout._size.h]).filter(([all, inside]) => all < 200 || inside < 50)"""
@@ -70,7 +75,7 @@ def test_figures_of_a_narrow_page_are_no_wider_than_it(page, path):
     page.wait_for_function(ALL_IS_THERE, timeout=90_000)
     page.wait_for_function(IS_NARROW)
 
-    assert (page.evaluate(WIDER), page.evaluate(CUT)) == ([], [])
+    assert (page.evaluate(WIDER), page.evaluate(CUT), page.evaluate(COVERED)) == ([], [], 0)
 
 
 @pytest.mark.slow
