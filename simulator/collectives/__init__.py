@@ -2,8 +2,8 @@
 
 An exchange is a `Collective`; a `Pricer` prices it: `Measured` by a profile's fitted curves, `Chosen` by algorithms
 that a scenario names. `algorithms` has these, one file each. `machines` describes the ranks' nodes, `networks` the
-network between nodes; `wires` and `rings` find the links that bytes cross. `relays` writes the broadcasts of a Program as
-the messages of their trees.
+network between nodes; `wires` and `rings` find the links that bytes cross. `relays` writes the broadcasts of a Program
+as the messages of their trees.
 """
 
 from typing import Final
