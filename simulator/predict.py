@@ -1,13 +1,13 @@
 """The Python API of `runcast simulate`: a scenario in, a prediction out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from .base.memo import Memo
 from .scenario import Changes, Given, check_question, open_table, resolve
 from .systems.registry import SYSTEMS, AnyPrediction, AnyResolved, AnyScenario
+from .systems.tables import Table
 
 if TYPE_CHECKING:  # a system is imported when it is asked for
     from .systems.rl_cycle.scenario import CycleScenario
@@ -67,7 +67,7 @@ def simulate(
     Raises:
         UserError: the scenario contains something that is not allowed; one line per error.
     """
-    if isinstance(scenario, str | Path | Mapping):
+    if not isinstance(scenario, Table):
         table, where = open_table(scenario, changes)
         scenario = check_question(table, where)
     return predict(resolve(scenario, where, memo or Memo()))

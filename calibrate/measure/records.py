@@ -20,6 +20,8 @@ Record = Mapping[str, Any]
 _MOST_BYTES = 2**28
 """Of a file of records, packed or not: a full run of the suite writes some ten million."""
 
+_MOST_LINES = _MOST_BYTES // 32
+
 
 def case_key(family: str, name: str, params: Mapping[str, Any]) -> str:
     """One line that no other case has: `gemm/wgrad m=512 n=4096 k=4096 dtype=bf16`."""
@@ -71,8 +73,10 @@ def _text(path: Path) -> str:
         if raw[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(raw)) as packed:
                 raw = packed.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES or raw.count(b"\n") > _MOST_BYTES // 32:
+        if len(raw) > _MOST_BYTES:
             raise ValueError(f"{path}: is too large: at most {_MOST_BYTES >> 20} MiB of records are read")
+        if raw.count(b"\n") > _MOST_LINES:
+            raise ValueError(f"{path}: is too large: at most {_MOST_LINES:,} lines are read")
         return raw.decode()
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot read: {error}") from None

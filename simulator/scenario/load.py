@@ -34,6 +34,8 @@ def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[
     Raises:
         UserError: the file cannot be read, or the changes cannot be made.
     """
+    if not isinstance(scenario, Mapping | str | Path):
+        raise UserError(f"scenario: is of type {type(scenario).__name__}; expected a name, a path or a table")
     table, where = (scenario, "scenario") if isinstance(scenario, Mapping) else _read(scenario)
     given = [changes] if isinstance(changes, str) else changes
     said = given if isinstance(given, Mapping) else parse_changes(given)

@@ -17,6 +17,7 @@ from ..base.arrays import Ints
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
 KINDS = (FORWARD, BACKWARD, INPUT, WEIGHT)
 _ACTION = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})", re.ASCII)
+_NEARLY = re.compile(r"\d{0,8}[A-Za-z]?\W?\d{0,8}\W?", re.ASCII)
 
 
 class Action(NamedTuple):
@@ -31,11 +32,10 @@ class Action(NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> "Action":
-        """Inverts `str`; ValueError with the text that is no action."""
+        """Inverts `str`; ValueError with the text that is no action, unless it may be anything, such as a password."""
         if not (found := _ACTION.fullmatch(text)):
-            raise ValueError(
-                f"{text[:40]!r} is no action; expected stage, {', '.join(KINDS)} and micro-batch, as in 2F4"
-            )
+            said = repr(text) if _NEARLY.fullmatch(text) else "what stands there"
+            raise ValueError(f"{said} is no action; expected stage, {', '.join(KINDS)} and micro-batch, as in 2F4")
         return cls(int(found[1]), found[2], int(found[3]))
 
 

@@ -73,8 +73,8 @@ def validate(
     outputs.tell(text, found.lines())
     ledger = found if against is None else found.ledger
     if not ledger.predicted:
-        line, reason = next(iter(ledger.reasons.items()))
-        raise UserError(f"{ledger.path}: no row can be predicted; line {line}: {reason}")
+        first = [f"; line {line}: {reason}" for line, reason in ledger.reasons.items()][:1]
+        raise UserError(f"{ledger.path}: no row can be predicted{''.join(first)}")
     if against is not None and found.moved:
         raise typer.Exit(1)
 

@@ -204,3 +204,9 @@ def test_a_report_without_inputs_is_no_scenario(tmp_path):
 
     with pytest.raises(runcast.UserError, match=r"inputs\.scenario: is missing"):
         runcast.simulate(tmp_path / "report.json")
+
+
+@pytest.mark.parametrize("given", [3, None, ["tiny-2ranks"]])
+def test_what_is_no_scenario_is_one_line(given):
+    with pytest.raises(runcast.UserError, match=r"scenario: is of type .*; expected a name, a path or a table"):
+        runcast.simulate(given)

@@ -144,6 +144,7 @@ def test_a_report_of_another_version_is_told(folder, tmp_path, capsys, key):
     [
         ({"kind": "nonsense"}, "kind = 'nonsense': expected a report of weight_update, train_step, rl_cycle"),
         ({"makespan_s": "2 s"}, "makespan_s = '2 s': expected a number"),
+        ({"makespan_s": 10**400}, "expected a number"),
         ({"makespan_s": 0}, "makespan_s = 0: expected a time above zero"),
         ({"interval_low_s": 9.0, "interval_high_s": 1.0}, "interval_low_s = 9.0: expected at most interval_high_s"),
         ({"split_s": 3.0}, "split_s = 3.0: expected seconds by phase"),

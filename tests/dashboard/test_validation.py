@@ -196,7 +196,7 @@ def test_a_source_is_kept_in_the_address_and_narrows_the_rows(page, both):
     page.goto("/validation?source=torchtitan")
     expected = both.rows(STEPS, "error")["source"].eq("torchtitan").sum()
 
-    expect(page.locator(".numbers dd").first).to_have_text(f"{expected}of 1 sources")
+    expect(page.locator(".numbers dd").first).to_have_text(f"{expected}of 1 source")
     expect(page).to_have_url(re.compile("kind=train_step.*source=torchtitan"))
 
 

@@ -116,6 +116,15 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path):
             read_records(name)
 
 
+def test_too_many_lines_are_refused_as_such(tmp_path):
+    path = tmp_path / "s.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.writelines(b"\n" * 2**20 for _ in range(9))
+
+    with pytest.raises(ValueError, match="is too large: at most 8,388,608 lines are read"):
+        read_records(path)
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

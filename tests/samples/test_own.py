@@ -79,6 +79,8 @@ def test_no_files_hold_no_samples():
     [
         ("all_gather,H100 SXM,nccl,g,fast,1024,8", "seconds: expected a number greater than zero"),
         ("all_gather,H100 SXM,nccl,g,-1e-5,1024,8", "seconds: expected a number greater than zero"),
+        ("all_gather,H100 SXM,nccl,g,1e-308,1024,8", "seconds: expected 1e-12 to 1e+09"),
+        ("all_gather,H100 SXM,nccl,g,1e-5,1e308,8", "bytes: expected 0 to 1e+18"),
         ("all_gather,H100 SXM,nccl,g,nan,1024,8", "seconds: expected a number greater than zero"),
         ("all_gather,H100 SXM,nccl,g,1e-5,inf,8", "bytes: expected a number greater than zero"),
         ("all_gather,H100 SXM,nccl,g,1e-5,1024,", "gpus: expected at least 2"),

@@ -51,6 +51,7 @@ def test_the_text_of_any_schedule_reads_back(name, half, times):
         ("0F0 0B0 0F1\n1F0 1B0 1F1 1B1", "there are 7: 0B1 is missing"),
         ("0F999999 0B0", "need 2,000,000 actions or more"),
         ("0F9999999 0B0", "'0F9999999' is no action"),
+        ("PASSWORD=hunter2", "line 1, action 1: what stands there is no action"),
         ("0F0 0B1\n0F1 0B0", "stage 0 is on ranks 0, 1; expected one rank"),
         ("0F0 0F1 0B0 0B0\n1F0 1B0 1F1 1B1", "stage 0, micro-batch 0: 2xB 1xF; expected one F and one B"),
         ("0F0 0F1 0B1 0B0\n1F1 1B1 1F0 1B0\n", ""),

@@ -278,7 +278,7 @@ def test_an_edited_file_of_an_axis_is_one_line(sweep_file, tmp_path):
 def test_a_file_that_is_no_database_is_one_line(sweep_file, tmp_path):
     (tmp_path / "state.sqlite").write_text("something else, and long enough to be looked at" * 20)
 
-    with pytest.raises(UserError, match=r"state\.sqlite is damaged \(file is not a database\); remove it"):
+    with pytest.raises(UserError, match=r"state\.sqlite is damaged \(file is not a database\); remove the folder"):
         run_sweep(load_sweep(sweep_file()), tmp_path, InProcess())
 
 

@@ -1,9 +1,9 @@
 """From a path and changes to a Side: what a file is, is seen in its name and its first words."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,7 +239,7 @@ def _check_types(report: Mapping[str, Any], where: str) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 # Real runs, and traces that a simulation wrote.

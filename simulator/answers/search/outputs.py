@@ -274,10 +274,11 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
     more, other = "more" if by >= 0 else "less", " and ".join(differ) or "the same plan"
     difference = found.difference_to_winner(found.runner_up)
     beats = f" (faster than the winner with {format_probability(difference.faster_probability)})" if difference else ""
-    yield f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}{beats}, with {other}:"
+    line = f"it takes {takes}, {abs(by):.1%} {more} than the winner's {instead}{beats}, with {other}"
     terms = zip(("longer", "shorter"), differences(first.terms, second.terms), strict=True)
     said = [(how, [f"{name} {' for '.join(distinct_texts(b, a))}" for name, a, b in some]) for how, some in terms]
-    yield "  " + "; ".join(f"{how}: {', '.join(parts)}" for how, parts in said if parts)
+    told = [f"{how}: {', '.join(parts)}" for how, parts in said if parts]
+    yield from (f"{line}:", f"  {'; '.join(told)}") if told else (line,)
 
 
 def _finest(found: SearchResult, number: int) -> Measured:

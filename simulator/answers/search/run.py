@@ -30,6 +30,7 @@ TRIES = 2_000
 _NO_OPTUNA = "only the best bounds were simulated: pip install 'runcast[search]' for Optuna, which proposes others"
 MOST = 40_000
 """Plans that are all looked at, of a search that is not told how many; of larger spaces so many are drawn."""
+_PER_CORE = 8  # processes beyond which more of them only take memory
 _FEW = 64  # plans below which other processes cost more than they save
 
 
@@ -72,7 +73,7 @@ def search(
     points, cuts = space.points()
     rows = [Row(question.subject.complete(question.target, point)) for point in points]
     found = SearchResult(question, space, rows, cuts, headroom, notes=space.notes)
-    count = workers or cores() if len(points) >= _FEW else 1
+    count = min(workers or cores(), _PER_CORE * cores(), len(points)) if len(points) >= _FEW else 1
     with InProcess() if count == 1 else Processes(count) as runner:
         exploration = Exploration(question, list(found.rows), runner, count, watch)
         try:

@@ -177,6 +177,7 @@ def disk_faults(folder: Path, kinds: type[Exception] = sqlite3.DatabaseError) ->
         why = error.strerror if isinstance(error, OSError) else None
         name = getattr(error, "sqlite_errorname", "")
         if name and not name.removeprefix("SQLITE_").startswith(_OF_DISK):
-            raise UserError(f"{folder}: state.sqlite is damaged ({error}); remove it, or give another --out") from error
+            way_out = "remove the folder, or give another --out"
+            raise UserError(f"{folder}: state.sqlite is damaged ({error}); {way_out}") from error
         kept = "; what is finished is kept" if os.path.exists(folder / "state.sqlite") else ""
         raise UserError(f"{folder}: cannot be written: {why or error}{kept}") from error
