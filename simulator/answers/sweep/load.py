@@ -1,6 +1,7 @@
 """From a sweep file to a checked Sweep; every fault is one line with file, key and value."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -9,7 +10,7 @@ from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside, read_toml
 from ...base.schema import validate
 from ...base.shipped import find_shipped
-from ...scenario import SYSTEMS, Changes, Given, open_table, what_ifs
+from ...scenario import SYSTEMS, Changes, Given, multiplies, open_table, parse_changes, what_ifs
 from ...scenario.load import WhatIfTable
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
@@ -83,9 +84,10 @@ class SweepTable(Table):
 
 
 def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
-    """Read a sweep: a file, a shipped name, or a table. Changes are made to its base.
+    """Read a sweep: a file, a shipped name, or a table. Changes are made to its base, and hold at every point.
 
-    A UserError if the file or its base cannot be read, or says something that is not allowed.
+    A UserError if the file or its base cannot be read, or says something that is not allowed, or an axis varies what a
+    change sets.
     """
     path = None if isinstance(sweep, Mapping) else find_shipped(sweep, "sweeps")
     where, given = ("sweep", sweep) if path is None else (str(path), read_toml(path))
@@ -101,7 +103,7 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     constraints = [read_constraint(text, where, f"constraints.{i}") for i, text in enumerate(said.constraints)]
     limits = tuple(one for one in constraints if _is_limit(one, kind, where))
     demands = tuple(one for one in constraints if one not in limits)
-    grid = _grid(said, kind, where)
+    grid = _hold(_grid(said, kind, where), [changes] if isinstance(changes, str) else changes)
     for limit in limits:
         check_unit(limit, [key_dimension(kind, name, base, base_where) for name in limit.names], where)
     for demand in demands:
@@ -159,6 +161,20 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
     if len(grid) > MOST_POINTS:
         raise UserError(fault(where, "axes", len(grid), f"at most {MOST_POINTS:,} points"))
     return grid
+
+
+def _hold(grid: Grid, changes: Sequence[str] | Changes) -> Grid:
+    """The grid whose steps repeat changes to the base below what they replace: a price, whatever the cluster."""
+    made = changes if isinstance(changes, Mapping) else parse_changes(changes)
+    return Grid(tuple(replace(axis, steps=tuple(_keep(step, made) for step in axis.steps)) for axis in grid.axes))
+
+
+def _keep(step: Step, made: Changes) -> Step:
+    replaced = [key for key, value in step.changes.items() if not multiplies(value)]
+    if varied := [key for key in made if key in replaced]:
+        raise UserError(f"--set {varied[0]}: the sweep varies it; leave it out, or change the sweep")
+    below = {key: value for key, value in made.items() if any(key.startswith(f"{one}.") for one in replaced)}
+    return replace(step, changes={**step.changes, **below}) if below else step
 
 
 def _axis(axis: AxisTable, what_ifs: Mapping[str, Changes], where: str, place: str) -> Axis:
