@@ -199,6 +199,8 @@ class TransferContent(Content):
         return {tensor: slice(*place) for tensor, place in enumerate(pairwise([0, *ends]))}
 
 
+PROCESS_BYTES = 300 * 2**20  # of Python and torch
+
 _CGROUP = Path("/sys/fs/cgroup")  # of the container that this process is in
 
 
@@ -209,6 +211,7 @@ def check_memory(resolved: Resolved, ranks: Sequence[int], device: str = "cpu") 
         UserError: it has less, or the update cannot be executed at all.
     """
     needed, available = host_bytes(resolved, ranks, device), available_bytes()
+    needed["processes"] = len(ranks) * PROCESS_BYTES
     if available is None or sum(needed.values()) <= available:
         return
     parts = ", ".join(f"{format_bytes(size)} of {what}" for what, size in needed.items())

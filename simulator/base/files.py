@@ -33,6 +33,7 @@ MOST_JSON = 2**25
 _LINE = 32
 """As many lines as there would be if each had so many bytes and the file were as large as it may be: no more."""
 _MOST_DIGITS = 1000
+_SMALL_BYTES, _MOST_TIMES = 2**24, 100  # of what is packed, as values may take a hundred bytes for one of text
 _DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 WAIT_FOR_PIPE_S = 60.0
 """Seconds until a pipe that gives nothing is given up."""
@@ -56,11 +57,14 @@ def read_text(path: Traversable, expected: str = "a text file", most_bytes: int 
     """
     try:
         data = _read(path, most_bytes)
+        text = data
         if data[:2] == b"\x1f\x8b":
             with gzip.open(io.BytesIO(data)) as packed:
-                data = packed.read(most_bytes + 1)
-        _check(path, data, most_bytes)
-        return data.decode("utf-8-sig")
+                text = packed.read(most_bytes + 1)
+        _check(path, text, most_bytes)
+        if len(text) > max(_MOST_TIMES * len(data), _SMALL_BYTES):
+            raise UserError(f"{path}: unpacks to more than {_MOST_TIMES} times its size, the most that is read")
+        return text.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:

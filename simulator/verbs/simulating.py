@@ -22,7 +22,7 @@ def simulate(
     html: Annotated[Path | None, typer.Option(help="Write the timeline figure and report as one HTML file.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the timeline figure as PNG (needs Chromium).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for report, CSV, trace and HTML.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Simulate so often with errors drawn: a second interval.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Simulations with drawn errors, for a second interval.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of the draws (default: 0).")] = None,
     require_fit: Annotated[
         bool, typer.Option("--require-fit", help="Exit with 1 where a device needs more memory than it has.")

@@ -122,6 +122,15 @@ def test_lines_have_a_limit_too(tmp_path: Path) -> None:
     assert read_text(tmp_path / "x", "a text", 32 * 2048) == "\n" * 2048
 
 
+def test_a_small_file_of_many_small_values_is_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(gzip.compress(b"[" + b"[]," * 2**23 + b"[]]"))
+
+    assert (
+        fault(read_text, tmp_path / "x")
+        == f"{tmp_path}/x: unpacks to more than 100 times its size, the most that is read"
+    )
+
+
 def test_a_pipe_is_read_and_one_that_gives_nothing_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "WAIT_FOR_PIPE_S", 0.1)
     ours, theirs = os.pipe()

@@ -6,7 +6,7 @@ from ....simulator.base.errors import UserError
 from ....simulator.base.units import format_bytes
 from ....simulator.systems.train_step.lower import TrainPlan
 from ....simulator.systems.train_step.resolve import ResolvedTrain
-from ..content import available_bytes
+from ..content import PROCESS_BYTES, available_bytes
 from .weights import tables_of
 
 _EACH = 4  # bytes of a number in single precision
@@ -16,7 +16,6 @@ _PER_CHANNEL = 40  # numbers that a layer keeps for each token and channel
 _LOGITS = 4  # logits, their exponentials and gradients
 _SCALES = [2**power for power in range(1, 11)]
 _SHRINKS = 1.5  # at least: by which power of the scale a step needs less; heads stay as large as they are
-_PROCESS_BYTES = 300 * 2**20  # of Python and torch
 
 
 def needed_bytes(plan: TrainPlan, ranks: int) -> int:
@@ -27,7 +26,7 @@ def needed_bytes(plan: TrainPlan, ranks: int) -> int:
     held = plan.grid.microbatches if plan.grid.stages == 1 else min(plan.grid.microbatches, 2 * plan.dims.pp)
     logits = _LOGITS * shard.tokens * plan.spec.vocab_size // plan.dims.tp
     own = _OWN * whole // split + held * layers + logits
-    return _EACH * (ranks * own + _REFERENCE * whole) + ranks * _PROCESS_BYTES
+    return _EACH * (ranks * own + _REFERENCE * whole) + ranks * PROCESS_BYTES
 
 
 def check_memory(resolved: ResolvedTrain, here: Sequence[int]) -> None:
@@ -35,7 +34,7 @@ def check_memory(resolved: ResolvedTrain, here: Sequence[int]) -> None:
     needed, available = needed_bytes(resolved.plan, len(here)), available_bytes()
     if available is None or needed <= available:
         return
-    own, fixed = resolved.scenario.execute.scale, len(here) * _PROCESS_BYTES
+    own, fixed = resolved.scenario.execute.scale, len(here) * PROCESS_BYTES
     fits = [scale for scale in _SCALES if fixed + (needed - fixed) / scale**_SHRINKS <= available]
     advice = f"execute.scale = {own * fits[0]}, or fewer GPUs" if fits else "fewer GPUs"
     raise UserError(

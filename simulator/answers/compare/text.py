@@ -224,7 +224,7 @@ def sections(found: Comparison) -> list[Section]:
                 tables=[Table("", ("metric", "A", "B", "B to A"), metrics)][: len(metrics)]),
     ]  # fmt: skip
     drawn = {caption: draw(None) for caption, draw in timelines({"A": found.a, "B": found.b}).items()}
-    return parts + ([Section("When what ran", figures=drawn)] if drawn else [])
+    return parts + ([Section("Timelines", figures=drawn)] if drawn else [])
 
 
 def waterfall(found: Comparison, caption: str = "Waterfall from A to B") -> Figures:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ...base.errors import UserError
+from ...base.units import format_long
 from ...collectives.machines import effective_capacity
 from ...hardware import cluster_inputs
 from ...models.model import identity
@@ -29,6 +31,7 @@ from .training.rates import draw_rates, spread_between_clusters, varies
 from .training.storage import Machine, Saving, saving
 
 _REPEATS = 8
+_LONGEST_S = 10 * 365 * 86_400.0
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
 _MOST_DRAWN = 2.0  # failures between two checkpoints where rates are drawn: e^-2 of the time is of use, and people act
 _CAUSES = 2  # the stream of random numbers that says when parts fail
@@ -229,7 +232,10 @@ class ResolvedRun(ResolvedSteps):
         return self.scenario.run.repeats or (_REPEATS if self.mode.in_step else 1)
 
     def simulate(self, seed: int) -> History:
-        """What happens in the run with the random numbers of this seed."""
+        """What happens in the run with the random numbers of this seed; a UserError for one of many years."""
+        if self.mode.has_workers and self.length_s > _LONGEST_S:
+            allowed = "at most ten years are simulated: give fewer run.steps or run.samples"
+            raise UserError(f"{self.where}: run: would work for {format_long(self.length_s)}; {allowed}")
         return self.mode.simulate(self, seed)
 
     @cached_property
