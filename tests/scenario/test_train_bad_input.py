@@ -71,7 +71,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "bucket=1": "bucket = 1: expected 1,923 elements or more for llama3-8b",
     "parallel.layers=3": "parallel.layers = 3: expected a list",
     "parallel.layers=[-1, 5]": "parallel.layers.0 = -1: expected at least 0",
-    "schedule={name='interleaved', vpp=20000000}": "20,000,000 chunks per rank has ",
+    "schedule={name='interleaved', vpp=20000000}": "schedule.vpp = 20000000: 20000000 stages; at most ",
     "lora.rank=1000000": "lora.rank = 1000000: at most ",
     "batch.seq_len=512000000000": "batch.seq_len = 512000000000: expected at most 2.14748e+09",
     "batch.globl=2": "batch.globl: unknown key; did you mean global?",
