@@ -51,8 +51,8 @@ class Watch:
         self._asks = self._is_ended = False
 
     def __enter__(self) -> "Watch":
-        if self._world.size > 1:
-            Thread(target=self._answer, daemon=True, name="answer").start()
+        self._answers = Thread(target=self._answer, daemon=True, name="answer")
+        self._answers.start()
         self._before = signal.getsignal(signal.SIGTERM)
         if not is_spawned():
             signal.signal(signal.SIGTERM, self._end)
@@ -66,8 +66,13 @@ class Watch:
             raise RunError(self._without_memory(error)) from error
         if isinstance(error, RuntimeError) and is_lost(error):
             raise RunError(self._lost()) from error
-        if error is None and self._world.size > 1:
+        self._end_answers()
+
+    def _end_answers(self) -> None:
+        """Wait for the thread: one that leaves the store's C++ while Python ends aborts the process."""
+        with suppress(RuntimeError):  # the rank that keeps the messages has ended: the thread has seen it, too
             self._store.post(f"ask/{self._world.rank}", None)
+        self._answers.join(_ANSWER_S)
 
     @contextmanager
     def doing(self, name: str) -> Iterator[None]:

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +98,24 @@ def test_our_own_faults_are_no_lost_peers():
         raise RuntimeError("the Program lacks a dependency")
 
     assert not isinstance(raised.value, RunError)
+
+
+class SlowMessages(Messages):
+    """Reading takes longer than what the caller does afterwards."""
+
+    def read(self, name):
+        found = super().read(name)
+        time.sleep(0.2)
+        return found
+
+
+def test_no_thread_answers_when_a_run_has_ended():
+    before = set(threading.enumerate())
+
+    with Watch(SlowMessages({}), World(0, 2, 0, 2)):
+        pass
+
+    assert set(threading.enumerate()) == before
 
 
 # What launchers say
