@@ -5,7 +5,6 @@ Rates are algbw and busbw of collectives, FLOP/s and bytes/s.
 
 import argparse
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
@@ -115,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         lines = table(read_records(flags.file), [p for pattern in flags.only for p in pattern.split(",")])
     except (OSError, ValueError) as error:
-        print(f"error: {textwrap.shorten(str(error), 500)}"[:600], file=sys.stderr)
+        print(f"error: {error}"[:600], file=sys.stderr)
         return 2
     if not lines:
         print(f"error: {flags.file}: holds no {'such ' if flags.only else ''}cases", file=sys.stderr)

@@ -26,10 +26,13 @@ ABOUT = (
 NAME, PATH = "validation", "/validation"
 _EVERY = "all"
 _HIDDEN, _VISIBLE = {"display": "none"}, {"display": "block"}
-_COLUMNS_OF_STEPS = (
+_FIRST = (
     column("Row", "id", 190),
     column("Error", "error", 100, "+.1%"),
     column("What is known", "known", 340),
+)
+_COLUMNS_OF_STEPS = (
+    *_FIRST,
     column("Model", "model", 150),
     column("GPU", "gpu", 140),
     column("GPUs", "gpus", 90),
@@ -40,9 +43,7 @@ _COLUMNS_OF_STEPS = (
     column("Source", "source", 150),
 )
 _COLUMNS_OF_RUNS = (
-    column("Row", "id", 190),
-    column("Error", "error", 100, "+.1%"),
-    column("What is known", "known", 340),
+    *_FIRST,
     column("Metric", "metric", 150),
     column("Measured", "measured", 120),
     column("Predicted", "predicted", 120),

@@ -182,7 +182,7 @@ def test_a_case_that_failed_is_left_out_with_its_error(read):
 def test_a_time_of_zero_is_left_out(read):
     none = record("gemm", "forward_NT", GEMM) | {"samples": [0.0]}
     assert read(none, record("gemm", "forward_NT", GEMM)).dropped == (
-        "p.jsonl:2: seconds: expected a number greater than zero",
+        "p.jsonl:2: seconds: expected a number greater than zero, 1e-12 to 1e9",
     )
 
 

@@ -35,8 +35,6 @@ from .routing import load_of
 from .scenario import TrainScenario
 from .smaller import smaller_shapes
 
-_MANY_STAGES = 2000
-
 
 @dataclass(frozen=True)
 class ResolvedTrain(OnMachines):
@@ -212,8 +210,8 @@ class ResolvedTrain(OnMachines):
             raise unknown(self.where, "schedule.name", given.name, sorted(SCHEDULES))
         options: dict[str, Any] = {"group": given.group} if given.group is not None else {}
         chunks = given.vpp if given.vpp is not None else SCHEDULES[given.name].chunks or 1
-        if self.dims.pp * chunks > _MANY_STAGES:  # before a schedule of more stages than layers is built
-            split_layers(self.scenario, self.spec, self.dims.pp * chunks, self.where)
+        stages = SCHEDULES[given.name].stages(self.dims.pp, chunks)
+        split_layers(self.scenario, self.spec, stages, self.where)  # before a schedule of too many stages is built
         key = given.name, self.dims.pp, microbatches, chunks, given.group
         try:
             return self.memo.get("grid", key, lambda: build(*key[:4], **options), lambda grid: grid.cells)
