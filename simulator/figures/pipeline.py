@@ -4,7 +4,7 @@ What stands where comes from `actions`. Chunks of a rank go from dark to light; 
 share its box, the forward above. Thin lines below a rank are its exchanges and copies.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +35,7 @@ PALE = "rgba(255,255,255,0.72)"
 BUBBLE = "rgba(128,128,128,0.3)"
 LEAST_BUBBLE = 400
 """Shorter ones than such a part of what is seen are not told apart."""
+LEAST_DIGIT_PX = 2  # a digit is wider also on a screen that is twice as wide
 WIDE = 1400  # pixels across: boxes narrower than one of them have no edge
 INSIDE = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0, "constraintext": "inside"}
 """Text of boxes stands in them, where it has room."""
@@ -51,7 +52,8 @@ def pipeline(
     """The whole step, with buttons that show parts of it (see `actions.windows`).
 
     With `window_s` that is what is seen, and there actions are told apart that share a box in the whole. `opens_near`
-    shows a part of a step with very many actions at first.
+    shows a part of a step with very many actions at first. `most_spans` is the most exchanges that are drawn apart, of
+    a figure that is drawn anew when it is zoomed; without it all that it may show is in it.
     """
     import plotly.graph_objects as go
 
@@ -68,7 +70,7 @@ def pipeline(
     ends = actions.endings(timeline, grid)
     idle = actions.bubbles(found, ends, seen.length_s / LEAST_BUBBLE)
     traces = [
-        *_actions(drawn, rows, seen.length_s),
+        *_actions(drawn, rows, seen, drawn_anew=most_spans is not None),
         *_others(ends, gaps, idle, rows),
         *_traffic(spans, rows),
     ]
@@ -133,10 +135,10 @@ def _subtitle(found: "pd.DataFrame", grid: Grid, makespan_s: float, cells: int, 
     return f"{head}<br>{''.join([chunks, pairs, waiting, together, bins]).lstrip(',; ') or 'micro-batches by number'}"
 
 
-def _actions(drawn: "pd.DataFrame", rows: _Rows, shown_s: float) -> "Iterator[go.Bar]":
+def _actions(drawn: "pd.DataFrame", rows: _Rows, seen: Window, drawn_anew: bool) -> "Iterator[go.Bar]":
     """One trace per kind."""
     chunks = int(drawn.chunk.max()) + 1 if len(drawn) else 1
-    typical = float(drawn.length_s.median()) / shown_s * WIDE
+    typical = float(drawn.length_s.median()) / seen.length_s * WIDE
     edge = {"color": "white", "width": 1 if typical > 8 else 0.4 if typical > 3 else 0}
     for kind in (kind for kind in ACTION if kind in set(drawn.kind)):
         own = drawn[drawn.kind == kind].sort_values(["chunk", "start_s"])
@@ -145,7 +147,7 @@ def _actions(drawn: "pd.DataFrame", rows: _Rows, shown_s: float) -> "Iterator[go
         yield bars(
             KIND[kind], own.length_s.to_numpy(), y, None, _hovers(own), base=own.start_s.to_numpy(),
             width=[rows.action_px * (0.5 if half else 1.0) * 0.96 for half in own.half],
-            marker={"color": colours, "line": edge}, text=_texts(own), **INSIDE,
+            marker={"color": colours, "line": edge}, text=_texts(own, seen if drawn_anew else None), **INSIDE,
             insidetextfont={"size": 11, "color": [ink(colour) for colour in colours]},
         )  # fmt: skip
 
@@ -157,12 +159,20 @@ def shade(kind: str, chunk: int, chunks: int) -> str:
     return "#" + "".join(f"{round(value):02X}" for value in mixed)
 
 
-def _texts(own: "pd.DataFrame") -> list[str]:
-    """Micro-batches; single ones all as wide as the longest, so that equal boxes show all their numbers or none."""
+def _texts(own: "pd.DataFrame", seen: Window | None = None) -> list[str]:
+    """Micro-batches; single ones all as wide as the longest, so that equal boxes show all their numbers or none.
+
+    With `seen`, boxes that are far from it, or too narrow there for any text, have none: a browser measures each.
+    """
     pairs = zip(own.microbatch.tolist(), own["last"].tolist(), strict=True)
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in pairs]
     widest = max(map(len, texts), default=0) if (own["count"] == 1).all() else 0
-    return [f"{HALF_DIGIT * (widest - len(text))}{text}{HALF_DIGIT * (widest - len(text))}" for text in texts]
+    full = [f"{HALF_DIGIT * (widest - len(text))}{text}{HALF_DIGIT * (widest - len(text))}" for text in texts]
+    if seen is None:
+        return full
+    near = (own.start_s < seen.end_s + seen.length_s) & (own.end_s > seen.start_s - seen.length_s)
+    room = own.length_s / seen.length_s * WIDE > [LEAST_DIGIT_PX * max(len(text), widest) for text in texts]
+    return [text if legible else "" for text, legible in zip(full, near & room, strict=True)]
 
 
 def _hovers(own: "pd.DataFrame") -> list[str]:
@@ -208,16 +218,18 @@ def _others(ends: "pd.DataFrame", gaps: "pd.DataFrame", idle: "pd.DataFrame", ro
 
 
 def _traffic(spans: "pd.DataFrame", rows: _Rows) -> "list[go.Scatter]":
-    """One line per lane, with breaks where it is idle: thousands of spans are then one thing to draw."""
+    """One area per lane: thousands of spans are then one thing to draw, which lines with breaks are not."""
     import plotly.graph_objects as go
 
     return [
         go.Scatter(
-            x=_broken(own.start_s, own.end_s),
-            y=_broken(*[[rows.lane(rank, lane) for rank in own["rank"]]] * 2),
-            mode="lines",
+            x=_corners(own.start_s, own.start_s, own.end_s, own.end_s),
+            y=_corners(*_edges([rows.lane(rank, lane) for rank in own["rank"]], rows.lane_px - 2)),
+            mode="none",
             name=LANE_NAME[lane],
-            line={"color": LANE[lane], "width": rows.lane_px - 2, "simplify": False},
+            fill="toself",
+            fillcolor=LANE[lane],
+            hoveron="points",
             hovertemplate=f"{LANE_NAME[lane]} at %{{x:.4s}}s<extra></extra>",
         )
         for lane in LANE
@@ -225,7 +237,13 @@ def _traffic(spans: "pd.DataFrame", rows: _Rows) -> "list[go.Scatter]":
     ]
 
 
-def _broken(first: Iterable[float], second: Iterable[float]) -> "np.ndarray[Any, Any]":
-    """Two values of each span and a break."""
-    both = np.array([list(first), list(second)], np.float32)  # a microsecond in 10 s, at half the size of a page
-    return np.vstack([both, np.full(both.shape[1], np.nan, np.float32)]).T.ravel()
+def _edges(middles: Sequence[float], height: float) -> "list[np.ndarray[Any, Any]]":
+    """The heights of the corners of rectangles."""
+    top, bottom = (np.array(middles) + side * height / 2 for side in (-1, 1))
+    return [top, bottom, bottom, top]
+
+
+def _corners(*places: Iterable[float]) -> "np.ndarray[Any, Any]":
+    """A coordinate of all corners of each rectangle, and a break."""
+    four = np.array([list(place) for place in places], np.float32)  # a microsecond in 10 s, at half the size of a page
+    return np.vstack([four, np.full(four.shape[1], np.nan, np.float32)]).T.ravel()

@@ -194,6 +194,32 @@ def test_a_figure_shows_its_window(paired: TrainPrediction) -> None:
     assert tuple(figure.layout.xaxis.range) == seen
 
 
+def test_exchanges_of_a_lane_are_one_area_as_long_as_they_are_busy(paired: TrainPrediction) -> None:
+    """A browser draws an area of thousands of spans at once, and lines with breaks one by one."""
+    figure = pipeline(paired.timeline, paired.resolved.plan.grid, most_spans=100)
+
+    (area,) = [trace for trace in figure.data if trace.name == "EP"]
+    begin, _, _, end, _ = np.array(area.x).reshape(-1, 5).T
+    spans = traffic(paired.timeline, 100)[0]
+    own = spans[spans.lane == "ep"]
+    assert (area.mode, area.fill, (end - begin).sum()) == (
+        "none",
+        "toself",
+        pytest.approx((own.end_s - own.start_s).sum()),
+    )
+
+
+def test_numbers_stand_near_what_is_seen_where_it_is_drawn_anew(paired: TrainPrediction) -> None:
+    seen = Window(0.4 * paired.timeline.makespan_s, 0.45 * paired.timeline.makespan_s)
+
+    figure = pipeline(paired.timeline, paired.resolved.plan.grid, window_s=seen, most_spans=100)
+
+    forward = figure.data[0]
+    numbered = [start for start, text in zip(forward.base, forward.text, strict=True) if text]
+    far_s = 2 * seen.length_s + max(forward.x)
+    assert (0 < len(numbered) < len(forward.x), min(numbered) > seen.start_s - far_s) == (True, True)
+
+
 def test_windows_follow_each_other(paired: TrainPrediction) -> None:
     found = windows(boxes(paired.timeline, paired.resolved.plan.grid), paired.timeline.makespan_s)
     assert list(found) == ["all", "warm-up", "steady", "cool-down"]

@@ -68,7 +68,9 @@ def test_errors_are_printed_per_class(runcast):
 def test_rows_that_are_left_out_are_said(runcast, tmp_path):
     (tmp_path / "s.csv").write_text(TABLE + "send_recv,H100 SXM,nccl,g,fast,1024,\n" * 2)
     _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json")
-    assert out.splitlines()[0] == "left out: s.csv:26: seconds: expected a number greater than zero, 1e-12 to 1e9 (2 rows)"
+    assert (
+        out.splitlines()[0] == "left out: s.csv:26: seconds: expected a number greater than zero, 1e-12 to 1e9 (2 rows)"
+    )
 
 
 @pytest.mark.parametrize(
