@@ -85,8 +85,8 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         Input("menu", "opened"),
         State("shell", "navbar"),
     )
-    app.clientside_callback(  # which closes when it has led somewhere
-        "() => false", Output("menu", "opened"), Input("_pages_location", "pathname"), prevent_initial_call=True
+    app.clientside_callback(  # which closes when it leads somewhere, to the same page too
+        "() => false", Output("menu", "opened"), Input("pages", "n_clicks"), prevent_initial_call=True
     )
     downloads.connect(app.server, here)
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_UPLOADED_BYTES
@@ -115,7 +115,7 @@ def _frame(pages: Sequence[Page]) -> "Component":
     shell = dmc.AppShell(
         [
             dmc.AppShellHeader(header),
-            dmc.AppShellNavbar(html.Nav(links, **{"aria-label": "Pages"}), p="xs"),
+            dmc.AppShellNavbar(html.Nav(links, id="pages", **{"aria-label": "Pages"}), p="xs"),
             dmc.AppShellMain(html.Div(page_container, id="page")),
         ],
         header={"height": 56},

@@ -117,12 +117,14 @@ def heading(caption: str, level: int = 2) -> "Component":
 
 
 def figure(
-    caption: str, drawn: Any, *, around: str = "wide", level: int = 2, hint: str = "", **graph: Any
+    caption: str, drawn: Any, *above: "Component", around: str = "wide", level: int = 2, hint: str = "", **graph: Any
 ) -> "Component":
-    """A plotly figure below its heading and a hint how to use it; `graph` are further properties of the Graph."""
+    """A plotly figure below its heading, a hint how to use it and what else stands `above` it; `graph` are further
+    properties of the Graph.
+    """
     scrolled = {"tabIndex": 0, "role": "region", "aria-label": caption}
     inside = html.Div(dcc.Graph(figure=drawn, **({"config": CONFIG} | graph)), className=around, **scrolled)
-    return html.Section([heading(caption, level), notes([hint]) if hint else None, inside])
+    return html.Section([heading(caption, level), notes([hint]) if hint else None, *above, inside])
 
 
 def figures(drawn: Mapping[str, Any]) -> "list[Component]":

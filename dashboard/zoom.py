@@ -27,9 +27,9 @@ CONFIG = parts.CONFIG | {"scrollZoom": True}
 """Plotly zooms with the wheel; assets/zoom.js leaves it the one with Ctrl alone."""
 
 
-def figure(caption: str, drawn: "go.Figure", **more: Any) -> "Component":
-    """A timeline below its heading; `more` is as `parts.figure` has it."""
-    return parts.figure(caption, drawn, around="wide timeline", hint=HINT, config=CONFIG, **more)
+def figure(caption: str, drawn: "go.Figure", *above: "Component", **more: Any) -> "Component":
+    """A timeline below its heading; `above` and `more` are as `parts.figure` has them."""
+    return parts.figure(caption, drawn, *above, around="wide timeline", hint=HINT, config=CONFIG, **more)
 
 
 def store(graph: str) -> dcc.Store:
@@ -54,14 +54,19 @@ def connect(app: Dash, here: Here, base: str, graph: str, query: str) -> None:
         if asked is None or not isinstance(told, dict):
             return no_update
         prediction = here.answers.predict(parse_query(asked, base))
-        timeline, grid = prediction.timeline, prediction.grid
-        window = window_of(told.get("seen"), timeline.makespan_s or 1.0)
+        window = window_of(told.get("seen"), prediction.timeline.makespan_s or 1.0)
         if window is None:
             return no_update
-        drawn = draw_timeline(prediction.report.kind, timeline, grid, window_s=window, most_spans=MOST_SPANS)
+        drawn = draw(prediction, window)
         if told.get("path") is True:
             drawn.update_traces(visible=True, selector={"uid": CRITICAL_PATH})
         return patch(drawn)
+
+
+def draw(prediction: Any, window: Window) -> "go.Figure":
+    """The timeline of a prediction for what is seen of it."""
+    kind, timeline, grid = prediction.report.kind, prediction.timeline, prediction.grid
+    return draw_timeline(kind, timeline, grid, window_s=window, most_spans=MOST_SPANS)
 
 
 def window_of(seen: Seen, whole_s: float) -> Window | None:

@@ -1,5 +1,7 @@
-// A page whose server has ended looks alive: say so as soon as a question finds nobody, until one is answered again.
+// A page whose server has ended looks alive: say so as soon as a question finds nobody, until one is answered again. A
+// page that asks nothing asks now and then whether somebody is there.
 (() => {
+    const PAUSE_MS = 15_000;
     const ask = window.fetch;
     const banner = document.createElement("div");
     banner.setAttribute("role", "alert");
@@ -16,4 +18,9 @@
             throw error;
         }
     };
+
+    setInterval(() => {
+        if (document.visibilityState === "visible")
+            window.fetch("/_favicon.ico", {method: "HEAD", cache: "no-store"}).catch(() => {});
+    }, PAUSE_MS);
 })();

@@ -16,7 +16,7 @@ from ...simulator.answers.outputs import figures_of, timeline_caption
 from ...simulator.base.errors import UserError
 from ...simulator.scenario import change, value_at
 from ...simulator.systems.registry import SYSTEMS
-from .. import downloads, parts, zoom
+from .. import downloads, find, parts, zoom
 from ..page import CLUSTER, PATHS, Here, Page, keep_in_address, open_with
 from ..question import Question, compare_link, explain_link, parse_query
 from . import fields, pinned
@@ -241,7 +241,8 @@ def predicted_page(
 
         keep_in_address(app, f"{form.name}-query")
         pinned.connect(app, here, form.name, form.base)
-        zoom.connect(app, here, form.base, form.graph, f"{form.name}-query")
+        for connect_timeline in (zoom.connect, find.connect):
+            connect_timeline(app, here, form.base, form.graph, f"{form.name}-query")
         form.connect(app, here, numbers, lambda question: draw_figures(here.answers.predict(question)))
         more(app, here)
 
@@ -261,7 +262,7 @@ def draw_all(form: Form, prediction: Any) -> "list[Component]":
 
 def draw_timeline(form: Form, caption: str, drawn: Any) -> "Component":
     """A timeline that is drawn anew for what is seen of it."""
-    return zoom.figure(caption, drawn, id=form.graph)
+    return zoom.figure(caption, drawn, find.field(form.graph), id=form.graph)
 
 
 def onward(question: Question, kind: str) -> "list[Component]":

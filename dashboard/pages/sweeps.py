@@ -145,8 +145,8 @@ def _draw(app: Dash, sweeps: SweepFolders) -> None:
                 frame = sweeps.table(source or {"name": ""}).frame
             except UserError:
                 return no_update
-            columns = [name for name in chosen if isinstance(name, str)]
-            if not set(columns) <= set(frame.columns):
+            columns = chosen[: len(keys)]
+            if not set(columns) <= set(frame.columns):  # of another sweep, or of none while one is opened
                 return no_update
             return draw(frame, *chosen).update_layout(uirevision=" ".join(columns))  # more points: a zoom stays
 

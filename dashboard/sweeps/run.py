@@ -8,8 +8,8 @@ import fcntl
 import re
 import sqlite3
 import tomllib
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -149,7 +149,8 @@ def run(library: Library, home: Path, asked: SweepRequest, runner: Runner, watch
             (folder / STOP).unlink()
             raise KeyboardInterrupt
 
-    return run_sweep(sweep, folder, runner, watch_marks)
+    with _said_in_browser(folder):
+        return run_sweep(sweep, folder, runner, watch_marks)
 
 
 def stop(home: Path, name: str) -> None:
@@ -183,17 +184,31 @@ def _own(library: Library, folder: Path, asked: SweepRequest) -> Sweep:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(place, data)
     try:
-        sweep = load_sweep(place)
+        with _said_in_browser(place):
+            sweep = load_sweep(place)
         if len(sweep) > MOST_POINTS:
             allowed = f"at most {MOST_POINTS} points here; `runcast sweep` takes more"
             raise UserError(fault("sweep", "axes", len(sweep), allowed))
         return sweep
-    except UserError as error:
+    except UserError:
         if new:
             place.unlink()
         if fresh:
             folder.rmdir()
-        raise UserError(*[line.replace(str(place), "sweep") for line in error.faults]) from None
+        raise
+
+
+@contextmanager
+def _said_in_browser(place: Path) -> Iterator[None]:
+    """Inside it faults are told to somebody who sees no file and no option."""
+    try:
+        yield
+    except UserError as error:
+        lines = [
+            line.replace(str(place), "sweep").replace("give another --out", "choose another name")
+            for line in error.faults
+        ]
+        raise UserError(*lines) from None
 
 
 def values(key: str, text: str) -> list[Any]:
@@ -208,8 +223,18 @@ def values(key: str, text: str) -> list[Any]:
         found: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
         found = [word.strip() for word in text.split(",") if word.strip()]
-    if any(isinstance(value, float) and not isfinite(value) for value in found):
+    inner = list(_leaves(found))
+    if any(isinstance(value, float) and not isfinite(value) for value in inner):
         raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected finite numbers"))
-    if not found or any(not isinstance(value, bool | int | float | str | list | dict) for value in found):
+    if not found or any(not isinstance(value, bool | int | float | str) for value in inner):
         raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected numbers, texts, lists or tables"))
     return found
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What stands inside of lists and tables."""
+    if not isinstance(value, list | dict):
+        yield value
+        return
+    for inner in value.values() if isinstance(value, dict) else value:
+        yield from _leaves(inner)

@@ -1,6 +1,6 @@
 """Which figure draws a Timeline: the pipeline of a step, the course of a run, or bars of devices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..schedules import Grid
@@ -10,7 +10,7 @@ from .gantt import gantt
 from .pipeline import pipeline
 from .run import course, dates
 from .spans import Window
-from .theme import axis_ends
+from .theme import MARK, axis_ends
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -39,5 +39,16 @@ def draw_timeline(
 
 def look_at(figure: "go.Figure", whole_s: Window, window_s: Window | None = None) -> None:
     """Show these seconds of a timeline's figure, all by default, as one whose axis ends where `whole_s` does."""
-    axis: Callable[[Window], Sequence[Any]] = dates if figure.layout.xaxis.type == "date" else list
-    figure.update_xaxes(**axis_ends(axis(whole_s), axis(window_s or whole_s)))
+    figure.update_xaxes(**axis_ends(_on_axis(figure, whole_s), _on_axis(figure, window_s or whole_s)))
+
+
+def add_mark(figure: "go.Figure", window_s: Window) -> None:
+    """Mark these seconds of a timeline's figure from top to bottom."""
+    begin, end = _on_axis(figure, window_s)
+    figure.add_shape(type="rect", x0=begin, x1=end, yref="paper", y0=0, y1=1, fillcolor=MARK, opacity=0.35,
+                     line={"color": MARK, "width": 1.5}, layer="above")  # fmt: skip
+
+
+def _on_axis(figure: "go.Figure", window_s: Window) -> Sequence[Any]:
+    """Seconds as the time axis of a figure has them."""
+    return dates(window_s) if figure.layout.xaxis.type == "date" else list(window_s)

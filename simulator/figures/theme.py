@@ -51,6 +51,8 @@ MEMORY = {"weights": NAVY, "gradients": BLUE, "master weights": SKY, "optimizer 
 """What is held all the time; activations have the colours of ACTIVATIONS, small owners together that of OTHERS."""
 ACTIVATIONS = (ORANGE, GREEN, PINK, RED, OLIVE, WINE, TEAL, PEACH)
 OTHERS, FULL = "#BFBFBF", "#C1272D"
+MARK = ORANGE
+"""Of what somebody looked for."""
 ACTION = {
     "F": (BLUE, "#A9D3EC"),
     "B": ("#00795A", "#9ADBC5"),

@@ -104,9 +104,10 @@ def test_back_undoes_a_change(page):
     expect(nodes).to_have_value("64")
 
 
-def test_the_menu_of_a_phone_closes_when_it_has_led_somewhere(page):
+@pytest.mark.parametrize("path", ["/", "/collective"])
+def test_the_menu_of_a_phone_closes_when_it_has_led_somewhere(page, path):
     page.set_viewport_size({"width": 390, "height": 844})
-    page.goto("/")
+    page.goto(path)
     page.get_by_role("button", name="Menu").click()
     link = page.locator("nav a", has_text="Collective")
     link.click()
@@ -121,4 +122,17 @@ def test_a_server_that_has_ended_is_told(page):
     page.route(re.compile("_dash-update-component"), lambda route: route.abort())
     page.get_by_label("Nodes").fill("8")
     expect(page.get_by_text("The server does not answer")).to_be_visible()
+    page.wrong.clear()  # the browser tells of it, too
+
+
+def test_a_page_that_asks_nothing_notices_that_its_server_has_ended(page):
+    page.clock.install()
+    page.goto("/collective")
+    page.wait_for_selector(".number")
+    page.route("**/*", lambda route: route.abort())
+    page.clock.fast_forward(20_000)
+    expect(page.get_by_text("The server does not answer")).to_be_visible()
+    page.unroute("**/*")
+    page.clock.fast_forward(20_000)
+    expect(page.get_by_text("The server does not answer")).to_be_hidden()
     page.wrong.clear()  # the browser tells of it, too

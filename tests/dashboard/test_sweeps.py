@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from playwright.sync_api import TimeoutError, expect
+from runcast.dashboard.app import make_app
 from runcast.dashboard.figures.sweep import INK, SCALE, best_cells, front, heat, parallel, scatter
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import Here
@@ -511,6 +512,9 @@ def test_what_is_no_sweep_holds_nothing(tmp_path, name):
         ({"axes": (("update.bucket", ""),)}, "expected a key and its values"),
         ({"axes": (("update.bucket", "2020-01-01"),)}, "expected numbers, texts, lists or tables"),
         ({"axes": (("update.bucket", "1e400"),)}, "expected finite numbers"),
+        ({"axes": (("parallel.layers", "[1e400]"),)}, "expected finite numbers"),
+        ({"axes": (("hardware.gpu", "{ price = -inf }"),)}, "expected finite numbers"),
+        ({"axes": (("parallel.layers", "[2020-01-01]"),)}, "expected numbers, texts, lists or tables"),
         ({"axes": (("nodes", ",".join(map(str, range(1, 202)))),)}, "at most 200 points here"),
     ],
 )
@@ -519,6 +523,31 @@ def test_what_may_not_be_run_is_refused_and_leaves_nothing(tmp_path, changes, sa
         sweep_run.run(Library(), tmp_path, own(**{"name": "mine", **changes}), InProcess(), lambda progress: None)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_holds_something_else_is_told_without_options(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.csv").write_text("nothing of ours")
+
+    with pytest.raises(UserError) as raised:
+        sweep_run.run(
+            Library(), tmp_path, SweepRequest("mine", shipped="bucket-tiny"), InProcess(), lambda progress: None
+        )
+
+    assert str(raised.value) == "sweep: holds report.csv, which is no sweep's; choose another name"
+
+
+def test_no_figure_is_drawn_of_choices_that_are_not_there_yet(folder):
+    """As between two sweeps: the page of the one has gone, that of the other is not drawn."""
+    keys = ["across", "up", "value"]
+    inputs = [{"id": {"sweeps": key}, "property": "value", "value": None} for key in keys]
+    inputs.append({"id": "sweeps-source", "property": "data", "value": {"name": "bucket-tiny"}})
+    asked = {"output": "sweeps-heat.figure", "outputs": {"id": "sweeps-heat", "property": "figure"}, "inputs": inputs,
+             "changedPropIds": ["sweeps-source.data"], "state": []}  # fmt: skip
+
+    answer = make_app(folder).server.test_client().post("/_dash-update-component", json=asked)
+
+    assert answer.json["response"] == {}
 
 
 def test_a_faulty_sweep_leaves_a_folder_to_the_corrected_one(tmp_path):
