@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from threading import BoundedSemaphore, Lock
 from typing import Any
 
+from ..simulator.answers.compare import Operand, Side, open_side
 from ..simulator.answers.explain import (
     AnyCase,
     AnyExplanation,
@@ -20,6 +21,7 @@ from ..simulator.answers.explain import (
     open_case,
 )
 from ..simulator.answers.explain import turn as turn_knobs
+from ..simulator.base.errors import unknown
 from ..simulator.base.memo import Kept, Memo
 from ..simulator.base.named_files import find_files
 from ..simulator.predict import AnyPrediction, CyclePrediction, predict
@@ -79,6 +81,7 @@ class Answers:
         self._memo, self._predicting, self._looking = Memo(), Lock(), Lock()
         self._beside = BoundedSemaphore(_BESIDE)
         self._kept, self._looks = Kept[AnyPrediction](most, most_ops), Kept[Any](_LOOKS, _LOOKED_OPS)
+        self._runs = Kept[Side](_LOOKS, _LOOKED_OPS)
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -122,6 +125,19 @@ class Answers:
         else:
             with self._beside:
                 yield Memo()
+
+    def run(self, name: str) -> Side:
+        """A real run of the library, read once as long as its file stays as it is.
+
+        Raises:
+            UserError: there is none of this name, or it cannot be read.
+        """
+        known = self.library.runs()
+        if name not in known:
+            raise unknown("address", "base", name, known)
+        with self._looking:
+            key = name, known[name].stat().st_mtime_ns
+            return self._runs.get(key, lambda: open_side(Operand(known[name])), _ops_of_run)
 
     def look(self, question: Question) -> Look | ByLevers[Any]:
         """A question simulated to be explained, kept likewise; numbers of a Look can be turned again and again.
@@ -188,6 +204,10 @@ def _look_at_path(case: Case) -> Look:
 
 def _looked_ops(found: Look | ByLevers[Any]) -> int:
     return found.ops if isinstance(found, Look) else found.size
+
+
+def _ops_of_run(side: Side) -> int:
+    return len(side.drawn.timeline.program) if side.drawn is not None else 0
 
 
 def _size(prediction: AnyPrediction) -> int:

@@ -1,9 +1,11 @@
 """What the dashboard may open: what ships, and files of the folder given by `--data`.
 
-Everything has a name from a listing: scenarios and sweeps, profiles, software stacks and samples. A name from a browser
-is looked up there and never joined to a path.
+Everything has a name from a listing: scenarios and sweeps, profiles, software stacks, samples, and real runs. A name
+from a browser is looked up there and never joined to a path.
 """
 
+import gzip
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,12 +16,16 @@ from typing import Any
 from ..simulator.base.errors import UserError, fault, unknown
 from ..simulator.base.files import read_json, read_toml
 from ..simulator.formats.samples import Samples, join_samples, read_samples
+from ..simulator.formats.traces import SUFFIXES
 from ..simulator.profile import Profile, load_profile, load_stack, profile_names, stack_names
 
 REPORT = "report.csv"
 """The file by which a folder is known as a sweep's."""
 DEVICE, SOFTWARE = "profile", "stack"
 _SAMPLES = ("*.csv", "*.csv.gz", "*.jsonl", "*.jsonl.gz")
+_LOGS = (".log", ".log.gz", ".out", ".txt", ".txt.gz")
+_HEAD_BYTES = 2**16
+"""Within so many a trace says that it is one; what comes before are the devices of a node."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,38 @@ class Library:
                 continue
         return join_samples(found) if found else None
 
+    def runs(self) -> Mapping[str, Path]:
+        """Logs and traces of real runs in the folder, and folders with a trace per rank, by their full names."""
+        return {path.name: path for path in self._entries("*") if _is_run(path)}
+
     def _own_profiles(self, kind: str) -> Mapping[str, Path]:
         return {path.name: path for path in self._files("*.json", "*.toml") if _profile_kind(_peek(path)) == kind}
 
     def _files(self, *patterns: str) -> Iterator[Path]:
+        return (path for path in self._entries(*patterns) if path.is_file())
+
+    def _entries(self, *patterns: str) -> Iterator[Path]:
         if self.folder is not None:
-            yield from sorted(path for pattern in patterns for path in self.folder.glob(pattern) if path.is_file())
+            yield from sorted(path for pattern in patterns for path in self.folder.glob(pattern))
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a file is a log by its name, or a trace by how it begins; whether a folder holds traces alone."""
+    if path.is_dir():
+        inside = [file for file in path.iterdir() if not file.name.startswith(".")]
+        return bool(inside) and all(_is_trace(file) for file in inside)
+    return path.name.endswith(_LOGS) or _is_trace(path)
+
+
+def _is_trace(path: Path) -> bool:
+    if not (path.is_file() and path.name.endswith(SUFFIXES)):
+        return False
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return b'"traceEvents"' in head or (head.lstrip().startswith(b"[") and b'"ph"' in head)
 
 
 def _profile_kind(content: Mapping[str, Any]) -> str:

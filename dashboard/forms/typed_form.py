@@ -28,16 +28,23 @@ _SUBJECTS = {
 
 
 def draw(
-    form: str, side: str, legend: str, question: Question, library: Library, kinds: tuple[str, ...]
+    form: str,
+    side: str,
+    legend: str,
+    question: Question,
+    library: Library,
+    kinds: tuple[str, ...],
+    runs: Iterable[str] = (),
 ) -> "Component":
-    """A scenario of some kinds to choose, its changes, and the what-ifs that have a name."""
+    """A scenario of some kinds to choose, or one of the real runs, its changes, and the what-ifs that have a name."""
     scenarios = {_plural(kind): {name: name for name in library.names_of_kind(kind)} for kind in kinds}
+    measured = {"Measured runs": {name: name for name in runs}}
     named = {
         title: {one.name: one.name for one in what_ifs().values() if one.subject == subject}
         for subject, title in _SUBJECTS.items()
     }
     inputs = [
-        parts.choice(_id(form, side, BASE), "Scenario", parts.groups(scenarios), question.base),
+        parts.choice(_id(form, side, BASE), "Scenario", parts.groups(measured | scenarios), question.base),
         dmc.Textarea(
             id=_id(form, side, LINES), label="Changes", description="One a line, key = value", value=text_of(question),
             placeholder="parallel.tp = 8", autosize=True, minRows=2, maxRows=10, spellCheck=False, debounce=500,

@@ -1,4 +1,4 @@
-"""Compare: two to four scenarios side by side, inputs that differ, and what they do to each term."""
+"""Compare: two to four scenarios or real runs side by side, inputs that differ, and what they do to each term."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,10 @@ from ..tables import table
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-ABOUT = "Scenarios side by side: inputs that differ, and what they do to each term of the time."
+ABOUT = (
+    "Scenarios side by side: inputs that differ, and what they do to each term of the time. Logs and traces of your "
+    "runs stand among the scenarios if they are in the folder of --data."
+)
 KINDS = tuple(SYSTEMS)
 FORM = "compare"
 LEAST = 2
@@ -46,7 +49,7 @@ def layout(here: Here, query: str) -> "Component":
     first = [*questions, *[Question(questions[0].base)] * len(NAMES)]
     sides = [
         html.Div(
-            typed_form.draw(FORM, name, name.upper(), first[i], here.library, KINDS),
+            typed_form.draw(FORM, name, name.upper(), first[i], here.library, KINDS, here.library.runs()),
             id={"side": FORM, "name": name},
             hidden=i >= len(questions),
         )
@@ -74,7 +77,8 @@ def questions_of(here: Here, query: str) -> list[Question]:
     """
     found = parse_sides_query(query, BASE)
     for question in found:
-        here.library.scenario(question.base)
+        if question.base not in here.library.runs():
+            here.library.scenario(question.base)
     return [*found, *([found[0]] if len(found) == 1 else [])] or list(OWN)
 
 
@@ -149,16 +153,20 @@ def _zoom(app: Dash, here: Here) -> None:
 
 
 def make_side(here: Here, question: Question) -> Side:
-    """The prediction of a question as a side.
+    """The prediction of a question as a side, or the real run of its name.
 
     Raises:
-        UserError: the question has no answer.
+        UserError: the question has no answer, or changes a run.
     """
+    if question.base in here.library.runs():
+        if question.changes:
+            raise UserError(f"{question.base}: is a real run; only a scenario can be changed")
+        return here.answers.run(question.base)
     changes = [f"{key}={value_text(value)}" for key, value in question.changes.items()]
     return side_of(here.answers.predict(question), question.base, changes)
 
 
-def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[Component]":
+def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[Component | None]":
     """All that is said of sides by name; the others are held against the first.
 
     Raises:
@@ -177,16 +185,18 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
         *[parts.notes([f"{name}: {line}" if len(pairs) > 1 else line for line in sentences(found)])
           for name, found in pairs.items()],
         html.Div(links, className="bar said"),
+        *[one for name, found in pairs.items() for one in parts.figures(waterfall(found, f"From A to {name}"))],
         _inputs(pairs),
         _terms(pairs),
-        *[one for name, found in pairs.items() for one in parts.figures(waterfall(found, f"From A to {name}"))],
         _table("Other metrics", "metric", pairs, metric_rows, "{} to A"),
-        html.Section([html.H2("Timelines"), html.Div(drawn, id="compare-timelines")]),
+        html.Section([html.H2("Timelines"), html.Div(drawn, id="compare-timelines")]) if drawn else None,
     ]  # fmt: skip
 
 
 def _links(name: str, side: Side, question: Question) -> list[html.A]:
-    """Links of a side to other pages and files; not every kind can be explained."""
+    """Links of a side to other pages and files; not every kind can be explained, and a real run is no scenario."""
+    if side.measured:
+        return []
     explained = [explain_link(question, f"Explain {name}")] if SYSTEMS[side.kind].what_ifs else []
     return [*explained, downloads.link(question, "scenario.toml", f"{name} as scenario (TOML)")]
 
@@ -212,7 +222,7 @@ def _inputs(pairs: Pairs) -> "Component":
     return table("Inputs that differ", ("key", "A", *pairs), rows, marked)
 
 
-def _terms(pairs: Pairs) -> "Component":
+def _terms(pairs: Pairs) -> "Component | None":
     """Seconds by term, of A and of each other side with what it takes longer."""
 
     def rows_of(pair: Comparison) -> Rows:
@@ -223,10 +233,14 @@ def _terms(pairs: Pairs) -> "Component":
     return _table("Seconds by term", "term", pairs, rows_of, "{} - A")
 
 
-def _table(caption: str, of: str, pairs: Pairs, rows_of: Callable[[Comparison], Rows], against: str) -> "Component":
-    """Rows of A and of each other side with what it has `against` A; a total stands last."""
+def _table(
+    caption: str, of: str, pairs: Pairs, rows_of: Callable[[Comparison], Rows], against: str
+) -> "Component | None":
+    """Rows of A and of each other side with what it has `against` A, if any; a total stands last."""
     columns = [column for name in pairs for column in (name, against.format(name))]
     rows = join_rows({name: rows_of(found) for name, found in pairs.items()}, lambda _: ("-", "-"))
+    if not rows:
+        return None
     return table(caption, (of, "A", *columns), sorted(rows, key=lambda row: row[0] == "total"))
 
 

@@ -1,5 +1,9 @@
 """The page that compares: what its address says, which sides differ where, and the numbers of the Python API."""
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +14,15 @@ from runcast.dashboard.page import Here
 from runcast.dashboard.pages import compare
 from runcast.dashboard.question import NAMES, Question, compare_link, parse_sides_query, sides_query
 from runcast.dashboard.tables import csv
+from runcast.simulator.answers.compare import Operand, open_side
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
 from runcast.simulator.predict import simulate
 from runcast.simulator.scenario import what_ifs
 
+FIXTURES = Path(__file__).parents[1] / "traces/fixtures"
 TINY = "data/scenarios/tiny-2ranks.toml"
+RUN, RANK = "megatron-llama3-70b.log", "megatron-rank0.json.gz"
 CHANGES = st.dictionaries(st.from_regex(r"[a-z_]{2,8}\.[a-z_]{1,8}", fullmatch=True), st.integers() | st.booleans())
 SIDES = st.lists(st.builds(Question, st.sampled_from(["tiny-2ranks", "mine"]), CHANGES), min_size=1, max_size=4)
 
@@ -190,3 +197,59 @@ TOGETHER = "are drawn together"
 PLOTS = "[...document.querySelectorAll('#compare-timelines .js-plotly-plot')]"
 FIRST_PLOT = f"{PLOTS}[0]"
 RANGES = f"{PLOTS}.map((drawn) => drawn.layout.xaxis.range)"
+
+
+# Real runs of the data folder
+
+
+@pytest.fixture
+def with_runs(tmp_path):
+    """A data folder with a log, a trace, a folder of traces, and what is none of these."""
+    for name in (RUN, RANK):
+        shutil.copy(FIXTURES / name, tmp_path)
+    (tmp_path / "ranks").mkdir()
+    shutil.copy(FIXTURES / RANK, tmp_path / "ranks")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "report.csv").write_text("point\n0\n")
+    (tmp_path / "profile.json").write_text("{}")
+    (tmp_path / "broken.json.gz").write_text("not packed")
+    (tmp_path / "mine.toml").write_text(Path(TINY).read_text())
+    return Here(Library(tmp_path))
+
+
+def test_logs_and_traces_of_the_folder_are_runs(with_runs):
+    found = with_runs.library.runs()
+
+    assert list(found) == [RUN, RANK, "ranks"]
+
+
+def test_a_run_stands_beside_its_prediction(with_runs):
+    questions = compare.questions_of(with_runs, sides_query([Question(RUN), Question("train-llama3-70b-64xh100")]))
+    sides = {name: compare.make_side(with_runs, one) for name, one in zip("AB", questions, strict=True)}
+
+    drawn = str(compare.draw_comparison(sides, questions))
+
+    measured = format_seconds(open_side(Operand(FIXTURES / RUN)).total_s)
+    assert (f"measured {measured}: the prediction is" in drawn, "Explain A" in drawn) == (True, False)
+
+
+def test_a_run_is_read_once_until_its_file_changes(with_runs):
+    first, again = with_runs.answers.run(RUN), with_runs.answers.run(RUN)
+    os.utime(with_runs.library.runs()[RUN], ns=(0, 0))
+
+    changed = with_runs.answers.run(RUN)
+
+    assert (again is first, changed is first) == (True, False)
+
+
+def test_a_run_cannot_be_changed(with_runs):
+    with pytest.raises(UserError) as raised:
+        compare.make_side(with_runs, Question(RUN, {"nodes": 2}))
+
+    assert str(raised.value) == f"{RUN}: is a real run; only a scenario can be changed"
+
+
+@pytest.mark.parametrize("name", ["../megatron.log", "/etc/hosts", "sweep"])
+def test_a_run_is_of_the_listing(with_runs, name):
+    with pytest.raises(UserError, match="base"):
+        with_runs.answers.run(name)
