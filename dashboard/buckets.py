@@ -16,6 +16,7 @@ from ..simulator.systems.weight_update.lower import TransferPlan, UpdatePlan
 from ..simulator.systems.weight_update.resolve import Resolved
 from ..simulator.systems.weight_update.served import ServedUpdate
 from .answers import Answers
+from .forms import fields
 from .question import Question
 
 KEY = "update.bucket"
@@ -95,6 +96,11 @@ def _most_bytes(resolved: Resolved) -> int | None:
     whatever_fits = update.model_copy(update={"bucket": None, "max_bucket": 2**60})
     scenario = resolved.scenario.model_copy(update={"update": whatever_fits})
     return ServedUpdate(scenario, resolved.where, resolved.memo).bucket.bytes
+
+
+def slider_ends(form: str, curve: Curve) -> list[Any]:
+    """What limits the slider of buckets on a page to the sizes that are allowed."""
+    return fields.slider_ends(form, KEY, curve.least_bytes, curve.most_bytes)
 
 
 def grow(curve: Curve, question: Question, answers: Answers) -> Curve:

@@ -66,14 +66,14 @@ def _value(metric: Metric, report: Report) -> str:
     return _BY_UNIT[metric.unit](value) if metric.unit in _BY_UNIT else format_named(metric.name, value)
 
 
-def headline(report: Report, found: Iterable[Card]) -> "list[Component]":
-    """The answer of a report first, its other numbers, what was asked, and notes that one opens."""
+def headline(report: Report, found: "Iterable[Card | tuple[str, ...]]", lines: Iterable[str] = ()) -> "list[Component]":
+    """The answer of a report first, its other numbers, what was asked and more `lines`, and notes that one opens."""
     said = [*report.interval_notes, *report.notes, f"scenario {report.scenario_hash}"]
     opened = html.Details([html.Summary(f"{len(said)} notes: intervals and assumptions"), notes(said)])
-    return [headed_numbers(found), notes([report.question]), opened]
+    return [headed_numbers(found), notes([report.question, *lines]), opened]
 
 
-def headed_numbers(found: "Iterable[Card]") -> "Component":
+def headed_numbers(found: "Iterable[Card | tuple[str, ...]]") -> "Component":
     """Cards of which the first is the answer."""
     return html.Div(numbers(found), className="headline")
 

@@ -186,6 +186,11 @@ def slider_ends(form: str, key: str, least_bytes: float | None, most_bytes: floa
     return [({"form": form, "key": key, "part": "slider"}, {"min": low, "max": high, "marks": named})]
 
 
+def write_ends(app: Dash, store: str) -> None:
+    """What `slider_ends` says in a Store is written."""
+    app.clientside_callback(ClientsideFunction("writes", "write"), Output(store, "id"), Input(store, "data"))
+
+
 def connect_sizes(app: Dash, form: str) -> None:
     """Slider and text of each size say the same."""
     slider, text = {"form": form, "key": MATCH, "part": "slider"}, {"form": form, "key": MATCH}

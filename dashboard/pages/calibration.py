@@ -114,7 +114,7 @@ def draw_device(profile: Profile, kind: str, library: Library) -> "list[Componen
 def _scores(profile: Profile, fitted: list[Model]) -> "Component":
     model = fitted[0]
     held = model.held_out
-    many, within = f"{held.rows:,} rows left out", f"while {model.left_out} is left out"
+    many, within = f"{held.rows:,} rows left out", f"with {model.left_out} left out"
     if not held.rows:
         many = within = "too few rows to leave any out"
     return parts.numbers(

@@ -1,8 +1,8 @@
 """An RL cycle: rollouts, training and weight updates; the time of a step, who waits, and how stale rollouts are."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dash import html
+from dash import dcc, html
 
 from ...simulator.base.units import format_seconds
 from ...simulator.hardware import cluster_names
@@ -11,13 +11,16 @@ from ...simulator.predict import CyclePrediction
 from ...simulator.profile import stack_names
 from ...simulator.systems.rl_cycle.report import CycleReport
 from ...simulator.systems.rl_cycle.text import words
-from .. import parts, tables
+from .. import buckets, parts, tables
+from ..forms import fields
 from ..forms.ask import Form, draw_all, predicted_page
 from ..forms.fields import Field, time_text
+from ..question import Question
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+_ENDS = "cycle-ends"
 ABOUT = "How long a step of an RL cycle takes, what trainer and engines wait for, and how stale rollouts are."
 FORM = Form(
     "cycle",
@@ -91,7 +94,21 @@ def figures(prediction: CyclePrediction) -> "list[Component]":
     staleness, *of_update = said.tables
     drawn = [tables.table(*one) for one in (said.phases, staleness)]
     more = html.Details([html.Summary("Its weight update"), *(tables.table(*one) for one in of_update)])
-    return [*draw_all(FORM, prediction), *drawn, *([more] if of_update else [])]
+    return [
+        *draw_all(FORM, prediction),
+        *drawn,
+        *([more] if of_update else []),
+        dcc.Store(_ENDS, data=_ends(prediction)),
+    ]
 
 
-PAGE = predicted_page(FORM, "RL cycle", "rollout, train, update", ABOUT, cards, figures)
+def _ends(prediction: CyclePrediction) -> list[Any]:
+    """Which buckets are allowed; the update of a cycle may be given as a time."""
+    if prediction.update is None:
+        return []
+    return buckets.slider_ends(FORM.name, buckets.new_curve(Question(""), prediction.update.resolved))
+
+
+PAGE = predicted_page(
+    FORM, "RL cycle", "rollout, train, update", ABOUT, cards, figures, lambda app, here: fields.write_ends(app, _ENDS)
+)

@@ -264,8 +264,7 @@ def draw_look(found: Look) -> "list[Component]":
         "Its critical path by kind of op": waterfall(_largest(of.class_s, total_s), "critical path"),
     }
     return [
-        parts.numbers([time, *others, exposed, host]),
-        parts.notes([said.question, *report.interval_notes, *text.sentences(said), f"scenario {said.scenario_hash}"]),
+        *parts.headline(report, [time, *others, exposed, host], text.sentences(said)),
         *parts.figures(made),
         table("Seconds and critical path by phase", text.PART_COLUMNS, text.part_rows(said)),
     ]

@@ -27,8 +27,7 @@ def draw_look(found: ByLevers[Any]) -> "list[Component]":
     words = found.words
     phases = words.said.phases
     return [
-        *parts.headline(found.report, _CARDS[found.report.kind](found.report)),
-        parts.notes(words.sentences),
+        *parts.headline(found.report, _CARDS[found.report.kind](found.report), words.sentences),
         *parts.figures({words.parts_title: waterfall(words.parts_s, words.whole)}),
         table(phases.caption, phases.headers, phases.rows),
     ]

@@ -132,11 +132,9 @@ def connect(app: Dash, here: Here) -> None:
             curve = Curve.from_json(points)
         if not curve.done:
             curve = buckets.grow(curve, question, here.answers)
-        ends = fields.slider_ends(FORM.name, buckets.KEY, curve.least_bytes, curve.most_bytes)
-        return bucket_curve(curve, prediction), curve.to_json(), ends
+        return bucket_curve(curve, prediction), curve.to_json(), buckets.slider_ends(FORM.name, curve)
 
-    write_ends = ClientsideFunction("writes", "write")
-    app.clientside_callback(write_ends, Output("update-ends", "id"), Input("update-ends", "data"))
+    fields.write_ends(app, "update-ends")
     points = "update-points"
     app.clientside_callback(ClientsideFunction("curve", "grow"), Output(points, "id"), Input(points, "data"))
 

@@ -54,3 +54,12 @@ def test_one_answer_serves_two_ways_of_asking():
     one, other = answers.predict(ASKED[0]), answers.predict(Question("tiny-2ranks", {"update.bucket": 2**20}))
 
     assert one is other
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"), [({}, "llama3-8b, 8 x H100, FSDP"), ({"nodes": 2}, "changed"), ({"name": "mine"}, "mine")]
+)
+def test_what_was_changed_has_not_the_name_of_its_file(changes, name):
+    prediction = Answers(Library()).predict(Question("train-llama3-8b-8xh100", changes))
+
+    assert prediction.report.name.endswith(name)

@@ -29,3 +29,41 @@ def test_all_pages_are_reached_by_the_menu(page):
     page.wait_for_selector("h1")
 
     assert set(page.locator("nav a").evaluate_all("all => all.map(one => one.pathname)")) == {one.path for one in PAGES}
+
+
+STYLE = "(one, name) => getComputedStyle(one)[name]"
+
+
+@pytest.mark.slow
+def test_the_answer_is_larger_than_other_numbers_and_notes_are_folded(page):
+    page.goto("/training?base=mine")
+    page.wait_for_selector(".headline .number")
+    sizes = page.locator(".headline dd").evaluate_all(
+        "all => all.map(one => parseFloat(getComputedStyle(one).fontSize))"
+    )
+
+    opened = page.locator(".answer details").first.evaluate("one => one.open")
+    assert (sizes[0] > 1.3 * max(sizes[1:]), opened) == (True, False)
+
+
+@pytest.mark.slow
+def test_fields_stay_beside_results_that_one_scrolls_to(page):
+    page.goto("/training?base=mine")
+    page.locator("#training-timeline .barlayer").wait_for(state="attached")
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+
+    assert page.get_by_label("Scenario", exact=True).first.bounding_box()["y"] < page.viewport_size["height"]
+    assert page.locator("form.form").bounding_box()["y"] > 0
+
+
+@pytest.mark.slow
+def test_a_select_finds_what_is_typed(page, folder):
+    page.goto("/training?base=mine")
+    cluster = page.get_by_role("textbox", name="Cluster", exact=True)
+    cluster.click()
+    cluster.fill("h200-h")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**&cluster=h200-hgx*")
+
+    assert cluster.input_value() == "h200-hgx"

@@ -14,6 +14,7 @@ from runcast.dashboard.question import choices_of
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.figures.profile import factor_dots
 from runcast.simulator.profile import Z90, Parameter, load_profile, load_stack
+from runcast.simulator.profile.parameters import PROVENANCE
 
 SIZES = 2.0 ** np.arange(12, 28)
 
@@ -167,3 +168,15 @@ def test_parameters_are_taken_along_as_csv(page):
         f"{calibration.PARAMETERS}.csv",
         len(load_stack("nemo").parameters),
     )
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "b200-sxm"])
+def test_parameters_begin_with_the_least_sure(name):
+    profile = load_profile(name)
+
+    said = text_of(draw_device(profile, "", Library(None)))
+
+    names = re.findall(r'"name": "([^"]+)", "value"', said)
+    said = [profile.parameters[name] for name in names]
+    sure = [(-PROVENANCE.index(one.provenance), -(one.spread or 0.0)) for one in said]
+    assert (set(names), sure) == (set(profile.parameters), sorted(sure))

@@ -14,6 +14,7 @@ from runcast.simulator.figures import Section, breakdown, layer_view, memory_by_
 from runcast.simulator.figures.actions import boxes, endings, few_boxes, traffic, waits, windows
 from runcast.simulator.figures.layer_view import first_part, is_in_network, kernels, panels
 from runcast.simulator.figures.layer_view import parts as layer_parts
+from runcast.simulator.figures.pipeline import BUBBLE
 from runcast.simulator.figures.spans import Window
 from runcast.simulator.models import ModelSpec, preset, preset_names
 from runcast.simulator.models.blocks import layer
@@ -218,6 +219,25 @@ def test_numbers_stand_near_what_is_seen_where_it_is_drawn_anew(paired: TrainPre
     numbered = [start for start, text in zip(forward.base, forward.text, strict=True) if text]
     far_s = 2 * seen.length_s + max(forward.x)
     assert (0 < len(numbered) < len(forward.x), min(numbered) > seen.start_s - far_s) == (True, True)
+
+
+def test_a_bubble_is_seen_and_says_how_long_it_is() -> None:
+    figure = pipeline(run(TINY), TINY)
+
+    (bubble,) = [trace for trace in figure.data if trace.name == "bubble"]
+    said = dict(zip(zip(bubble.base, bubble.x, strict=True), bubble.hovertext, strict=True))
+    assert said[0.0, 1.0] == "<b>bubble: 1 s</b><br>rank 1 waits<br>from 0 s for 1 s"
+    assert bubble.marker.color == BUBBLE
+
+
+@pytest.mark.parametrize(("microbatches", "seen"), [(4, "all"), (128, "warm-up")])
+def test_a_step_of_very_many_actions_opens_at_its_warm_up(microbatches: int, seen: str) -> None:
+    grid = SCHEDULES["1f1b"].make(2, microbatches)
+    timeline = run(grid)
+
+    figure = pipeline(timeline, grid, opens_near=True)
+
+    assert tuple(figure.layout.xaxis.range) == windows(boxes(timeline, grid), timeline.makespan_s)[seen]
 
 
 def test_windows_follow_each_other(paired: TrainPrediction) -> None:
