@@ -60,7 +60,7 @@ def test_a_look_is_kept_by_what_is_asked(looks):
 def test_the_first_number_is_that_of_the_python_api(looks):
     drawn = explain.draw_look(looks.look(Question("tiny-2ranks")))
 
-    first = drawn[0].children[0].children
+    first = drawn[0].children.children[0].children
     total_s = api.explain(TINY, quick=True).total_s
     assert (first[0].children, first[1].children[0]) == ("Update time", format_seconds(total_s))
 
