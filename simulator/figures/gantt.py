@@ -34,22 +34,32 @@ def gantt(
 ) -> "go.Figure":
     """Bars of what runs when: on the rows of a weight update's buffers, or on lanes for any other Program.
 
-    Without `ranks`, all are shown if they are few, else the first ones; of many that are all alike one. Very short
-    ops are drawn together where there are thousands of them; the subtitle says so. With `window_s` (from, to) that is
-    what is seen, and fewer are together there.
+    Without `ranks`, all are shown if they are few, else the first ones, and those that are alike once. Very short ops
+    are drawn together where there are thousands of them; the subtitle says so. With `window_s` (from, to) that is what
+    is seen, and fewer are together there.
     """
-    world, first = timeline.program.ranks, list(few_ranks(timeline.program))
-    alike = len(first) < world and all_alike(timeline.program)
-    shown = sorted(set(first[: 1 if alike else None] if ranks is None else ranks))
-    every = chart(timeline, shown)
+    shown, alike = _distinct(timeline) if ranks is None else (sorted(set(ranks)), "")
+    every, world = chart(timeline, shown), timeline.program.ranks
     drawn, shared_s = thin_bars(every, window=window_s)
     devices = f"{world} device{'s' * (world != 1)}" if len(shown) == world else f"{len(shown)} of {world} devices shown"
-    same = ", all alike" if alike else ""
-    subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{same}{_together(shared_s)}"
+    subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{alike}{_together(shared_s)}"
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
     figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)
     add_critical_line(figure, timeline, _height_of(every, rows))
     return figure.update_xaxes(**axis_ends((0, timeline.makespan_s or 1.0), window_s))
+
+
+def _distinct(timeline: Timeline) -> tuple[list[int], str]:
+    """Few ranks, and what is said of them: one where all are alike, and one of those that do the same at one time."""
+    program = timeline.program
+    first = list(few_ranks(program))
+    if len(first) < program.ranks and all_alike(program):
+        return first[:1], ", all alike"
+    every, done = chart(timeline, first), dict[str, int]()
+    for rank in first:
+        own = every.loc[every["rank"] == rank, ["row", "label", "start_s", "end_s"]]
+        done.setdefault(own.to_csv(index=False), rank)
+    return list(done.values()), ", alike ones once" if len(done) < len(first) else ""
 
 
 def _height_of(every: "pd.DataFrame", rows: Rows) -> Callable[[int], float | None]:

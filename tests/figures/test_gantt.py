@@ -10,6 +10,7 @@ from runcast.simulator.costs import kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.figures import gantt
 from runcast.simulator.figures.spans import hover, thin_bars
+from runcast.simulator.predict import simulate as predict
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.weight_update.lower import BucketSize, make_plan, two_stage
 from runcast.simulator.timeline import Timeline, chart
@@ -61,6 +62,15 @@ def test_rows_are_buffers_from_top_to_bottom() -> None:
 )
 def test_the_subtitle_says_what_is_shown(timeline: Timeline, ranks: list[int] | None, expected: str) -> None:
     assert subtitle(gantt(timeline, ranks)) == expected
+
+
+def test_devices_that_do_the_same_at_one_time_are_shown_once() -> None:
+    timeline = predict("data/scenarios/what-if-bucket-from-trainers.toml").timeline
+
+    figure = gantt(timeline)
+
+    assert "; 3 of 32 devices shown, alike ones once; " in subtitle(figure)
+    assert [note.text for note in figure.layout.annotations] == [f"<b>device {rank}</b>" for rank in (0, 1, 16)]
 
 
 def test_hover_says_what_moved_how_fast() -> None:
