@@ -18,6 +18,7 @@ from ...simulator.answers.compare.text import (
 )
 from ...simulator.base.errors import UserError
 from ...simulator.base.units import format_long
+from ...simulator.figures import Window, first_look
 from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, zoom
 from ..forms import typed_form
@@ -177,7 +178,7 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
     links = [link for (name, side), question in zip(sides.items(), questions, strict=True)
              for link in _links(name, side, question)]  # fmt: skip
     drawn = [
-        zoom.figure(caption, draw(None), level=3, id={"timeline": FORM, "name": caption})
+        zoom.figure(caption, draw(_first_look(sides)), level=3, id={"timeline": FORM, "name": caption})
         for caption, draw in timelines(sides, zoom.MOST_SPANS).items()
     ]
     return [
@@ -191,6 +192,13 @@ def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) ->
         _table("Other metrics", "metric", pairs, metric_rows, "{} to A"),
         html.Section([html.H2("Timelines"), html.Div(drawn, id="compare-timelines")]) if drawn else None,
     ]  # fmt: skip
+
+
+def _first_look(sides: Mapping[str, Side]) -> Window | None:
+    """What is seen of all timelines at first, so that actions of pipelines can be told apart; None for all."""
+    drawn = [one.drawn for one in sides.values()]
+    looks = [first_look(one.timeline, one.grid) for one in drawn if one is not None and one.grid is not None]
+    return max(looks, key=lambda look: look.end_s) if len(looks) == len(sides) else None
 
 
 def _links(name: str, side: Side, question: Question) -> list[html.A]:

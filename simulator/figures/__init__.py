@@ -2,7 +2,7 @@
 
 from .breakdown import breakdown, difference, tornado, waterfall
 from .collective import busbw_by_size, time_by_size
-from .drawing import draw_timeline, look_at
+from .drawing import draw_timeline, first_look, look_at
 from .fabric import draw_fabric
 from .gantt import compare_steps, gantt
 from .layer_view import layer_view
@@ -14,6 +14,6 @@ from .spans import Window
 
 __all__ = [
     "Marked", "Section", "Window", "breakdown", "busbw_by_size", "compare_steps", "course", "difference", "draw_fabric",
-    "draw_timeline", "gantt", "layer_view", "look_at", "memory_by_owner", "memory_by_rank", "page", "pipeline", "png",
-    "png_browser", "staleness", "time_by_size", "tornado", "waterfall", "write_html",
+    "draw_timeline", "first_look", "gantt", "layer_view", "look_at", "memory_by_owner", "memory_by_rank", "page",
+    "pipeline", "png", "png_browser", "staleness", "time_by_size", "tornado", "waterfall", "write_html",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ..schedules import Grid
 from ..systems.registry import SYSTEMS
 from ..timeline import Timeline
+from . import actions
 from .gantt import gantt
 from .pipeline import pipeline
 from .run import course, dates
@@ -35,6 +36,11 @@ def draw_timeline(
     if SYSTEMS[kind].is_course:
         return course(timeline, title=title, window_s=window_s)
     return gantt(timeline, ranks, title=title, window_s=window_s)
+
+
+def first_look(timeline: Timeline, grid: Grid) -> Window:
+    """What `opens_near` shows of a pipeline at first: its warm-up where it has very many actions, else all."""
+    return actions.first_look(actions.boxes(actions.drop_replicas(timeline, grid), grid), timeline.makespan_s)
 
 
 def look_at(figure: "go.Figure", whole_s: Window, window_s: Window | None = None) -> None:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from dash import dcc
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
@@ -17,6 +18,7 @@ from runcast.dashboard.tables import csv
 from runcast.simulator.answers.compare import Operand, open_side
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.units import format_seconds
+from runcast.simulator.figures import first_look
 from runcast.simulator.predict import simulate
 from runcast.simulator.scenario import what_ifs
 
@@ -197,6 +199,17 @@ TOGETHER = "are drawn together"
 PLOTS = "[...document.querySelectorAll('#compare-timelines .js-plotly-plot')]"
 FIRST_PLOT = f"{PLOTS}[0]"
 RANGES = f"{PLOTS}.map((drawn) => drawn.layout.xaxis.range)"
+
+
+def test_pipelines_begin_with_the_longer_warm_up(with_runs):
+    questions = [Question("train-llama3-70b-64xh100", {"batch.global": batch}) for batch in (512, 256)]
+    sides = {name: compare.make_side(with_runs, one) for name, one in zip("AB", questions, strict=True)}
+
+    *_, timelines = compare.draw_comparison(sides, questions)
+
+    graphs = [one for one in timelines._traverse() if isinstance(one, dcc.Graph)]
+    warm_up = first_look(sides["A"].drawn.timeline, sides["A"].drawn.grid)
+    assert [one.figure.layout.xaxis.range for one in graphs] == [pytest.approx(tuple(warm_up))] * 2
 
 
 # Real runs of the data folder
