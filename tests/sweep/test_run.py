@@ -108,6 +108,10 @@ def test_a_deadline_has_its_column_where_the_run_has_one(sweep_file, tmp_path):
     assert heads == [("nodes", "wall_s", "status"), ("nodes", "wall_s", "deadline_probability", "status")]
 
 
+def test_a_sweeps_name_tells_what_set_changed(sweep_file):
+    assert load_sweep(sweep_file(base=f'name = "buckets"\nbase = "{TINY}"'), ["nodes=1"]).name == "buckets with nodes=1"
+
+
 def test_tables_on_an_axis_are_printed_as_toml_and_not_too_long():
     modules = {"mode": "selective", "modules": ["layernorm", "activation"]}
     rows = [({"mode": "full"}, 1.5, "ok"), (modules, None, "infeasible")]

@@ -10,7 +10,7 @@ from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside, read_toml
 from ...base.schema import validate
 from ...base.shipped import find_shipped
-from ...scenario import SYSTEMS, Changes, Given, multiplies, open_table, parse_changes, what_ifs
+from ...scenario import SYSTEMS, Changes, Given, multiplies, open_table, parse_changes, retitle, what_ifs
 from ...scenario.load import WhatIfTable
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
@@ -112,7 +112,8 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     for name in said.table:
         if name not in others and name not in columns_of(kind):
             raise UserError(fault(where, "table", name, f"unknown; {nearest_columns(kind, name, others)}"))
-    return Sweep(said.name, where, base, base_where, grid, limits, demands, tuple(said.table), said.engine.slurm)
+    name = retitle({"name": said.name}, changes)["name"]
+    return Sweep(name, where, base, base_where, grid, limits, demands, tuple(said.table), said.engine.slurm)
 
 
 def _is_limit(constraint: Constraint, kind: str, where: str) -> bool:

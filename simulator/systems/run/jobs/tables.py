@@ -98,7 +98,7 @@ class Arrivals(_Kind):
         if self.weights is not None and len(self.weights) != len(self.gpus):
             raise ValueError("weights has a number for each of gpus")
         if (self.distribution == "lognormal") != (self.spread is not None):
-            raise ValueError("distribution = 'lognormal' and spread go together")
+            raise ValueError("distribution = 'lognormal' and spread must be given together")
         return self
 
     def jobs(self, seed: int) -> Iterator[Job]:
