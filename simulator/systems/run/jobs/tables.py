@@ -154,7 +154,8 @@ class Jobs(Table):
             raise ValueError("preempt goes with policy = 'priority'")
         if self.weight and self.policy != "fair":
             raise ValueError("weight goes with policy = 'fair'")
-        if sum(one.count for one in (*self.job, *([self.arrivals] if self.arrivals else []))) > MOST_JOBS:
+        at_random = self.arrivals.count if self.arrivals else 0
+        if sum(one.count for one in self.job) + at_random > MOST_JOBS:
             raise ValueError(f"expected at most {MOST_JOBS:,} jobs of job and arrivals together")
         return self
 
