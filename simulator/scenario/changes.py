@@ -45,13 +45,13 @@ def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where
         UserError: a key leads through something that is no table, or what is to be multiplied is no quantity.
     """
     copy = _copied(table)
-    steps = [_with_plan(table, step, where) for step in ([changes] if isinstance(changes, Mapping) else changes)]
+    steps = [with_plan(table, step, where) for step in ([changes] if isinstance(changes, Mapping) else changes)]
     for key, value in (change for step in steps for change in step.items()):
         _apply(copy, key, value, where)
     return adapt(table, copy, {key for step in steps for key in step}, where)
 
 
-def _with_plan(table: Mapping[str, Any], changes: Changes, where: str) -> Changes:
+def with_plan(table: Mapping[str, Any], changes: Changes, where: str) -> Changes:
     """The changes with the keys of a plan in place of the file that holds it."""
     if PLAN not in changes:
         return changes
