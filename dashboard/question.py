@@ -19,7 +19,7 @@ BASE = "train-llama3-70b-64xh100"
 MOST_CHARACTERS = 32_000
 """Of an address: a pasted config fits, a flood does not."""
 
-_OPENS_FILES = ("cluster", "profile", "stack", "config", "base", "node", "device", "trace", "train", "file")
+_OPENS_FILES = ("cluster", "profile", "stack", "config", "base", "node", "device", "trace", "train", "file", "plan")
 """Keys whose text may be the path of a file in a scenario that the user keeps; here it may be a name alone."""
 _FILES_ALONE = ("model.config", "jobs.trace", "schedule.file")
 """Keys without a catalogue: any text is a file, or a folder with one."""

@@ -148,8 +148,8 @@ def _search() -> Schema:
     })  # fmt: skip
     return _form("search", "search", {
         "of": _TEXT, "objective": _TEXT, "gpus": _COUNT, "proved": _TRUTH, "stopped": _TRUTH, "counts": _named(_COUNT),
-        "cuts": _named(_COUNT), "winner": _or_null(plan), "pareto": _list(plan), "notes": _list(_TEXT),
-        "inputs": _INPUTS,
+        "cuts": _named(_COUNT), "winner": _or_null(plan), "own": _or_null(plan), "pareto": _list(plan),
+        "notes": _list(_TEXT), "inputs": _INPUTS,
     })  # fmt: skip
 
 
@@ -175,7 +175,12 @@ def _schedules() -> Schema:
 
 def _validation() -> Schema:
     """Of `validate`: errors of predictions on measured rows, as fractions, in groups that depend on what is scored."""
-    return _begun("validation", {"file": {"type": "string", "description": "the table of measurements"}})
+    inputs = _object({
+        "kind": _TEXT, **dict.fromkeys(("profile", "stack", "tolerance"), _or_null(_TEXT)),
+        "files": _INPUTS["properties"]["files"],
+    })  # fmt: skip
+    table: Schema = {"type": "string", "description": "the table of measurements"}
+    return _begun("validation", {"file": table, "inputs": inputs})
 
 
 FORMS: Mapping[str, Callable[[], Schema]] = {

@@ -43,8 +43,8 @@ UPDATE = {
 """Where the time of a weight update goes."""
 CAUSE = {
     "compute": BLUE, "exchange": RED, "wait": PEACH, "encode": ORANGE, "input": OLIVE, "checkpoint": GREEN,
-    "pause": ROSE, "lost": WINE, "unfinished": DARK_GREY, "detect": PINK, "restart": INDIGO, "resize": TEAL,
-    "repair": GREY, "setup": SKY, "idle": LIGHT_GREY,
+    "pause": ROSE, "lost": WINE, "unfinished": DARK_GREY, "detect": PINK, "restart": INDIGO, "start": NAVY,
+    "resize": TEAL, "repair": GREY, "setup": SKY, "idle": LIGHT_GREY,
 }  # fmt: skip
 """Where the time of a run goes (`systems.run.history.CAUSES`)."""
 MEMORY = {"weights": NAVY, "gradients": BLUE, "master weights": SKY, "optimizer moments": ICE}

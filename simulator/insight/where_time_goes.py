@@ -6,9 +6,9 @@ ends last back to time zero its spans touch each other and sum to the makespan.
 An op alone takes `uncontended_s`. Kernels slow down beside exchanges on their GPU; exchanges and copies beside kernels,
 and where they share a link with others. What overlaps is not free: `slowed_s` is its price.
 
-On a rank of a training step (`split_by_place`) time adds up without remainder. Its compute lane is busy with kernels of
-a phase, or idle until something ends; then the gap is named after that: an exchange of an axis, a stage elsewhere
-(`pipeline`), the host.
+On a rank of a training step (`split_by_place`) the parts add up to all of the time. Its compute lane is busy with
+kernels of a phase, or idle until something ends; then the gap is named after that: an exchange of an axis, a stage
+elsewhere (`pipeline`), the host.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 A change is a key with dots into tables, and a value that takes the key's place, or `{ times = 2 }`, which multiplies
 what the key says. Keys below `cluster` change a machine whatever names it: `cluster.nic`, `cluster.device.memory`.
-In a list of tables a number names one, from 0: `failures.cause.0.mtbf`. Keys that lose their meaning by a change are
-left out (`adapt`).
+In a list of tables a number names one, from 0: `failures.cause.0.mtbf`. `plan` gives all that a file says of a plan.
+Keys that lose their meaning by a change are left out (`adapt`).
 """
 
 import tomllib
@@ -16,6 +16,7 @@ from ..hardware import cluster_keys, device_keys
 from ..systems.keys import schema_defaults
 from ..systems.registry import system_of
 from .adapt import adapt
+from .plan import PLAN, plan_changes
 
 Changes = Mapping[str, Any]
 """Values by key; later keys see what earlier ones did."""
@@ -44,10 +45,22 @@ def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where
         UserError: a key leads through something that is no table, or what is to be multiplied is no quantity.
     """
     copy = _copied(table)
-    steps = [changes] if isinstance(changes, Mapping) else changes
+    steps = [with_plan(table, step, where) for step in ([changes] if isinstance(changes, Mapping) else changes)]
     for key, value in (change for step in steps for change in step.items()):
         _apply(copy, key, value, where)
     return adapt(table, copy, {key for step in steps for key in step}, where)
+
+
+def with_plan(table: Mapping[str, Any], changes: Changes, where: str) -> Changes:
+    """The changes with the keys of a plan in place of the file that holds it."""
+    if PLAN not in changes:
+        return changes
+    if "parallel" not in system_of(table).schema.model_fields:
+        raise UserError(fault(where, PLAN, changes[PLAN], "training steps and runs alone have a plan"))
+    found: dict[str, Any] = {}
+    for key, value in changes.items():
+        found |= plan_changes(value) if key == PLAN else {key: value}
+    return found
 
 
 def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:

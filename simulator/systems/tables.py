@@ -95,7 +95,7 @@ class Model(Table):
         if len(given) != 1:
             raise ValueError(f"give exactly one of preset, config or bytes (given: {', '.join(given) or 'none'})")
         if self.bytes is not None and self.tensors is None:
-            raise ValueError("bytes and tensors go together")
+            raise ValueError("bytes and tensors must be given together")
         return self
 
 

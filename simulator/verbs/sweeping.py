@@ -58,7 +58,7 @@ def _runner(engine: str, scheduler: str | None, workers: int | None, asked: "Swe
     if engine not in ("local", "dask"):
         raise UserError(fault("--engine", "", engine, "expected local or dask"))
     if (engine == "dask") != (scheduler is not None):
-        raise UserError("--scheduler: --engine dask and --scheduler go together; expected an address, or slurm")
+        raise UserError("--scheduler: must be given together with --engine dask; expected an address, or slurm")
     if scheduler is not None:
         return Dask(scheduler, workers, asked.slurm)
     processes = min(workers or cores(), len(asked))

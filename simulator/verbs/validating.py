@@ -49,6 +49,7 @@ def validate(
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
     from ..answers.outputs import Outputs, json_text
+    from ..base.files import digest
     from ..systems.machines import stamp
 
     outputs = Outputs(json=json, csv=csv)
@@ -68,10 +69,15 @@ def validate(
         found = _read_ledger(kind, rows, against, tolerance, stack)
     else:
         found = _validate(kind, rows, profile, csv is not None)
-    text = json_text(stamp("validation", found.to_json()))
+    ledger = found if against is None else found.ledger
+    said = {"kind": kind, "profile": profile, "stack": stack, "tolerance": tolerance}
+    named = {str(rows or ledger.path.name): ledger.path}  # one that ships by its name alone
+    named |= {str(one): Path(one) for one in (profile, stack, against) if one is not None}
+    files = [{"name": name, "sha256": digest(path)} for name, path in named.items() if path.is_file()]
+    inputs = said | {"files": files}
+    text = json_text(stamp("validation", found.to_json() | {"inputs": inputs}))
     outputs.write(text, found.to_csv() if csv is not None else b"")
     outputs.tell(text, found.lines())
-    ledger = found if against is None else found.ledger
     if not ledger.predicted:
         first = [f"; line {line}: {reason}" for line, reason in ledger.reasons.items()][:1]
         raise UserError(f"{ledger.path}: no row can be predicted{''.join(first)}")

@@ -6,6 +6,7 @@ import pytest
 import runcast
 from jsonschema import Draft202012Validator
 from runcast.simulator.answers.schema import FORMS, schema_of_all
+from runcast.simulator.base.files import digest
 
 from ..command import runcast as command
 
@@ -66,6 +67,10 @@ def test_a_validation(tmp_path):
     said = json.loads(command("validate", "--kind", "copy", "--rows", tmp_path / "rows.csv", "--json", "-").stdout)
 
     assert list(Draft202012Validator(runcast.schema("validation")).iter_errors(said)) == []
+    assert said["inputs"] == {
+        "kind": "copy", "profile": None, "stack": None, "tolerance": None,
+        "files": [{"name": str(tmp_path / "rows.csv"), "sha256": digest(tmp_path / "rows.csv")}],
+    }  # fmt: skip
 
 
 def test_schedules():

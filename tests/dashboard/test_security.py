@@ -65,7 +65,9 @@ def test_a_name_in_an_address_opens_nothing_else(client, name, file):
     assert (refused.status_code, refused.mimetype, "root:" in refused.text) == (400, "text/plain", False)
 
 
-@pytest.mark.parametrize("key", ["cluster", "stack", "profile", "model.config", "cluster.device.base", "cycle.train"])
+@pytest.mark.parametrize(
+    "key", ["cluster", "stack", "profile", "model.config", "cluster.device.base", "cycle.train", "plan"]
+)
 def test_a_change_in_an_address_opens_nothing(client, key):
     refused = client.get("/download/report.json", query_string={"base": "mine", key: "/etc/passwd"})
 

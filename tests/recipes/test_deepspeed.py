@@ -182,7 +182,7 @@ def test_keys_of_both_files_are_accounted_for(beside):
     assert recipe.read[-2:] == ("deepspeed = configs/ds.json", "zero_optimization.stage = 3")
     assert recipe.untimed == ("seed", "steps_per_print")
     assert [line.partition(" or ")[0] for line in recipe.unknown] == [
-        "zero_optimization.overlap_com = true: did you mean zero_optimization.overlap_comm"
+        "zero_optimization.overlap_com: did you mean zero_optimization.overlap_comm"
     ]
 
 

@@ -162,11 +162,11 @@ def test_the_last_of_two_values_counts_and_is_told(tmp_path):
 
 
 def test_an_unknown_argument_is_told_with_near_misses(tmp_path):
-    (tmp_path / "r.sh").write_text(SMALL + "--overlap-grad-reduction --foo 3")
+    (tmp_path / "r.sh").write_text(SMALL + "--overlap-grad-reduction --api-token 3f9a")
 
     assert read_recipe(tmp_path / "r.sh", "dgx-h100").unknown == (
         "--overlap-grad-reduction: did you mean overlap-grad-reduce?",
-        "--foo 3",
+        "--api-token",
     )
 
 

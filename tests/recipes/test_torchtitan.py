@@ -141,4 +141,4 @@ def test_a_plain_table_of_fsdp_settings(tmp_path, strategy, parallel):
 
     assert table["parallel"] == parallel
     assert table["batch"] == {"global": 128, "micro": 2, "seq_len": 4096}
-    assert recipe.unknown == ("fsdp_config.fsdp_backward_prefech = X",)
+    assert recipe.unknown == ("fsdp_config.fsdp_backward_prefech",)

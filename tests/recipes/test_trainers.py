@@ -154,9 +154,7 @@ def test_every_key_is_accounted_for(read):
         "load_in_4bit",
         "sample_packing: attention spans whole sequences here; batch.documents says how long packed samples are",
     ]  # fmt: skip
-    assert recipe.unknown == (
-        "context_parallell_size = 2: did you mean context_parallel_size or expert_parallel_size?",
-    )
+    assert recipe.unknown == ("context_parallell_size: did you mean context_parallel_size or expert_parallel_size?",)
 
 
 def test_what_an_optimizer_and_adapters_leave_out_is_named(read):

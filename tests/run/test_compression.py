@@ -423,8 +423,11 @@ def test_two_bytes_per_value_take_positions_of_four():
         ({"method": "int8", "density": 0.1}, "density goes with .* .given: 'int8'."),
         ({"method": "low_rank"}, "method = 'low_rank' needs rank"),
         ({"method": "fp16", "rank": 2}, "rank goes with method = 'low_rank' .given: 'fp16'."),
-        ({"method": "low_rank", "rank": 2, "rows": 8}, "rows and columns go together"),
-        ({"method": "fp16", "rows": 8, "columns": 8}, "rows and columns go together, with method = 'low_rank'"),
+        ({"method": "low_rank", "rank": 2, "rows": 8}, "rows and columns must be given together"),
+        (
+            {"method": "fp16", "rows": 8, "columns": 8},
+            "columns must be given together, with method = 'low_rank'",
+        ),
         ({"method": "fp16", "bucket": 8}, "bucket is for method = 'int8' or 'int4' or 'sign' .given: 'fp16'."),
         ({"method": "fp16", "momentum_correction": True}, "needs error_feedback = true"),
         ({"method": "top_k", "density": 1.0}, "less than 1"),

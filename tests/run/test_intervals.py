@@ -13,6 +13,7 @@ from runcast.simulator.profile import PROVENANCE
 from runcast.simulator.systems.run.history import History
 from runcast.simulator.systems.run.intervals import Range, RunErrors, quantity_of, range_of, shipped_run_errors
 from runcast.simulator.systems.run.report import goodput_of
+from runcast.simulator.systems.run.text import words
 from scipy.stats import binom
 
 from .make import FOUR_WORKERS
@@ -77,6 +78,43 @@ def test_a_given_time_leaves_steps_open_and_given_steps_the_time(four):
     steps, wall = failing(four), failing(four, "", "run={wall='10 d'}")
     assert (len(set(steps.steps_interval)), len(set(steps.wall_interval_s))) == (1, 2)
     assert (len(set(wall.steps_interval)), len(set(wall.wall_interval_s))) == (2, 1)
+
+
+def test_the_cost_lies_where_the_time_does(four):
+    report = failing(four)
+    low_s, high_s = report.wall_interval_s
+    said = report.to_json()
+
+    assert (said["cost_low_usd"], said["cost_high_usd"]) == pytest.approx(
+        (said["cost_usd"] * low_s / report.wall_s, said["cost_usd"] * high_s / report.wall_s)
+    )
+
+
+def test_failures_cost_what_a_run_without_them_does_not(four):
+    """The job's own start is none of their time."""
+    start = "run.start=true", "failures.init='10 min'"
+    failed = failing(four, ", events=4", *start)
+    without = failing(four, ", events=4", *start, "failures.cause.0.mtbf='1e9 h'")
+
+    assert failed.failures_cost_s == pytest.approx(failed.wall_s - without.wall_s)
+    assert failed.failures_cost_usd == pytest.approx(failed.spent.cost_usd - without.spent.cost_usd)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "steps", "by"),
+    [
+        ("{stall='60 s', interval='29 s'}", 15, "given"),
+        ("{stall='60 s'}", 538, "Daly's optimum"),
+        ("{stall='1 s', write='201 s', mode='background'}", 1005, "ten times its writing"),
+        ("{stall='1 ms'}", 10, "the fewest steps"),
+    ],
+)
+def test_an_interval_between_checkpoints_is_whole_steps_and_says_what_sets_it(four, checkpoint, steps, by):
+    report = failing(four, "", f"checkpoint={checkpoint}", "failures.cause.0.mtbf='11.5 h'")
+    shown = dict(words(report).rows)["checkpoints"]
+
+    assert (report.checkpoint_interval_s, report.checkpoint_interval_by) == (pytest.approx(2.0 * steps), by)
+    assert f"one after {steps:,} steps" in shown
 
 
 def test_a_run_with_drawn_rates_comes_to_an_end(four):

@@ -57,8 +57,19 @@ def test_more_arrivals_do_not_change_the_first():
         ({"job": ({"name": "a", "gpus": 0, "time": 1},)}, "jobs.job.0.gpus = 0: expected more than 0"),
         ({"job": ({"name": "a", "gpus": 1, "time": 0},)}, "jobs.job.0.time = 0: expected more than 0"),
         ({"arrivals": {"rate": 0.0, "count": 1, "time": 1}}, "jobs.arrivals.rate = 0.0: expected more than 0"),
-        ({"arrivals": {"rate": 1.0, "count": 1, "time": 1, "spread": 1.0}}, "'lognormal' and spread go together"),
+        (
+            {"arrivals": {"rate": 1.0, "count": 1, "time": 1, "spread": 1.0}},
+            "and spread must be given together",
+        ),
         ({"arrivals": {"rate": 1.0, "count": 1, "time": 1, "weights": [1.0, 2.0]}}, "a number for each of gpus"),
+        (
+            {"arrivals": {"rate": 1.0, "count": 1_000_000, "time": 1}},
+            "jobs.arrivals.count = 1000000: expected at most 200000",
+        ),
+        (
+            {"arrivals": {"rate": 1.0, "count": 200_000, "time": 1}, "job": ({"name": "a", "gpus": 1, "time": 1},)},
+            "expected at most 200,000 jobs of job and arrivals together",
+        ),
         ({"policy": "sjf", "trace": "x"}, "expected 'fifo', 'backfill', 'priority' or 'fair'"),
     ],
 )

@@ -34,7 +34,7 @@ CHANGES = {
     ("sync.workers=64", "step.gpus=1"): "sync.workers = 64: 4 nodes have 32 GPUs, and each worker has 1",
     ("sync.backup=4",): "sync.backup = 4: expected fewer than the 4 workers",
     ("sync.inside.workers=3",): "sync.inside.workers = 3: expected a divisor of 4 workers",
-    ("sync.server.update=stale",): "sync.server: update = 'stale' and bound go together",
+    ("sync.server.update=stale",): "sync.server: update = 'stale' and bound must be given together",
     ("sync.gossip.topology=torus",): "sync.gossip = {'topology': 'torus'}: goes with sync.mode = 'gossip'",
     ("model.preset=llama3-8b",): "give step.time or [model], not both",
     ("parallel.tp=8",): "parallel = {'tp': 8}: is for a step that is predicted, not given as step.time",

@@ -379,8 +379,8 @@ def test_failures_may_be_endless():
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"update": "stale"}, "go together"),
-        ({"bound": 3}, "go together"),
+        ({"update": "stale"}, "must be given together"),
+        ({"bound": 3}, "must be given together"),
         ({"update": "stale", "bound": -1}, "greater than or equal to 0"),
         ({"update": "synchronous", "prefetch": True}, "prefetch goes with update = 'asynchronous'"),
         ({"on": "workers", "servers": 2}, "leave out servers, bandwidth"),

@@ -129,7 +129,7 @@ def test_a_failure_during_a_resize_begins_it_anew():
 def test_a_failure_during_the_start_of_the_run_begins_it_anew():
     history = train(steps=10, starts=True, failures=[failure(3.0)], restart=Restart(4.0))
 
-    assert history.breakdown_s == {"compute": 10.0, "restart": 3.0 + 4.0}
+    assert history.breakdown_s == {"compute": 10.0, "start": 3.0, "restart": 4.0}
 
 
 def test_a_planned_stop_saves_first():

@@ -31,7 +31,7 @@ CHANGES = {
     "stack=vllm": "stack = 'vllm': unknown; known: checkpoint-engine",
     "model.preset=kimi-k3": "preset = 'kimi-k3': unknown; did you mean kimi-k2?",
     "model.presett=1": "model.presett: unknown key; did you mean preset?",
-    "model.bytes=1 GB": "model: bytes and tensors go together",
+    "model.bytes=1 GB": "model: bytes and tensors must be given together",
     "update.method=carrier-pigeon": "update.method = 'carrier-pigeon': expected 'broadcast'",
     "update.pipeline=four_stage": "update.pipeline = 'four_stage': expected 'two_stage', 'three_stage' or",
     "update.bucket=5 XB": "update.bucket = '5 XB': unknown unit 'XB'; expected a quantity such as",

@@ -20,6 +20,36 @@ def test_lines_are_toml_or_text(line, key, value):
     assert parse_changes([line]) == {key: value}
 
 
+def test_a_plan_is_all_that_a_file_says_of_one(tmp_path):
+    """What it leaves out is as by default; dp, the batch and the rest stay those of the table."""
+    winner = tmp_path / "winner.toml"
+    winner.write_text(
+        'kind = "train_step"\n[parallel]\ntp = 2\ndp = 4\n[schedule]\nname = "1f1b"\n[batch]\nglobal = 64\nmicro = 1\n'
+    )
+    table = {**TABLE, "kind": "run", "parallel": {"pp": 4}, "recompute": {"mode": "full"}, "overlap": {"tp": False}}
+
+    assert change(table, {"plan": str(winner), "nodes": 8}, "x") == {
+        **table, "parallel": {"tp": 2}, "schedule": {"name": "1f1b"}, "recompute": {}, "offload": {}, "nodes": 8,
+        "batch": {"global": 8, "micro": 1},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "plan", "line"),
+    [
+        ("weight_update", "tiny-2ranks", "x: plan = 'tiny-2ranks': training steps and runs alone have a plan"),
+        ("run", "tiny-2ranks", "tiny-2ranks: parallel: is missing; expected a plan, such as a search's winner.toml"),
+        ("run", 3, "--set: plan = 3: expected a file, such as out/winner.toml"),
+        ("run", "away/winner.toml", "away/winner.toml: no such file"),
+    ],
+)
+def test_what_has_no_plan_is_one_line(kind, plan, line):
+    with pytest.raises(UserError) as error:
+        change({**TABLE, "kind": kind}, {"plan": plan}, "x")
+
+    assert error.value.faults == (line,)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -1,6 +1,7 @@
 """What a search writes can be used: the winner simulates to its number, its arguments import back, tables are whole."""
 
 import csv
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.search import Wanted, search
 from runcast.simulator.answers.search.outputs import check_folder, differences, distinct_texts, lines, write_files
 from runcast.simulator.answers.search.records import LEFT, SIMULATED
+from runcast.simulator.base.files import read_toml
 from runcast.simulator.formats.recipes import import_recipe, read_recipe
 from runcast.simulator.scenario import change
 
@@ -30,6 +32,18 @@ def test_the_winner_simulates_to_the_number_that_was_reported(which, tmp_path):
     report = simulate(tmp_path / "new/folder/winner.toml").report
     seconds = report.update_time_s if which == "update" else report.step_time_s
     assert seconds == told.time_s
+
+
+def test_a_step_takes_the_winners_plan_and_its_title_says_which(tmp_path):
+    found = ONE["dense"]
+    write_files(found, tmp_path)
+    own = {**found.question.table, "name": "mine"}
+
+    report = simulate(change(own, {"plan": str(tmp_path / "winner.toml"), "level": "coarse"}, "")).report
+
+    told = found.checked.get(found.winner) or found.rows[found.winner].measured
+    title = read_toml(tmp_path / "winner.toml")["name"]
+    assert (report.step_time_s, title.startswith("winner: tp ")) == (told.time_s, True)
 
 
 def test_files_that_a_scenario_names_are_named_from_the_winners_folder(tmp_path):
@@ -125,6 +139,55 @@ def test_bounds_in_the_table_are_no_longer_than_times_beside_them(tmp_path):
     rows = [row for row in csv.DictReader((tmp_path / "plans.csv").open()) if row["time_s"] and row["bound_time_s"]]
 
     assert (len(rows) > 0, [row for row in rows if float(row["bound_time_s"]) > float(row["time_s"])]) == (True, [])
+
+
+FIXED = {"parallel.tp": 1, "parallel.cp": 1, "batch.micro": 2, "offload": {}}
+"""Axes with one value, which is that of `DENSE` with `batch.micro = 2`, too."""
+
+
+def own_line(changes, target="any", **fix):
+    """What is said of the plan that a scenario has itself."""
+    table = change({**DENSE, "batch": {**DENSE["batch"], "micro": 2}}, changes, "x")
+    found = search(table, wanted=Wanted(("1f1b",), fix=FIXED | fix, target=target), check=0, workers=1)
+    return found, [line.partition(": ")[2] for line in lines(found) if line.startswith("yours: ")]
+
+
+def test_a_search_that_finds_nothing_better_says_that_it_is_the_users_plan():
+    found, told = own_line({"recompute": {"mode": "none"}, "parallel.zero": 2})
+
+    marks = [" winner, yours " in line for line in lines(found) if "  " in line and " winner" in line]
+    assert (told, marks[:1], found.to_json()["own"]) == ([], [True], found.to_json()["winner"])
+
+
+def test_a_plan_of_the_user_that_the_space_lacks_is_simulated_and_compared():
+    found, (told,) = own_line({"parallel.zero": 0, "recompute": {"mode": "full"}}, "megatron")
+
+    ratio = found.rows[found.own].measured.time_s / found.rows[found.winner].measured.time_s
+    assert (
+        f"takes {ratio - 1:.1%} longer than the winner: tp 1, pp 1, cp 1, micro 2, zero 0, 1f1b, recompute full" in told
+    )
+    assert (found.own, found.rows[found.own].status) == (len(found.rows) - 1, SIMULATED)
+
+
+def test_a_plan_of_the_user_that_the_tool_cannot_run_is_predicted_and_says_why():
+    activations = {"recompute": {"mode": "selective", "modules": ["activation"]}}
+    found, (told,) = own_line(activations, "megatron")
+
+    ratio = found.own_untold.time_s / found.rows[found.winner].measured.time_s
+    assert f"takes {ratio - 1:.1%} longer than the winner: tp 1, " in told
+    assert "; megatron cannot run it: recompute.mode = " in told
+
+
+def test_a_plan_of_the_user_that_does_not_fit_says_what_it_needs():
+    _, (told,) = own_line({"cluster.device.memory": "19 GiB", "recompute": {"mode": "none"}, "parallel.pp": 1})
+
+    assert re.fullmatch(r"needs 2\d(\.\d+)? GiB or more of 19 GiB: tp 1, pp 1, .*, recompute none", told)
+
+
+def test_of_values_that_a_user_fixes_otherwise_nothing_is_said():
+    found, told = own_line({}, **{"batch.micro": 1})
+
+    assert (found.own, told) == (None, [])
 
 
 def test_why_the_second_lost_names_the_terms_that_differ_most():

@@ -25,3 +25,10 @@ def test_a_price_holds_for_every_cluster_of_an_axis(tmp_path):
 def test_a_key_that_an_axis_varies_is_refused():
     with pytest.raises(UserError, match=r"^--set cluster: the sweep varies it; leave it out, or change the sweep$"):
         load_sweep(DAYS, {"cluster": "dgx-h200"})
+
+
+def test_a_key_of_a_plan_that_an_axis_varies_is_refused():
+    sizes = {**DAYS, "axes": [{"key": "batch.micro", "values": [1, 2]}]}
+
+    with pytest.raises(UserError, match=r"^--set batch.micro: the sweep varies it"):
+        load_sweep(sizes, ["plan=train-llama3-70b-64xh100"])

@@ -293,6 +293,20 @@ def test_a_row_that_was_written_over_is_computed_again(sweep_file, tmp_path):
     assert reference(path, tmp_path) == expected
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["status = 'done'", "asked = 'of another'", "number = 99 WHERE number = 5", "number = -1 WHERE number = 0"],
+)
+def test_a_row_of_another_sweep_is_refused(change, sweep_file, tmp_path):
+    sweep = load_sweep(sweep_file())
+    run_sweep(sweep, tmp_path / "out", InProcess())
+    with closing(sqlite3.connect(tmp_path / "out/state.sqlite")) as state, state:
+        state.execute(f"UPDATE points SET {change}")
+
+    with pytest.raises(UserError, match=r"state\.sqlite: row -?\d+ is no point of this sweep; remove the folder, or"):
+        run_sweep(sweep, tmp_path / "out", InProcess())
+
+
 def test_a_database_that_lost_what_it_is_of_is_another_sweep(sweep_file, tmp_path):
     reference(path := sweep_file(many(2)), tmp_path)
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as state, state:

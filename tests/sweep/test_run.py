@@ -97,6 +97,21 @@ def test_a_small_sweep_gives_the_cells_that_it_wants_printed(sweep_file, tmp_pat
     assert [tuple(map(str, row)) for row in table] == [head, *cells]
 
 
+def test_a_deadline_has_its_column_where_the_run_has_one(sweep_file, tmp_path):
+    text = 'table = ["wall_s", "deadline_probability"]\n[[axes]]\nkey = "nodes"\nvalues = [1, 2]\n'
+    run = 'base = { kind = "run", cluster = "dgx-h100", step = { time = "1 s", samples = 1 }, run = { steps = 9%s } }'
+    heads = [
+        run_sweep(load_sweep(sweep_file(text, base=run % deadline)), tmp_path / folder, InProcess()).results.table[0]
+        for folder, deadline in (("without", ""), ("with", ', deadline = "1 h"'))
+    ]
+
+    assert heads == [("nodes", "wall_s", "status"), ("nodes", "wall_s", "deadline_probability", "status")]
+
+
+def test_a_sweeps_name_tells_what_set_changed(sweep_file):
+    assert load_sweep(sweep_file(base=f'name = "buckets"\nbase = "{TINY}"'), ["nodes=1"]).name == "buckets with nodes=1"
+
+
 def test_tables_on_an_axis_are_printed_as_toml_and_not_too_long():
     modules = {"mode": "selective", "modules": ["layernorm", "activation"]}
     rows = [({"mode": "full"}, 1.5, "ok"), (modules, None, "infeasible")]

@@ -105,7 +105,7 @@ def state(resolved: ResolvedScenario, table: Mapping[str, Any], changes: Changes
 
 _DERIVED: Mapping[str, Callable[[Any], float | int | None]] = {
     "update.bucket": lambda resolved: resolved.plan.bucket_bytes,
-    "checkpoint.interval": lambda resolved: resolved.work_s,
+    "checkpoint.interval": lambda resolved: None if resolved.saved_every is None else resolved.saved_every.seconds,
     "sync.bandwidth": lambda resolved: resolved.link_bytes_per_s if resolved.mode.has_workers else None,
     "sync.server.bandwidth": lambda resolved: resolved.node_bytes_per_s,
     "sync.server.servers": lambda _: 1,

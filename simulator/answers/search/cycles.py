@@ -67,6 +67,6 @@ def _measure(question: Question, report: CycleReport) -> Measured:
 
 
 CYCLES = Subject(
-    objectives=("tokens_per_s", "cost", "memory"), level=no_level, speed_name="throughput", resolve=ResolvedCycle,
-    space=_space, states_bytes=None, screen=_screen, measure=_measure,
+    objectives=("tokens_per_s", "cost", "memory"), title="cycle", level=no_level, speed_name="throughput",
+    resolve=ResolvedCycle, space=_space, states_bytes=None, screen=_screen, measure=_measure,
 )  # fmt: skip

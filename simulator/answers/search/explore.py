@@ -112,6 +112,11 @@ class Exploration:
         self.watch(Progress("screening", 0, len(numbers)))
         self._look(screen, numbers, lambda done: self.watch(Progress("screening", done, len(numbers))))
 
+    def simulate(self, number: int) -> None:
+        """Simulate a row whatever its bounds say, unless it is known to be too large."""
+        if self.rows[number].status != MEMORY:
+            self._look(measure, [number])
+
     def simulate_left(self, most: int | None = None) -> None:
         """Each of the rows that are left becomes simulated or beaten.
 
@@ -132,15 +137,15 @@ class Exploration:
         self._tell("simulating", total, total)
 
     def sample(self, space: Space, budget: int, seed: int) -> None:
-        """Simulate `budget` of the rows that are left: those with the best bounds, then as proposed.
+        """Simulate rows that are left until `budget` are: those with the best bounds, then as proposed.
 
         What is proposed and unseen is screened first. Equal seeds give equal rows, for equal batches.
         """
-        most = self._simulated() + budget
-        self.simulate_left(max(round(budget * _FIRST), 1) if has_optuna() else budget)
+        left = budget - self._simulated()
+        self.simulate_left(min(max(round(left * _FIRST), 1), left) if has_optuna() else left)
         if has_optuna():
-            self._propose(space, most, seed)
-            self.simulate_left(most - self._simulated())
+            self._propose(space, budget, seed)
+            self.simulate_left(budget - self._simulated())
 
     def settle(self, numbers: Iterable[int]) -> None:
         """Mark the rows as beaten whose bounds are no better than a simulated row."""
@@ -158,8 +163,8 @@ class Exploration:
         places = {axis.key: {repr(value): i for i, value in enumerate(axis.values)} for axis in space.axes}
 
         def place_of(changes: Mapping[str, Any]) -> tuple[int, ...]:
-            """The position of a plan on each axis; tables are compared by their text."""
-            return tuple(at[repr(changes[key])] for key, at in places.items())
+            """The position of a plan on each axis (-1: it is on none); tables are compared by their text."""
+            return tuple(at.get(repr(changes[key]), -1) for key, at in places.items())
 
         numbers_by_place = {place_of(row.changes): number for number, row in enumerate(self.rows)}
         choices: dict[str, optuna.distributions.BaseDistribution] = {
@@ -169,7 +174,8 @@ class Exploration:
             warnings.simplefilter("ignore")  # in version 4 constraints are an experiment, in 5 they are an old way
             sampler = optuna.samplers.TPESampler(seed=seed, constraints_func=lambda trial: trial.user_attrs["over"])
         study = optuna.create_study(sampler=sampler)
-        first = [number for number, row in enumerate(self.rows) if row.status == SIMULATED]
+        simulated = [number for number, row in enumerate(self.rows) if row.status == SIMULATED]
+        first = [number for number in simulated if -1 not in place_of(self.rows[number].changes)]
         for number in first:
             study.enqueue_trial(dict(zip(choices, place_of(self.rows[number].changes), strict=True)))
         worst = max((self._score(self.rows[number]) for number in first), default=1.0)

@@ -53,7 +53,9 @@ def write_files(found: SearchResult, folder: Path) -> list[Path]:
         table = found.question.plan(changes, finest=found.winner in found.checked)
         if (recipe := _recipe_text(found, table)) is not None:
             files[_RECIPES[found.question.target]] = recipe
-        about = f"# Found by `runcast search`, best by {found.question.objective}: {_line_of(found, found.winner)}"
+        plan = _line_of(found, found.winner)
+        about = f"# Found by `runcast search`, best by {found.question.objective}: {plan}"
+        table["name"] = f"{table['name']}, winner: {plan}" if "name" in table else f"winner: {plan}"
         moved = rename_files(table, found.question.where, lambda place: os.path.relpath(place, folder.resolve()))
         files["winner.toml"] = f"{about}\n{to_toml(moved)}"
     names = [name for name in FILES if name in files]
@@ -90,7 +92,7 @@ def plans_csv(found: SearchResult, numbers: Sequence[int]) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{name}={join(item)}" for name, item in value.items())
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def _cells(found: SearchResult, number: int) -> list[Any]:
@@ -139,7 +141,7 @@ def lines(found: SearchResult) -> Iterator[str]:
 
 def plan_text(changes: Changes) -> str:
     """A plan in a line: `tp 4, pp 4, cp 1, micro 1, interleaved vpp 10, recompute none`."""
-    return ", ".join(_part(key, value) for key, value in changes.items() if value != {})
+    return ", ".join(_part(key, value) for key, value in changes.items() if value not in ({}, None))
 
 
 def _line_of(found: SearchResult, number: int) -> str:
@@ -198,15 +200,17 @@ def _pareto(found: SearchResult) -> Iterator[str]:
     plans = "1 plan" if len(found.pareto) == 1 else f"{len(found.pareto)} plans"
     yield f"Pareto set, {plans} ({proof})"
     speed = found.question.subject.speed_name
-    cells = [[speed, "90 % interval", "MFU", "memory", "cost", "fits with", "best with", "", "plan"]]
+    cost = f"cost per {found.question.subject.title}"
+    cells = [[speed, "90 % interval", "MFU", "memory", cost, "fits with", "best with", "", "plan"]]
     for number in shown:
         row = found.rows[number]
         assert row.measured is not None
-        mark = "winner" if number == found.winner else "second" if number == found.runner_up else ""
+        ranked = {found.winner: "winner", found.runner_up: "second"}
+        marks = [*([ranked[number]] if number in ranked else []), *(["yours"] if number == found.own else [])]
         speed, *others = _amounts(row.measured)
         best = format_probability(found.best_probabilities.get(number, 0.0))
         sure = [row.measured.speed_interval, _mfu(row.measured)]
-        cells.append([speed, *sure, *others, _likely(row.measured), best, mark, _line_of(found, number)])
+        cells.append([speed, *sure, *others, _likely(row.measured), best, ", ".join(marks), _line_of(found, number)])
     told = [place for place, head in enumerate(cells[0]) if not head or any(line[place] for line in cells[1:])]
     cells = [[line[place] for place in told] for line in cells]  # updates have no MFU, and no interval of memory
     yield from (f"  {line}" for line in align(cells, range(len(cells[0]) - 1)))
@@ -240,6 +244,7 @@ def _answer(found: SearchResult) -> Iterator[str]:
             yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
                    f"({_line_of(found, number)})")  # fmt: skip
     yield from _why(found, found.winner)
+    yield from _yours(found, found.winner)
     counts = found.counts
     if not found.proved:
         stopped = "stopped early: " if found.stopped else ""
@@ -279,6 +284,28 @@ def _why(found: SearchResult, winner: int) -> Iterator[str]:
     said = [(how, [f"{name} {' for '.join(distinct_texts(b, a))}" for name, a, b in some]) for how, some in terms]
     told = [f"{how}: {', '.join(parts)}" for how, parts in said if parts]
     yield from (f"{line}:", f"  {'; '.join(told)}") if told else (line,)
+
+
+def _yours(found: SearchResult, winner: int) -> Iterator[str]:
+    """How the scenario's own plan compares."""
+    if found.own is None or winner == found.own:
+        return
+    row, plan = found.rows[found.own], _line_of(found, found.own)
+    if row.status == MEMORY and (of := row.measured or row.floor) is not None:
+        needed, there = format_bytes(of.memory_bytes), format_bytes(found.question.memory_bytes)
+        yield f"yours: needs {needed} or more of {there}: {plan}"
+        return
+    if (one := found.own_untold or row.measured) is None:
+        yield f"yours: is refused, {row.reason}: {plan}"
+        return
+    both = found.own in found.checked and winner in found.checked
+    one, other = (found.checked[found.own], found.checked[winner]) if both else (one, found.rows[winner].measured)
+    assert other is not None
+    more = one.amounts.time_s / other.amounts.time_s - 1
+    than = f"takes {abs(more):.1%} {'longer' if more > 0 else 'less'} than the winner"
+    than = than if abs(more) >= 0.0005 else "as fast as the winner"
+    untold = f"; {found.question.target} cannot run it: {row.reason}" if found.own_untold else ""
+    yield f"yours: {', '.join(_amounts(one))}, {than}: {plan}{untold}"
 
 
 def _finest(found: SearchResult, number: int) -> Measured:

@@ -11,7 +11,7 @@ from ...base.memo import Memo
 from ...base.units import format_seconds
 from ...hardware import cluster
 from ...report.answer import Answer
-from ...scenario import Changes, change, check_question
+from ...scenario import Changes, change, check_question, value_at
 from ...systems.machines import inputs_of, stamp
 from ...uncertainty import Budget, Difference, difference
 from .chances import probabilities_of_best
@@ -105,6 +105,11 @@ def no_level(table: Mapping[str, Any], finest: bool) -> str:
     return ""
 
 
+def said(resolved: Any, key: str) -> Any:
+    """What a scenario says of a key, or its default."""
+    return value_at(resolved.scenario.model_dump(mode="json", by_alias=True), key)
+
+
 def _as_it_is(target: str, changes: Changes) -> Changes:
     return changes
 
@@ -113,15 +118,17 @@ def _as_it_is(target: str, changes: Changes) -> Changes:
 class Subject:
     """A kind of scenario that can be searched.
 
-    `objectives` may be asked for, the first one is the default. `level` is that of a plan's prediction, the coarsest or
-    the finest, empty where predictions have none. `speed_name` heads the column of speeds. `resolve` finds what a
-    scenario's names stand for, `space` makes the space of plans of that. `complete` adds to a plan what follows from it
-    for the tool that is to run it. `states_bytes` is what a plan needs at least, before its scenario is made (None: not
-    known); `screen` says what is known of that scenario without a simulation, given these; `measure` what a report says
-    of it. `export` gives it as the recipe of a tool, to be printed; a UserError if the tool cannot run it.
+    `objectives` may be asked for, the first one is the default. `title` is what a cost is of. `level` is that of a
+    plan's prediction, the coarsest or the finest, empty where predictions have none. `speed_name` heads the column of
+    speeds. `resolve` finds what a scenario's names stand for, `space` makes the space of plans of that. `complete` adds
+    to a plan what follows from it for the tool that is to run it. `own` is what a resolved scenario says of a key
+    (None: nothing). `states_bytes` is what a plan needs at least, before its scenario is made (None: not known);
+    `screen` says what is known of that scenario without a simulation, given these; `measure` what a report says of it.
+    `export` gives it as the recipe of a tool, to be printed; a UserError if the tool cannot run it.
     """
 
     objectives: tuple[str, ...]
+    title: str
     level: Callable[[Mapping[str, Any], bool], str]
     speed_name: str
     resolve: Callable[[Any, str], Any]
@@ -130,6 +137,7 @@ class Subject:
     screen: "Callable[[Question, Changes, Any, float, Memo], Row]"
     measure: "Callable[[Question, Any], Measured]"
     complete: Callable[[str, Changes], Changes] = _as_it_is
+    own: Callable[[Any, str], Any] = said
     export: Callable[[Any, str, str], object] | None = None
 
 
@@ -195,9 +203,10 @@ class SearchResult(Answer):
     """The result of a search.
 
     `cuts` counts points of the space by the rule that cut them, before they were rows; with `counts`, which counts rows
-    by status, they add up to `space.size`. `headroom` is the share of device memory that is kept free.
-    `checked` are predictions of the best rows kernel by kernel, whether they fit or not. `stopped`: a user ended the
-    search early.
+    by status, they add up to `space.size`, and one if the space lacks `own`. `headroom` is the share of device memory
+    that is kept free. `checked` are predictions of the best rows kernel by kernel, whether they fit or not. `stopped`:
+    a user ended the search early. `own` is the row of the scenario's own plan, if it has one (the last row, where the
+    space lacks it); `own_untold` is what is predicted of it where the tool that is to run a plan cannot be told it.
     """
 
     question: Question
@@ -208,6 +217,8 @@ class SearchResult(Answer):
     checked: Mapping[int, Measured] = field(default_factory=dict)
     notes: Sequence[str] = ()
     stopped: bool = False
+    own: int | None = None
+    own_untold: Measured | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The winner, the Pareto set and how many plans became what, as plain values; times in seconds."""
@@ -222,6 +233,7 @@ class SearchResult(Answer):
             "counts": dict(self.counts),
             "cuts": dict(self.cuts),
             "winner": None if self.winner is None else self._plan(self.winner),
+            "own": None if self.own is None or self.rows[self.own].measured is None else self._plan(self.own),
             "pareto": [self._plan(number) for number in self.pareto],
             "notes": list(self.notes),
             "inputs": inputs_of(question.table, question.where),

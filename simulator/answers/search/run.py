@@ -18,7 +18,7 @@ from ...runner import InProcess, Processes, cores
 from ...scenario import Changes, Given, change, open_table, retitle
 from .cycles import CYCLES
 from .explore import Exploration, has_optuna, predict
-from .records import LEFT, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
+from .records import ANY, LEFT, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
 from .space import Space, Wanted
 from .steps import STEPS
 from .updates import UPDATES
@@ -71,14 +71,20 @@ def search(
             raise UserError(fault(flag, "", given, f"expected at least {lowest}"))
     question, space = make_question(table, gpus, objective, wanted or Wanted(), headroom, where)
     points, cuts = space.points()
+    own = _own_point(question, space, wanted or Wanted())
+    if own is not None and own not in points:
+        points.append(own)
     rows = [Row(question.subject.complete(question.target, point)) for point in points]
-    found = SearchResult(question, space, rows, cuts, headroom, notes=space.notes)
+    number = None if own is None else points.index(own)
+    found = SearchResult(question, space, rows, cuts, headroom, notes=space.notes, own=number)
     count = min(workers or cores(), _PER_CORE * cores(), len(points)) if len(points) >= _FEW else 1
     with InProcess() if count == 1 else Processes(count) as runner:
         exploration = Exploration(question, list(found.rows), runner, count, watch)
         try:
             every = range(len(points))  # those that are drawn stay in their order, as neighbours share work
             exploration.screen(every if len(points) <= most else sorted(Random(seed).sample(every, most)))
+            if number is not None:
+                exploration.simulate(number)
             if len(points) > most or sum(row.status == LEFT for row in exploration.rows) > budget:
                 found = replace(found, notes=space.notes if has_optuna() else (*space.notes, _NO_OPTUNA))
                 exploration.sample(space, budget, seed)
@@ -86,7 +92,7 @@ def search(
                 exploration.simulate_left()
         except KeyboardInterrupt:
             found = replace(found, stopped=True)
-    found = replace(found, rows=exploration.rows)
+    found = _with_untold(replace(found, rows=exploration.rows))
     if not found.stopped and question.subject.level(question.table, True):
         found = _check(found, check, watch)
     if all(row.status == REFUSED for row in found.rows):
@@ -94,6 +100,29 @@ def search(
         more = f" (and {len(others)} other reasons)" if others else ""
         raise UserError(f"{where}: every one of {space.size:,} plans is refused: {reason}{more}")
     return found
+
+
+def _own_point(question: Question, space: Space, wanted: Wanted) -> dict[str, Any] | None:
+    """What the scenario itself says on each axis; None where it says nothing, or a user asks for other values."""
+    asked = {*(wanted.vary or {}), *(wanted.fix or {})}
+    try:
+        resolved = question.subject.resolve(question.scenario({}), question.where)
+        point = {axis.key: question.subject.own(resolved, axis.key) for axis in space.axes}
+    except UserError:
+        return None  # it has no plan that is allowed
+    outside = [axis.key for axis in space.axes if point[axis.key] not in axis.values]
+    return None if any(key in asked or point[key] is None for key in outside) else point
+
+
+def _with_untold(found: SearchResult) -> SearchResult:
+    """With a prediction of the scenario's own plan where the tool that is to run a plan cannot be told it."""
+    own = None if found.own is None else found.rows[found.own]
+    if own is None or own.status != REFUSED or found.question.target == ANY:
+        return found
+    try:
+        return replace(found, own_untold=predict(found.question, own.changes, Memo()))
+    except UserError:
+        return found  # its reason stands in its row
 
 
 def _check(found: SearchResult, most: int, watch: Watch) -> SearchResult:

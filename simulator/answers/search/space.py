@@ -81,7 +81,6 @@ def divisors(number: int) -> tuple[int, ...]:
 
 _NAMED: Mapping[str, Values] = {"schedule": {"name": "1f1b"}, "recompute": {"mode": "none"}}
 """What tables of a user say by default, as plans are told by it."""
-_TABLES = {"schedule", "recompute", "offload"}
 _QUESTION = (*FOR_PEOPLE, "kind", "cluster", "nodes", "model", "level", "profile", "stack")
 
 
@@ -115,7 +114,8 @@ def add_wanted(space: Space, wanted: Wanted, table: Mapping[str, Any]) -> Space:
 
     Values are checked by the schema first, as rules compute with them.
     """
-    counted = {key for rule in space.rules for key in rule.keys} - _TABLES
+    counted = {axis.key for axis in space.axes if all(type(value) is int for value in axis.values)}
+    counted &= {key for rule in space.rules for key in rule.keys}
     given: dict[str, tuple[Any, ...]] = {}
     for flag, axes in (("--vary", wanted.vary or {}), ("--fix", {k: (v,) for k, v in (wanted.fix or {}).items()})):
         for key, values in axes.items():

@@ -16,7 +16,7 @@ from ...systems.train_step.report import TrainReport
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
 from .floors import activation_bytes, floor_bytes, floor_s, shorten, states_bytes
-from .records import ANY, LEFT, MEMORY, REFUSED, Amounts, Measured, Question, Row, Subject
+from .records import ANY, LEFT, MEMORY, REFUSED, Amounts, Measured, Question, Row, Subject, said
 from .space import Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
 SCHEDULES_OF: Mapping[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ _NONE: dict[str, Any] = {"mode": "none"}
 
 
 def _space(table: Mapping[str, Any], resolved: ResolvedTrain, wanted: Wanted) -> Space:
-    """Every plan that divides on these GPUs, and what saves memory: ZeRO, recomputation, offloading.
+    """Every plan whose sizes divide GPUs, layers and batch, and what saves memory: ZeRO, recomputation, offloading.
 
     dp is what is left. What the scenario says otherwise stays. A UserError if `wanted` says what there is not, or what
     no plan says.
@@ -169,6 +169,17 @@ def _complete(target: str, changes: Changes) -> Changes:
     return changes
 
 
+def _own(resolved: ResolvedTrain, key: str) -> Any:
+    """Sizes as they follow from the GPUs, and tables with what they say alone."""
+    scenario, (table, _, name) = resolved.scenario, key.partition(".")
+    if table == "parallel" and hasattr(resolved.dims, name):
+        return getattr(resolved.dims, name)
+    default: dict[str, dict[str, Any]] = {"schedule": {"name": "1f1b"}, "recompute": _NONE, "offload": {}}
+    if key not in default:
+        return said(resolved, key)
+    return default[key] | getattr(scenario, key).model_dump(exclude_unset=True, mode="json")
+
+
 def _level(table: Mapping[str, Any], finest: bool) -> str:
     """Action by action, but for the gathers of zero = 3, which run across actions."""
     return "kernels" if finest or table.get("parallel", {}).get("zero") == 3 else "coarse"
@@ -275,7 +286,7 @@ def _export(scenario: TrainScenario, target: str, where: str) -> object:
 
 
 STEPS = Subject(
-    objectives=("tokens_per_s", "cost", "memory"), level=_level, speed_name="throughput",
+    objectives=("tokens_per_s", "cost", "memory"), title="step", level=_level, speed_name="throughput",
     resolve=ResolvedTrain, space=_space, states_bytes=_states_bytes, screen=_screen, measure=_measure,
-    complete=_complete, export=_export,
+    complete=_complete, own=_own, export=_export,
 )  # fmt: skip

@@ -7,13 +7,13 @@ from ...base.errors import UserError
 from ...base.memo import Memo
 from ...report.spending import rates
 from ...scenario import Changes
-from ...systems.weight_update.methods import FROM_TRAINERS
+from ...systems.weight_update.methods import FROM_TRAINERS, METHODS
 from ...systems.weight_update.report import Report
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.scenario import Scenario
 from ...systems.weight_update.system import resolve
-from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject, no_level
-from .space import Axis, Space, Wanted, add_wanted, divisors
+from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject, no_level, said
+from .space import Axis, Rule, Space, Wanted, add_wanted, divisors
 
 _FROM_TRAINERS = (
     "single_sender", "relays", "all_senders", "stage_heads", "replica_writes", "static_writes", "reshard", "chain",
@@ -22,7 +22,8 @@ _SMALLEST_BUCKET = 2**28
 
 
 def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Space:
-    """Ways of a weight update: bucket size, and the pipeline, or the method; and how many GPUs train if nobody says it.
+    """Ways of a weight update: bucket size, and the pipeline, or the method, with messages by tensor or by bucket if it
+    has that choice; and how many GPUs train if nobody says it.
 
     A UserError if `wanted` says what there is not, or what no update says.
     """
@@ -43,11 +44,17 @@ def _space(table: Mapping[str, Any], resolved: Resolved, wanted: Wanted) -> Spac
     else:
         known = update.method in _FROM_TRAINERS
         axes.append(Axis("update.method", _FROM_TRAINERS if known else (update.method,)))
+        axes.append(Axis("update.messages", (None, "bucket")))
         given = update.trainer is not None and update.trainer.gpus is not None
         if not given and update.inference.gpus is None and update.method != "colocated":
             steps = range(each, gpus, each) if gpus > each else divisors(gpus)[:-1]
             axes.append(Axis("update.trainer.gpus", tuple(steps)))
-    return add_wanted(Space(tuple(axes)), wanted, table)
+    rules = (_MESSAGES,) if update.method in FROM_TRAINERS else ()
+    return add_wanted(Space(tuple(axes), rules), wanted, table)
+
+
+_MESSAGES = Rule("the method sends buckets in any case", ("update.method", "update.messages"),
+                 lambda at: at["update.messages"] is None or METHODS[at["update.method"]].by_tensor)  # fmt: skip
 
 
 def _screen(question: Question, changes: Changes, scenario: Scenario, states: float, memo: Memo) -> Row:
@@ -56,6 +63,14 @@ def _screen(question: Question, changes: Changes, scenario: Scenario, states: fl
     _ = resolved.plan
     free = rates(resolved.cluster).usd_per_hour is None
     return Row(changes, LEFT, floor=Amounts(0.0, 0.0, None if free else 0.0))
+
+
+def _own(resolved: Resolved, key: str) -> Any:
+    """The bucket as it is, given or not; messages only where they are by bucket."""
+    if key == "update.bucket":
+        return resolve(resolved.scenario, resolved.where, resolved.memo).plan.bucket_bytes
+    value = said(resolved, key)
+    return None if (key, value) == ("update.messages", "tensor") else value
 
 
 def _measure(question: Question, report: Report) -> Measured:
@@ -68,6 +83,6 @@ def _measure(question: Question, report: Report) -> Measured:
 
 
 UPDATES = Subject(
-    objectives=("update_time", "pause", "cost", "memory"), level=no_level, speed_name="time",
-    resolve=Resolved, space=_space, states_bytes=None, screen=_screen, measure=_measure,
+    objectives=("update_time", "pause", "cost", "memory"), title="update", level=no_level, speed_name="time",
+    resolve=Resolved, space=_space, states_bytes=None, screen=_screen, measure=_measure, own=_own,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside, read_toml
 from ...base.schema import validate
 from ...base.shipped import find_shipped
-from ...scenario import SYSTEMS, Changes, Given, multiplies, open_table, parse_changes, what_ifs
+from ...scenario import SYSTEMS, Changes, Given, multiplies, open_table, parse_changes, retitle, what_ifs, with_plan
 from ...scenario.load import WhatIfTable
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
@@ -103,7 +103,9 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     constraints = [read_constraint(text, where, f"constraints.{i}") for i, text in enumerate(said.constraints)]
     limits = tuple(one for one in constraints if _is_limit(one, kind, where))
     demands = tuple(one for one in constraints if one not in limits)
-    grid = _hold(_grid(said, kind, where), [changes] if isinstance(changes, str) else changes)
+    lines = [changes] if isinstance(changes, str) else changes
+    made = with_plan(base, lines if isinstance(lines, Mapping) else parse_changes(lines), where)
+    grid = _hold(_grid(said, kind, where), made)
     for limit in limits:
         check_unit(limit, [key_dimension(kind, name, base, base_where) for name in limit.names], where)
     for demand in demands:
@@ -112,7 +114,8 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     for name in said.table:
         if name not in others and name not in columns_of(kind):
             raise UserError(fault(where, "table", name, f"unknown; {nearest_columns(kind, name, others)}"))
-    return Sweep(said.name, where, base, base_where, grid, limits, demands, tuple(said.table), said.engine.slurm)
+    name = retitle({"name": said.name}, lines)["name"]
+    return Sweep(name, where, base, base_where, grid, limits, demands, tuple(said.table), said.engine.slurm)
 
 
 def _is_limit(constraint: Constraint, kind: str, where: str) -> bool:
@@ -163,9 +166,8 @@ def _grid(said: SweepTable, kind: str, where: str) -> Grid:
     return grid
 
 
-def _hold(grid: Grid, changes: Sequence[str] | Changes) -> Grid:
+def _hold(grid: Grid, made: Changes) -> Grid:
     """The grid whose steps repeat changes to the base below what they replace: a price, whatever the cluster."""
-    made = changes if isinstance(changes, Mapping) else parse_changes(changes)
     return Grid(tuple(replace(axis, steps=tuple(_keep(step, made) for step in axis.steps)) for axis in grid.axes))
 
 

@@ -62,8 +62,8 @@ class Best(NamedTuple):
 class Results:
     """The results of a sweep: the report file, the columns of the axes, the best points by `metric`, best first.
 
-    `table` are the cells of all points in the columns that the sweep wants printed, headed by their names; none of a
-    sweep of more than `LISTED` points.
+    `table` are the cells of all points in the columns that the sweep wants printed and some point has, headed by their
+    names; none of a sweep of more than `LISTED` points.
     """
 
     report: Path
@@ -97,7 +97,8 @@ def write_results(sweep: Sweep, store: Store) -> Results:
         _write_parquet(store.folder / "rows", columns, records())
     table: tuple[tuple[Any, ...], ...] = ()
     if sweep.table and len(sweep) <= LISTED:  # cells of axes as the sweep says them
-        names = (*sweep.table, "status")
+        told = {name for one in records() for name, value in one.items() if value is not None}
+        names = (*(name for name in sweep.table if name in told), "status")
         rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in records())
         table = ((*sweep.grid.columns, *names), *rows)
     return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table)

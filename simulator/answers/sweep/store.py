@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 from ...base.errors import UserError
 from .plan import Outcome, Status, Sweep
@@ -35,6 +35,7 @@ _DAMAGED = "CASE WHEN json_valid(report) THEN json_type(report) <> 'object' ELSE
 """Of a row that something else has written over: it is forgotten, and its point computed again."""
 _OF_DISK = ("CANTOPEN", "READONLY", "FULL", "IOERR", "BUSY", "LOCKED", "PERM", "NOLFS")
 """How SQLite names faults of the disk and of those who share it; others are faults of the file."""
+_CHECKED = 10_000  # rows that are compared with the sweep when a folder is taken up again; of more, evenly spaced ones
 _BLOCK = 1024  # numbers that are looked up at once
 
 
@@ -59,6 +60,7 @@ class Store:
             with disk_faults(folder), closing(_connect(folder)) as database:
                 store = cls(folder, database)
                 store._own(sweep)
+                store._check_rows(sweep)
                 with disk_faults(folder, OSError):  # say in the lock file who holds it
                     lock.truncate(0)
                     lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -136,6 +138,19 @@ class Store:
             said = {"digest": sweep.digest, "name": sweep.name, "file": sweep.where, "points": str(len(sweep))}
             with self._database:
                 self._database.executemany("INSERT INTO sweep VALUES (?, ?)", said.items())
+
+    def _check_rows(self, sweep: Sweep) -> None:
+        """A UserError for a row that is no point of the sweep, or asks what that point does not."""
+        (many,) = self._database.execute("SELECT count(*) FROM points").fetchone()
+        known = ", ".join(f"'{status}'" for status in get_args(Status))
+        odd = f"status NOT IN ({known}) OR number NOT BETWEEN 0 AND {len(sweep) - 1}"
+        query = f"SELECT number, asked, {odd} FROM points WHERE number % {max(1, many // _CHECKED)} = 0 OR {odd}"
+        for number, asked, is_odd in self._database.execute(query):
+            if is_odd or sweep.point(number).asked != asked:
+                raise UserError(
+                    f"{self.folder}: state.sqlite: row {number} is no point of this sweep; remove the folder, or give "
+                    "another --out"
+                )
 
 
 def _connect(folder: Path) -> sqlite3.Connection:

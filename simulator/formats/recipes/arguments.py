@@ -300,7 +300,8 @@ class Arguments:
 
     def account(self) -> dict[str, tuple[str, ...]]:
         """Every argument as the file writes it: those that are `read`, `untimed` (no part of a step's time, or off),
-        `not_modelled` with the reason, and `unknown` with what they may have been meant to be; and what was `assumed`.
+        `not_modelled` with the reason, and `unknown` with what they may have been meant to be, but without their
+        values, which may be secrets; and what was `assumed`.
         """
         names, assumed = self.names, self.names.as_assumed
         given = {name: one for name, one in self._arguments.items() if one.spelled}
@@ -316,7 +317,7 @@ class Arguments:
             "assumed": tuple(self.assumed),
             "untimed": tuple(argument.spelled for name, argument in given.items() if name in untimed),
             "not_modelled": (*(f"{self._line(name)}: {names.reason(name)}" for name in without), *self.not_modelled),
-            "unknown": tuple(": ".join(filter(None, (self._line(name), hint))) for name, hint in near.items()),
+            "unknown": tuple(": ".join(filter(None, (given[name].spelled, hint))) for name, hint in near.items()),
         }
 
     def check_readable(self) -> None:

@@ -1,6 +1,6 @@
 """From the GPU ops of a rank's step to Items: which stream computes, what its gaps wait for, the axes of exchanges.
 
-The stream with most time in products of matrices is the compute lane. Its gaps are told apart without remainder:
+The stream with most time in products of matrices is the compute lane. All of its gaps are told apart:
 - a kernel of another stream that runs in a gap computes: that part of it is on the compute lane too;
 - an exchange or copy that ends in a gap was waited for from the gap's begin (or its own) until it ended;
 - in what is left of a gap the device waits for the host, also where an exchange goes on behind it.

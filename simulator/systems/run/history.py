@@ -17,6 +17,7 @@ CAUSES: Mapping[str, str] = {
     "lost": "steps whose work a failure undid",
     "unfinished": "a step that the end of the run cuts off",
     "detect": "a failure has happened, and nobody has noticed",
+    "start": "the job starts for the first time",
     "restart": "the job is placed, starts, reads its checkpoint and warms up",
     "resize": "the job takes another number of workers",
     "repair": "the job waits for nodes that are repaired",
@@ -24,6 +25,9 @@ CAUSES: Mapping[str, str] = {
     "idle": "no job runs on the GPUs",
 }
 """Where the time of a run goes; the seconds of a History by these names add up to its time."""
+
+OF_FAILURES = ("lost", "detect", "restart", "resize", "repair")
+"""Those of CAUSES that a run of workers has only where something fails or turns slow."""
 
 _TINY = 1e-11
 """Of a run's time: less is rounding, and no cause."""

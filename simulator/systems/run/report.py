@@ -6,10 +6,10 @@ from operator import attrgetter
 from typing import Any
 
 from ...profile import PROVENANCE
-from ...report.report import PRICE, Metric, Report, Total, spending
+from ...report.report import PRICE, Metric, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ..train_step.report import TrainReport
-from .history import CAUSES, History
+from .history import CAUSES, OF_FAILURES, History
 from .intervals import Range, price_width, priced_shares, range_of, shipped_run_errors, step_share
 from .resolve import ResolvedRun
 
@@ -48,6 +48,8 @@ class RunReport(Report):
     unit: str
     step_s: float
     checkpoint_interval_s: float | None
+    checkpoint_interval_by: str | None
+    checkpoint_steps: int | None
     mtbf_s: float | None
     residual_bytes: float
     rates: Rates
@@ -92,15 +94,24 @@ class RunReport(Report):
                of=lambda report: report.failures_interval[0]),
         Metric("failures_high", "1", "its 95 % quantile", role="again",
                of=lambda report: report.failures_interval[1]),
+        Metric("failures_cost_s", "s", "time that failures took: `lost`, `detect`, `restart`, `resize` and `repair`",
+               "lower", "again"),
+        Metric("failures_cost_usd", "USD", "what all GPUs cost in that time", "lower"),
         Metric("mode", "", "how workers keep in step", role="input"),
         Metric("workers", "1", "workers", role="input"),
         Metric("gpus", "1", "GPUs that train", role="input"),
         Metric("worker_step_s", "s", "a worker's step when nothing disturbs it", role="input", of=attrgetter("step_s")),
-        Metric("checkpoint_interval_s", "s", "work between two checkpoints", role="input"),
+        Metric("checkpoint_interval_s", "s", "work between two checkpoints, in whole steps", role="input"),
+        Metric("checkpoint_interval_by", "", "what sets it: `given`, `Daly's optimum`, or a floor: `ten times its "
+               "writing` or `the fewest steps`, which are ten", role="input"),
         Metric("mtbf_s", "s", "mean time between failures that stop the run", role="input"),
         Metric("residual_bytes", "B", "what compression keeps of gradients between steps, per GPU", "lower"),
         PRICE,
         *spending("spent", "for the run"),
+        Metric("cost_low_usd", "USD", "the 5 % quantile of `cost_usd`, by that of the time at this price", role="again",
+               of=lambda report: report.cost_interval_usd[0]),
+        Metric("cost_high_usd", "USD", "its 95 % quantile", role="again",
+               of=lambda report: report.cost_interval_usd[1]),
         *spending("spent_per_million", "for a million tokens or samples", "_per_million_tokens"),
         Metric("exposed", "s", "as `breakdown_s`", "lower", "again", names=tuple(CAUSES), sparse=True),
         Metric("bound_by", "", "the cause that holds most of the time"),
@@ -178,6 +189,22 @@ class RunReport(Report):
         return self.rates.amount(self.wall_s)
 
     @property
+    def cost_interval_usd(self) -> tuple[float | None, float | None]:
+        """The cost of the 5 % and 95 % quantiles of the time; None where no price is known."""
+        low, high = (self.rates.amount(seconds).cost_usd for seconds in self.wall_interval_s)
+        return low, high
+
+    @property
+    def failures_cost_s(self) -> float | None:
+        """The time beyond that of a run in which nothing fails; None of a run without workers."""
+        return sum_of(self.history.breakdown_s, OF_FAILURES) if self.workers else None
+
+    @property
+    def failures_cost_usd(self) -> float | None:
+        """What all GPUs cost in that time."""
+        return None if self.failures_cost_s is None else self.rates.amount(self.failures_cost_s).cost_usd
+
+    @property
     def spent_per_million(self) -> Spending:
         """The same per million samples."""
         return self.spent.per(max(self.samples, 1.0) / 1e6)
@@ -214,7 +241,9 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         gpus=resolved.training_gpus if resolved.mode.has_workers else resolved.cluster.n_gpus,
         unit=resolved.scenario.step.unit or resolved.mode.unit,
         step_s=resolved.step_s,
-        checkpoint_interval_s=resolved.work_s,
+        checkpoint_interval_s=None if (saved := resolved.saved_every) is None else saved.seconds,
+        checkpoint_interval_by=None if saved is None else saved.by,
+        checkpoint_steps=None if saved is None else saved.steps,
         mtbf_s=resolved.mtbf_s if resolved.mtbf_s < float("inf") else None,
         residual_bytes=resolved.residual_bytes,
         rates=held,

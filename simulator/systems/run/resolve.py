@@ -1,7 +1,7 @@
 """A checked scenario of kind run in numbers: checkpoints, failures, how long it goes, the hash. `modes` simulate it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, inf
@@ -35,6 +35,15 @@ _LONGEST_S = 10 * 365 * 86_400.0
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
 _MOST_DRAWN = 2.0  # failures between two checkpoints where rates are drawn: e^-2 of the time is of use, and people act
 _CAUSES = 2  # the stream of random numbers that says when parts fail
+
+
+@dataclass(frozen=True)
+class SavedEvery:
+    """The work between two checkpoints, in seconds and in steps, and what asks for it."""
+
+    seconds: float
+    steps: int
+    by: str
 
 
 @dataclass(frozen=True)
@@ -185,14 +194,33 @@ class ResolvedRun(ResolvedSteps):
         Where training hardly stands for one, that would be after every step. Nobody saves so often: the store has
         others to serve.
         """
+        return max(self._due_after_s.values(), default=None)
+
+    @property
+    def _due_after_s(self) -> Mapping[str, float]:
+        """What asks for so much work between two checkpoints, in words; empty where none are made."""
         if self.saving is None or self.scenario.checkpoint is None:
-            return None
+            return {}
         if (stated := self.scenario.checkpoint.interval) is not None:
-            return stated
+            return {"given": stated}
         if self.mtbf_s == inf:
-            return None
+            return {}
         best_s = best_interval_s(max(self.saving.stall_s, 1e-3), self.mtbf_s)
-        return max(best_s, _LEAST_WRITES * self.saving.write_s, _LEAST_STEPS * self.step_s)
+        return {
+            "Daly's optimum": best_s,
+            "ten times its writing": _LEAST_WRITES * self.saving.write_s,
+            "the fewest steps": _LEAST_STEPS * self.step_s,
+        }
+
+    @property
+    def saved_every(self) -> "SavedEvery | None":
+        """After which work a checkpoint is made: behind the first round that ends when one is due."""
+        if self.work_s is None:
+            return None
+        each = self.rounds(self.workers)
+        rounds = max(ceil(self.work_s / each.round_s * (1 - 1e-9)), 1)
+        by = max(self._due_after_s, key=self._due_after_s.__getitem__)
+        return SavedEvery(rounds * each.round_s, rounds * each.steps, by)
 
     # The run
 

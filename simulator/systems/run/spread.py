@@ -81,7 +81,7 @@ class Spread(Distribution, Table):
     @model_validator(mode="after")
     def _goes_together(self) -> "Spread":
         if (self.kind == "trace") != bool(self.values):
-            raise ValueError("kind = 'trace' and values go together")
+            raise ValueError("kind = 'trace' and values must be given together")
         if self.values and self.spread:
             raise ValueError("a trace has no spread but that of its values")
         if self.kind == "gaussian" and self.spread > 0.5:

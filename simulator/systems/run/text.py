@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...base.units import format_long, format_probability, format_seconds
+from ...base.units import format_long, format_probability, format_seconds, format_usd
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .history import CAUSES
@@ -35,9 +35,18 @@ def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "throughput", f"{report.tokens_per_s:,.4g} {report.unit}/s" + _between(report, *rates)
     yield mode.steps, f"{report.steps:,}, {report.samples:.4g} {report.unit}"
     yield from _happened(report)
-    yield from spending_rows(
-        report.rates, (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
-    )
+    yield from _spent(report)
+
+
+def _spent(report: RunReport) -> Iterator[tuple[str, str]]:
+    """Money, with its interval and what failures cost of it, and energy."""
+    amounts = (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
+    low, high = (format_usd(usd or 0.0) for usd in report.cost_interval_usd)
+    for name, amount in spending_rows(report.rates, *amounts):
+        yield name, amount + (_between(report, low, high) if name == "cost" else "")
+    if report.failures_cost_s:
+        usd = "" if report.failures_cost_usd is None else f" and {format_usd(report.failures_cost_usd)}"
+        yield "failures cost", f"{format_long(report.failures_cost_s)}{usd} more than a run in which nothing fails"
 
 
 def _share(part: float) -> str:
@@ -57,8 +66,9 @@ def _happened(report: RunReport) -> Iterator[tuple[str, str]]:
         every = f"{counts.get('failures', 0):,.0f}, one expected every {format_seconds(report.mtbf_s)}"
         yield "failures", every + _between(report, low, high)
     if report.checkpoint_interval_s is not None:
-        every = format_seconds(report.checkpoint_interval_s)
-        yield "checkpoints", f"{counts.get('checkpoints', 0):,.0f}, one after {every} of work"
+        work = f"{format_seconds(report.checkpoint_interval_s)} of work: {report.checkpoint_interval_by}"
+        after = f"one after {report.checkpoint_steps:,} steps ({work})"
+        yield "checkpoints", f"{counts.get('checkpoints', 0):,.0f}, {after}"
     if "queue_mean_s" in counts:
         mean, late = (format_long(counts[name]) for name in ("queue_mean_s", "queue_p95_s"))
         yield "queue", f"{mean} on average, 95 % of jobs at most {late}; GPUs are in use {counts['utilization']:.0%}"

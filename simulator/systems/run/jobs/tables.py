@@ -19,8 +19,10 @@ from .pool import PoolPlan
 from .sacct import JobTrace, read_sacct
 from .scheduler import Job, Policy
 
-MOST_JOBS = 1_000_000
+MOST_JOBS = 200_000
+"""Jobs of all tables together: some ten seconds. A trace may have more."""
 _Count = Annotated[int, Field(gt=0, le=MOST_JOBS)]
+_Gpus = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
 class _Kind(Table):
@@ -48,7 +50,7 @@ class Submission(_Kind):
     """A job, or several that differ in nothing but their times of arrival."""
 
     name: str = Field(description="name of the job")
-    gpus: _Count = Field(description="GPUs, which it needs all at once")
+    gpus: _Gpus = Field(description="GPUs, which it needs all at once")
     time: Time = Field(description="time that it takes when it runs alone")
     estimate: Time | None = Field(None, description="time that the user asks of the queue (default: time)")
     at: Seconds = Field(0.0, description="when it comes")
@@ -75,7 +77,7 @@ class Arrivals(_Kind):
 
     rate: Annotated[float, Field(gt=0, le=1e6)] = Field(description="jobs per hour, on average")
     count: _Count = Field(description="number of jobs")
-    gpus: Annotated[tuple[_Count, ...], BeforeValidator(as_tuple)] = Field((1,), description="numbers of GPUs of a job")
+    gpus: Annotated[tuple[_Gpus, ...], BeforeValidator(as_tuple)] = Field((1,), description="numbers of GPUs of a job")
     weights: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] | None = Field(
         None, description="how often each of these numbers occurs (default: all alike)"
     )
@@ -98,7 +100,7 @@ class Arrivals(_Kind):
         if self.weights is not None and len(self.weights) != len(self.gpus):
             raise ValueError("weights has a number for each of gpus")
         if (self.distribution == "lognormal") != (self.spread is not None):
-            raise ValueError("distribution = 'lognormal' and spread go together")
+            raise ValueError("distribution = 'lognormal' and spread must be given together")
         return self
 
     def jobs(self, seed: int) -> Iterator[Job]:
@@ -152,8 +154,9 @@ class Jobs(Table):
             raise ValueError("preempt goes with policy = 'priority'")
         if self.weight and self.policy != "fair":
             raise ValueError("weight goes with policy = 'fair'")
-        if sum(one.count for one in self.job) > MOST_JOBS:
-            raise ValueError(f"expected at most {MOST_JOBS:,} jobs")
+        at_random = self.arrivals.count if self.arrivals else 0
+        if sum(one.count for one in self.job) + at_random > MOST_JOBS:
+            raise ValueError(f"expected at most {MOST_JOBS:,} jobs of job and arrivals together")
         return self
 
     def plan(self, gpus_per_node: tuple[int, ...], seed: int, where: str, failures: Iterable[Outage] = ()) -> PoolPlan:

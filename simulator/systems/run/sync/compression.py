@@ -82,7 +82,7 @@ class Compress(Table):
         if self.bucket is not None and self.method not in _BITS:
             raise ValueError(f"bucket is for method = {' or '.join(map(repr, _BITS))} (given: '{self.method}')")
         if (self.rows is None) != (self.columns is None) or (self.rows and self.method != "low_rank"):
-            raise ValueError("rows and columns go together, with method = 'low_rank'")
+            raise ValueError("rows and columns must be given together, with method = 'low_rank'")
         if self.momentum_correction and not self.error_feedback:
             raise ValueError("momentum_correction needs error_feedback = true: momentum is added to what was not sent")
         return self

@@ -42,7 +42,7 @@ class Server(Table):
     @model_validator(mode="after")
     def _goes_together(self) -> "Server":
         if (self.update == "stale") != (self.bound is not None):
-            raise ValueError("update = 'stale' and bound go together")
+            raise ValueError("update = 'stale' and bound must be given together")
         if self.prefetch and self.update != "asynchronous":
             raise ValueError("prefetch goes with update = 'asynchronous': others wait for each other before they pull")
         if self.on == "workers" and (self.servers or self.bandwidth):

@@ -319,16 +319,17 @@ class _Training:
         elif works:
             self.save_end_s = self.env.now + saving.stall_s + saving.write_s
 
-    def _go_on(self, name: str = "") -> ProcessGenerator:
+    def _go_on(self, cause: str = "restart") -> ProcessGenerator:
         """Until training goes on. What fails meanwhile is noticed and replaced, too; then the restart begins anew."""
         while True:
             try:
                 yield from self._save_all()
                 yield from self._spend("detect", max(self.noticed_s - self.env.now, 0.0), self._broken_names)
                 yield from self._replace()
-                yield from self._spend("restart", next(self.restarts_s), name)
+                yield from self._spend(cause, next(self.restarts_s))
                 return
             except _Stopped as stopped:
+                cause = "restart"
                 self._stop(stopped.failure, works=False)
 
     @property

@@ -18,7 +18,9 @@ class Checkpoint(Table):
         "behind it (CheckFreq); or copies lie in the memory of other nodes (Gemini)",
     )
     interval: Time | None = Field(
-        None, description="work between two of them (default: what makes the run shortest, by Daly)"
+        None,
+        description="work between two of them, up to whole steps (default: what makes the run shortest, by Daly, but "
+        "at least ten steps and ten times as long as one is written)",
     )
     bytes: Size | None = Field(None, description="what is saved (default: weights and optimizer states of the model)")
     store: Rate | None = Field(None, description="rate of the shared store, for all writers together")
