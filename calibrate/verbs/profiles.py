@@ -56,7 +56,9 @@ class Column(StrEnum):
 
 @calibrate.command("import")
 def import_(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Logs of the tools, text or JSON.")],
+    logs: Annotated[
+        list[Path], typer.Argument(metavar="LOG...", help="Logs of the tools, text or JSON; or a shipped name.")
+    ],
     output: Annotated[Path, typer.Option("--out", "-o", help="File of samples to write (CSV).")],
     device: Annotated[str | None, typer.Option(help="GPU, as 'H100 SXM'; logs of perftest seldom name it.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Ranks of a collective.")] = None,
@@ -75,6 +77,7 @@ def import_(
     and a test that is not the log's are refused. Hosts, addresses and environment variables are never written.
     """
     from ...simulator.base.files import write_atomic
+    from ...simulator.base.shipped import find_shipped
     from ...simulator.base.units import parse
     from ...simulator.formats.samples import to_csv
     from ..importing import Network, Options, import_logs
@@ -88,6 +91,7 @@ def import_(
         if buffer_bytes <= 0:
             raise UserError(fault("--buffer", "", buffer, "expected a size greater than zero"))
 
+    logs = [find_shipped(log, "samples") for log in logs]
     if output.exists() and any(log.exists() and log.samefile(output) for log in logs):
         raise UserError(f"--out = {str(output)!r}: is one of the logs")
     options = Options(

@@ -59,6 +59,10 @@ CATALOGUES: Mapping[str, tuple[str, Callable[[], Rows]]] = {
     "devices": ("`cluster.device`", _devices),
     "profiles": ("`profile`: what a device was measured to do", partial(_tables, "profiles", "source")),
     "stacks": ("`stack`: what software costs", partial(_tables, "stacks", "source")),
+    "samples": (
+        "logs to try `calibrate import` and `cluster import` on",
+        lambda: ((name,) for name in shipped("samples")),
+    ),
     "schedules": ("`schedule.name`", lambda: ((name,) for name in SCHEDULES)),
     "algorithms": ("`collective.algorithm`, by op", _algorithms),
     "what-ifs": ("`compare --what-if`, and axes of sweeps", _what_ifs),

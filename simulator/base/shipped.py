@@ -7,21 +7,23 @@ from pathlib import Path
 
 from .errors import UserError, did_you_mean, fault
 
+_SUFFIXES = (".toml", ".json", ".txt")
+
 
 @cache
 def shipped(folder: str = "scenarios") -> dict[str, Path]:
-    """The shipped files of a folder of data (`scenarios`, `sweeps`, `stacks`, …) by name, sorted."""
+    """The shipped files of a folder of data (`scenarios`, `sweeps`, `samples`, …) by name, sorted."""
     paths = sorted(Path(str(files("runcast.data") / folder)).iterdir())
-    return {path.name.removesuffix(path.suffix): path for path in paths if path.suffix in (".toml", ".json")}
+    return {path.name.removesuffix(path.suffix): path for path in paths if path.suffix in _SUFFIXES}
 
 
 def find_shipped(said: str | Path, folder: str = "scenarios") -> Path:
     """The file that `said` names: a path, or the name of a shipped one, whatever its case, dashes and underscores.
 
-    What is a file here, has a folder or ends in .toml or .json is a path. A UserError for any other unknown name.
+    What is a file here, has a folder or ends as shipped files do is a path. A UserError for any other unknown name.
     """
     path, text = Path(said), str(said)
-    if path.is_file() or len(path.parts) > 1 or path.suffix in (".toml", ".json"):
+    if path.is_file() or len(path.parts) > 1 or path.suffix in _SUFFIXES:
         return path
     if found := _by_loose_name(folder).get(_loose(text)):
         return found

@@ -17,7 +17,9 @@ def _cluster() -> None:
 
 @cluster.command("import")
 def import_cluster_file(
-    file: Annotated[Path, typer.Argument(help="Output of `nvidia-smi topo -m`, or NCCL's NCCL_TOPO_DUMP_FILE.")],
+    file: Annotated[
+        Path, typer.Argument(help="Output of `nvidia-smi topo -m`, NCCL's NCCL_TOPO_DUMP_FILE, or a shipped name.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Cluster file to write.")] = Path("cluster.toml"),
     form: Annotated[str, typer.Option("--format", help="What FILE is: auto, smi or xml.")] = "auto",
     device: Annotated[str | None, typer.Option(help="The GPU, where FILE does not tell: h100.")] = None,
@@ -28,10 +30,13 @@ def import_cluster_file(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a Cluster file from the topology that a machine reports."""
+    from ..base.shipped import find_shipped
     from ..formats.topology import Additions, import_cluster
 
     named = [name.strip() for name in nics.split(",")] if nics is not None else None
-    description = import_cluster(file, out, Additions(device, nic, named, network, not no_nvlink), form, force)
+    description = import_cluster(
+        find_shipped(file, "samples"), out, Additions(device, nic, named, network, not no_nvlink), form, force
+    )
     values = {entry.key: entry.value for entry in description.entries}
     typer.echo(
         f"{values['gpus_per_node']} x {values['device']}, nvlink {values['nvlink']}, {values['sockets']} sockets, "

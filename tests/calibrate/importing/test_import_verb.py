@@ -37,6 +37,12 @@ def test_samples_are_written_and_read_back(tmp_path):
     assert list(read_samples([tmp_path / "s.csv"]).table["network_bytes_per_s"]) == [400e9] * 2
 
 
+def test_a_log_that_ships_goes_by_its_name(tmp_path):
+    result = run("nccl-tests-all-reduce", "-o", tmp_path / "s.csv", "--device", "H100 SXM", "--nodes", 4, *FLAGS[4:6])
+
+    assert result.output.splitlines() == ["all_reduce.network: 10 samples", f"wrote {tmp_path}/s.csv"]
+
+
 @pytest.mark.parametrize("flags", [["--device", "H100 SXM"], [*FLAGS, "--op", "alltoall"], [*FLAGS, "--buffer", "no"]])
 def test_a_mistake_leaves_the_file_as_it_was(tmp_path, flags):
     (tmp_path / "a.log").write_text(LOG)
