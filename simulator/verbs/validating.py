@@ -1,6 +1,6 @@
 """`runcast validate`: predictions beside measurements."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +49,6 @@ def validate(
     Rows that cannot be predicted are listed with their reason. Exits with 2 if there is no other row.
     """
     from ..answers.outputs import Outputs, json_text
-    from ..base.files import digest
     from ..systems.machines import stamp
 
     outputs = Outputs(json=json, csv=csv)
@@ -70,11 +69,9 @@ def validate(
     else:
         found = _validate(kind, rows, profile, csv is not None)
     ledger = found if against is None else found.ledger
-    said = {"kind": kind, "profile": profile, "stack": stack, "tolerance": tolerance}
-    named = {str(rows or ledger.path.name): ledger.path}  # one that ships by its name alone
-    named |= {str(one): Path(one) for one in (profile, stack, against) if one is not None}
-    files = [{"name": name, "sha256": digest(path)} for name, path in named.items() if path.is_file()]
-    inputs = said | {"files": files}
+    read = {str(rows or ledger.path.name): ledger.path}  # one that ships by its name alone
+    read |= {str(one): Path(one) for one in (profile, stack, against) if one is not None}
+    inputs = {"kind": kind, "profile": profile, "stack": stack, "tolerance": tolerance, "files": _digests(read)}
     text = json_text(stamp("validation", found.to_json() | {"inputs": inputs}))
     outputs.write(text, found.to_csv() if csv is not None else b"")
     outputs.tell(text, found.lines())
@@ -83,6 +80,13 @@ def validate(
         raise UserError(f"{ledger.path}: no row can be predicted{''.join(first)}")
     if against is not None and found.moved:
         raise typer.Exit(1)
+
+
+def _digests(read: Mapping[str, Path]) -> list[dict[str, str]]:
+    """What is in the files of these names, those of the catalogue left out."""
+    from ..base.files import digest
+
+    return [{"name": name, "sha256": digest(path)} for name, path in read.items() if path.is_file()]
 
 
 _LEDGERS = ("weight_update", "train_step", "run", "rl_cycle", "executed")

@@ -168,9 +168,9 @@ def test_what_cannot_be_predicted_is_told_once_per_reason(table: Any, profile: A
     rows.write_text(rows.read_text() + "copy.d2h,H100 SXM,1,1\nmemory.copy,H100 SXM,1,1\n")
     told = line_with("not predicted", validate(rows, "copy", profile()))
     assert told == [
-        f"not predicted: {rows}:3: seconds: expected a number greater than zero (2 rows)",
+        f"not predicted: {rows}:3: seconds: expected a number greater than zero, 1e-12 to 1e9 (2 rows)",
         f"not predicted: {rows}:5: profile mine is made for H100 SXM, not for H200 SXM (3 rows)",
-        f"not predicted: {rows}:8: m: expected a number greater than zero",
+        f"not predicted: {rows}:8: m: expected a number greater than zero, at most 1e18",
         f"not predicted: {rows}:9: profile mine: copy.d2h: is missing; did you mean copy.h2d?",
         f"not predicted: {rows}:10: memory.copy is not of --kind copy",
     ]
@@ -221,7 +221,7 @@ def test_csv_says_for_each_row_what_was_predicted_or_why_not(table: Any, profile
         pytest.approx([1e-3, 0.25, 1e-3 * exp(-0.1 * Z90), 1e-3 * exp(0.1 * Z90)]),
         "fitted",
         "",
-        "bytes: expected a number greater than zero",
+        "bytes: expected a number greater than zero, at most 1e18",
     )
 
 
@@ -242,7 +242,7 @@ def test_json_holds_the_numbers_per_group_and_label(table: Any, profile: Any) ->
         3,
         2,
         {"fitted": 0.5, "extrapolated": 0.5},
-        [{"reason": "bytes: expected a number greater than zero", "first_line": 4, "rows": 1}],
+        [{"reason": "bytes: expected a number greater than zero, at most 1e18", "first_line": 4, "rows": 1}],
     )
 
 
