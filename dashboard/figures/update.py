@@ -5,7 +5,7 @@ from math import log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...simulator.base.units import format_bytes, format_seconds
-from ...simulator.figures.theme import BLUE, GRID, ORANGE, PALETTE, RED, ROWS, SKY, TEXT, bars, style
+from ...simulator.figures.theme import BLUE, ORANGE, PALETTE, RED, ROWS, SKY, TEXT, bars, style
 from ...simulator.predict import Prediction
 from ...simulator.systems.weight_update.report import Report
 from ...simulator.timeline import peaks
@@ -41,8 +41,8 @@ def bucket_curve(curve: Curve, prediction: Prediction) -> "go.Figure":
     ticks = ticks[:: max(1, len(ticks) // 8)]
     figure.update_xaxes(type="log", title="bucket", ticksuffix="", tickvals=ticks, ticktext=[*map(format_bytes, ticks)],
                         range=[log10(low), log10(high)])  # fmt: skip
-    figure.update_yaxes(title="update", ticksuffix="s", rangemode="tozero", gridcolor=GRID, zeroline=False,
-                        exponentformat="SI", automargin="left")  # fmt: skip
+    figure.update_yaxes(title="update", ticksuffix="s", rangemode="tozero", exponentformat="SI",
+                        automargin="left")  # fmt: skip
     if most is not None:
         _refuse(figure, most, high, "out of memory →", "right")
     if least is not None:

@@ -13,7 +13,7 @@ from ..base.units import format_long
 from ..systems.run.history import CAUSES
 from ..timeline import Timeline
 from .spans import Seconds, thin_bars
-from .theme import BLUE, CAUSE, GREY, GRID, LEGEND_PX, RED, ROWS, axis_ends, band, bars, buttons, plain, style
+from .theme import BLUE, CAUSE, GREY, LEGEND_PX, RED, ROWS, axis_ends, band, bars, buttons, plain, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,5 +210,4 @@ def staleness(counts: Mapping[int, int]) -> "go.Figure":
     style(figure, "How stale gradients are", subtitle, COUNTS_PX, showlegend=False, bargap=0.1)
     what = "updates of the model while a gradient was computed"
     figure.update_xaxes(title=what, ticksuffix="", exponentformat="none")
-    return figure.update_yaxes(title="gradients", ticksuffix=" %", rangemode="tozero", gridcolor=GRID, zeroline=False,
-                               automargin="left")  # fmt: skip
+    return figure.update_yaxes(title="gradients", ticksuffix=" %", rangemode="tozero", automargin="left")

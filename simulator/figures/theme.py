@@ -50,7 +50,7 @@ CAUSE = {
 MEMORY = {"weights": NAVY, "gradients": BLUE, "master weights": SKY, "optimizer moments": ICE}
 """What is held all the time; activations have the colours of ACTIVATIONS, small owners together that of OTHERS."""
 ACTIVATIONS = (ORANGE, GREEN, PINK, RED, OLIVE, WINE, TEAL, PEACH)
-OTHERS, FULL = "#BFBFBF", "#C1272D"
+OTHERS, FULL = "#BFBFBF", "#DC3A40"
 ACTION = {
     "F": (BLUE, "#A9D3EC"),
     "B": ("#00795A", "#9ADBC5"),
@@ -149,7 +149,7 @@ def style(figure: "go.Figure", title: str, subtitle: str, plot_height_px: float,
         **layout,
     )
     figure.update_xaxes(title="time", ticksuffix="s", exponentformat="SI", gridcolor=GRID, zeroline=False)
-    return figure
+    return figure.update_yaxes(gridcolor=GRID, zeroline=False)
 
 
 LOOK: dict[str, Any] = {
