@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ROW_PX, LEFT_PX, BUTTONS_PX = 22, 104, 28
+ROW_PX, LEFT_PX, BUTTONS_PX = 22, 104, 40
 MOST_LANES, MOST_BARS = 40, 2000
 MOST_OF_LANE = 250  # bars: narrower than two pixels, those that are drawn last would hide all others
 EVENTS = "events"

@@ -66,7 +66,7 @@ LANE = {
     "offload": PHASE["offload"],
     "onload": TEAL,
 }
-TITLE_PX, LEGEND_PX, BOTTOM_PX = 78, 42, 56  # a legend has two rows where a page is narrow
+TITLE_PX, LEGEND_PX, BOTTOM_PX, NOTE_PX = 78, 42, 56, 16  # a legend has two rows where a page is narrow
 ROWS: dict[str, Any] = {"showgrid": False, "zeroline": False, "fixedrange": True, "ticklabelstandoff": 6}
 """Of an axis that names rows: zooming is along time."""
 
@@ -109,6 +109,15 @@ def band(figure: "go.Figure", top: float, bottom: float, **more: Any) -> None:
     """A shade across the figure, behind what stands on rows from `top` to `bottom`."""
     where = {"xref": "paper", "x0": 0, "x1": 1, "y0": top, "y1": bottom} | more
     figure.add_shape(type="rect", **where, fillcolor=BAND, line_width=0, layer="below")
+
+
+def mark_across(figure: "go.Figure", x: float, text: str) -> "go.Figure":
+    """The figure with a dashed line from top to bottom and a note on its end, below the legend."""
+    layout = figure.layout
+    plot_px = layout.height - layout.margin.t - layout.margin.b
+    figure.add_vline(x, line={"color": RED, "dash": "dash", "width": 1.5})
+    figure.add_annotation(x=x, y=1, yref="paper", text=text, showarrow=False, xanchor="right", yanchor="bottom")
+    return figure.update_layout(legend_y=layout.legend.y + NOTE_PX / plot_px)
 
 
 def axis_ends(whole: Sequence[Any], seen: Sequence[Any] | None = None) -> dict[str, Any]:
