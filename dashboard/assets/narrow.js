@@ -1,46 +1,51 @@
-// Figures on phones: titles and long names of rows get more lines, legends go below, scales of colours are thin. A figure
-// is drawn as for a wide page first, and once more where it is narrow; its meta then says so.
+// Figures fit into their place. On phones titles and long names get more lines, legends go below, scales of colours are
+// thin: a figure is drawn as for a wide page first, and once more where it is narrow; its meta then says so. At any width
+// what is drawn is measured, and gets the room that it lacks.
 (() => {
-    const NARROW_PX = 560, LINE_PX = 18, NAME_LINE_PX = 12, LETTER_PX = 6.6, SMALL_PX = 6, ENTRY_PX = 62, NAME = 28;
+    const NARROW_PX = 560, EDGE_PX = 8, LINE_PX = 18, NAME_LINE_PX = 12, NAME_PX = 150, TICK_PX = 12, ENTRY_PX = 20, AIR_PX = 4, MOST_TRIES = 8;
+    const pen = document.createElement("canvas").getContext("2d");
 
-    // Text in lines of so many letters, broken at spaces, or behind dots and underscores of what has none.
-    function broken(text, most) {
-        const found = [""];
-        const whole = String(text ?? "");
-        for (const word of whole.split(whole.includes(" ") ? /(?<= )/ : /(?<=[._])/)) {
-            const last = found.at(-1) + word;
-            if (last.trimEnd().replace(/<[^>]*>/g, "").length <= most || found.at(-1) === "") found[found.length - 1] = last;
-            else found.push(word);
-        }
-        return found;
+    function textWidth(text, {size, family}) {
+        pen.font = `${size}px ${family}`;
+        return pen.measureText(text.replace(/<[^>]*>/g, "").trimEnd()).width;
     }
 
-    function title({title}, width_px) {
-        const most = Math.floor(width_px / LETTER_PX), head = title?.text ? broken(title.text, Math.floor(0.7 * most)) : [];
-        const small = (title?.subtitle?.text || "").split("<br>").filter(Boolean).flatMap((line) => broken(line, most));
-        const changes = {"title.text": head.join("<br>"), "title.subtitle.text": small.join("<br>"),
-            "title.x": 0, "title.xref": "container", "title.pad.l": 8};
-        return [head.length || small.length ? changes : {}, 1.4 * head.length + small.length];
+    // Text in lines that are no wider, broken at spaces, or behind dots and underscores of what has none.
+    function broken(text, room_px, font) {
+        return String(text ?? "").split("<br>").flatMap((whole) => {
+            const found = [""];
+            for (const word of whole.split(whole.includes(" ") ? /(?<= )/ : /(?<=[._])/)) {
+                const last = found.at(-1) + word;
+                if (textWidth(last, font) <= room_px || found.at(-1) === "") found[found.length - 1] = last;
+                else found.push(word);
+            }
+            return found;
+        });
     }
 
-    // How many rows the entries of a legend take: all are as wide as the widest.
-    function legendRows({data, _fullLayout: {showlegend}}, width_px) {
-        const named = data.filter((one) => showlegend && one.name && one.showlegend !== false);
-        const widest_px = ENTRY_PX + LETTER_PX * Math.max(0, ...named.map(({name}) => name.length));
-        return Math.ceil(named.length / Math.max(1, Math.floor(width_px / widest_px)));
+    // The title in lines from the edge on, and how much is above the plot then.
+    function title({layout: {title, margin}, _fullLayout: {title: look}}, width_px) {
+        const room_px = width_px - 2 * EDGE_PX, {font, subtitle} = look;
+        const head = title?.text ? broken(title.text, room_px, font) : [];
+        const small = title?.subtitle?.text ? broken(title.subtitle.text, room_px, subtitle.font) : [];
+        if (!head.length && !small.length) return [{}, margin.t];
+        const changes = {"title.text": head.join("<br>"), "title.subtitle.text": small.join("<br>"), "title.x": 0,
+            "title.xref": "container", "title.pad.l": EDGE_PX, "title.pad.t": 14 + 0.6 * font.size * Math.max(0, head.length - 1)};
+        return [changes, 24 + LINE_PX * (1.4 * head.length + small.length)];
     }
 
-    function axes({data, layout: {xaxis}, _fullLayout: {yaxis}}) {
+    function axes({layout: {xaxis}, _fullLayout: {yaxis, xaxis: across, _size}}, width_px) {
         const known = yaxis?.type === "category" ? [...yaxis._categories] : yaxis?.tickvals, texts = yaxis?.ticktext ?? known;
         const changes = {"xaxis.nticks": 5};
-        if (xaxis?.title?.text) changes["xaxis.title.text"] = broken(xaxis.title.text, NAME).join("<br>");
+        if (xaxis?.title?.text) changes["xaxis.title.text"] = broken(xaxis.title.text, width_px - NAME_PX, across.title.font).join("<br>");
         if (known && texts) {
-            const names = texts.map((name) => broken(name, NAME).join("<br>"));
+            const font = {...yaxis.tickfont, size: 9}, names = texts.map((name) => broken(name, NAME_PX, font).join("<br>"));
             Object.assign(changes, {"yaxis.tickvals": known, "yaxis.ticktext": names, "yaxis.tickfont.size": 9});
         }
-        if (xaxis?.range && data.some(({textposition}) => textposition === "outside")) { // texts keep their length
-            const [from, to] = xaxis.range, more = 0.4 * (to - Math.max(from, 0));
-            changes["xaxis.range"] = [from < 0 ? from - more : from, to + more];
+        if (xaxis?.type === "log" && xaxis.ticktext) { // one tick in so many, lest they stand upright
+            const widest_px = TICK_PX + Math.max(...xaxis.ticktext.map((text) => textWidth(text, across.tickfont)));
+            const step = Math.ceil(xaxis.ticktext.length * widest_px / _size.w), some = (all) => all.filter((_, i) => i % step === 0);
+            Object.assign(changes, {"xaxis.tickvals": some([...xaxis.tickvals]), "xaxis.ticktext": some(xaxis.ticktext)});
         }
         return changes;
     }
@@ -53,54 +58,147 @@
     }
 
     // Titles of parts of a figure begin at its edge, in lines: else they would be cut.
-    function partTitles({layout: {annotations = []}, _fullLayout: {_size}}, width_px) {
-        const isTitle = ({xanchor, showarrow}) => xanchor === "left" && !showarrow;
-        const most = Math.floor((width_px - 16) / SMALL_PX), look = {xshift: 8 - _size.l, align: "left", font: {size: 11}};
+    function partTitles({layout: {annotations = []}, _fullLayout: {_size, font}}, width_px) {
+        const isTitle = ({xanchor, xref, showarrow}) => xanchor === "left" && xref === "paper" && !showarrow;
+        const small = {...font, size: 11}, look = {xshift: EDGE_PX - _size.l, align: "left", font: {size: 11}};
         if (!annotations.some(isTitle)) return {};
-        const inLines = (one) => ({...one, ...look, text: broken(one.text, most).join("<br>")});
+        const inLines = (one) => ({...one, ...look, text: broken(one.text, width_px - 2 * EDGE_PX, small).join("<br>")});
         return {annotations: annotations.map((one) => isTitle(one) ? inLines(one) : one)};
+    }
+
+    // Names of a legend in lines, where they are wider than the figure; small text behind the ends of bars.
+    const MARK_PX = 52;
+    function traces({data, _fullLayout: {font}}, width_px) {
+        const small = {...font, size: 11};
+        return {
+            name: data.map(({name}) => name && broken(name, width_px - MARK_PX, small).join("<br>")),
+            "outsidetextfont.size": data.map(({textposition}) => textposition === "outside" ? 9 : undefined),
+        };
+    }
+
+    // The scale of colours of a trace: what it is of stands in the choice above the figure, too.
+    function scale(trace) {
+        const at = ["marker.colorbar", "line.colorbar", "colorbar"].find((path) => path.split(".").reduce((one, key) => one?.[key], trace));
+        return at && {[`${at}.thickness`]: 8, [`${at}.xpad`]: 2, [`${at}.tickfont.size`]: 9, [`${at}.title.text`]: ""};
+    }
+
+    // Plotly asks its parent for the height whenever the width changes; a width that is written down would never change.
+    async function redraw(drawn, changes, traces = {}, which = undefined) {
+        if (changes.height) drawn.parentElement.style.height = `${changes.height}px`;
+        await window.Plotly.update(drawn, traces, changes, which);
+        delete drawn.layout.width;
     }
 
     // Buttons go below what is wider than the screen, as they would hide its title.
     const MENU_PX = 44;
     function menusBelow(drawn) {
         const {layout: {updatemenus: menus, meta}, _fullLayout: {height, margin}} = drawn;
-        if (!menus?.length || meta === "narrow" || window.innerWidth >= NARROW_PX) return;
+        if (!menus?.length || meta === "narrow" || window.innerWidth >= NARROW_PX) return {};
         const place = {x: 0, xanchor: "left", y: 0, yanchor: "top", pad: {t: MENU_PX}};
-        drawn.parentElement.style.height = `${height + MENU_PX}px`;
-        window.Plotly.relayout(drawn, {
+        return {
             meta: "narrow", height: height + MENU_PX, "margin.b": margin.b + MENU_PX,
             updatemenus: menus.map((one) => ({...one, ...place})),
-        });
+        };
     }
 
-    // The scale of colours of a trace: what it is of stands in the choice above the figure, too.
-    function scale(trace) {
-        const at = trace.marker?.colorbar ? "marker.colorbar" : trace.line?.colorbar ? "line.colorbar" : "colorbar";
-        return {[`${at}.thickness`]: 8, [`${at}.xpad`]: 2, [`${at}.tickfont.size`]: 9, [`${at}.title.text`]: ""};
+    const box = (one) => one.getBoundingClientRect();
+
+    const isCut = (drawn, of) => [...drawn.querySelectorAll(of)].some((one) => box(one).right > box(drawn).right);
+
+    // A title that is cut gets lines, and so do those of parts, if that changes them.
+    function titleInLines(drawn) {
+        const [changes] = isCut(drawn, ".gtitle, .gtitle-subtitle") ? title(drawn, drawn.clientWidth) : [{}], {title: now} = drawn.layout;
+        const isNew = now?.text !== changes["title.text"] || now?.subtitle?.text !== changes["title.subtitle.text"] || now?.xref !== "container";
+        return isNew ? changes : {};
     }
 
-    const BELOW = {orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom"};
+    function partsInLines(drawn) {
+        const changes = isCut(drawn, ".annotation-text") ? partTitles(drawn, drawn.clientWidth) : {};
+        const isNew = ({text, xshift}, i) => text !== drawn.layout.annotations[i].text || xshift !== drawn.layout.annotations[i].xshift;
+        return changes.annotations?.some(isNew) ? changes : {};
+    }
+
+    // What is below the title moves down where it reaches into it: a legend has more rows where a page is narrow.
+    function lower(drawn) {
+        const {layout: {updatemenus: menus = []}, _fullLayout: {height, margin, _size}} = drawn;
+        const plot = box(drawn).top + _size.t, boxes = (of) => [...drawn.querySelectorAll(of)].map(box).filter(({height}) => height);
+        const above = boxes(".gtitle, .gtitle-subtitle, .updatemenu-button").map(({bottom}) => bottom).filter((bottom) => bottom < plot);
+        const below = boxes(".legend .bg, .annotation-text").map(({top}) => top);
+        const more_px = above.length ? Math.ceil(AIR_PX + Math.max(...above) - Math.min(plot, ...below)) : 0;
+        if (more_px <= 0) return {};
+        const raised = menus.map((one) => one.y === 1 ? {...one, pad: {...one.pad, b: one.pad.b + more_px}} : one);
+        return {"margin.t": margin.t + more_px, height: height + more_px, ...(menus.length && {updatemenus: raised})};
+    }
+
+    // What is drawn is as high as before, whatever the legend below it takes.
+    function asHigh({_fullLayout: {height, _size}}, inside_px) {
+        const more_px = Math.ceil(inside_px - _size.h);
+        return Math.abs(more_px) > 1 ? {height: height + more_px} : {};
+    }
+
+    // An axis reaches further where texts behind the ends of bars are cut, or lie on the names of rows.
+    function further(drawn) {
+        const {_fullLayout: {_size, xaxis}} = drawn, all = box(drawn), texts = [...drawn.querySelectorAll(".bartext-outside")].map(box);
+        if (!texts.length || !xaxis?.range) return {};
+        const [from, to] = xaxis.range, left = from < 0 ? all.left + _size.l : all.left;
+        const lack_px = Math.max(...texts.map((one) => Math.max(left - one.left, one.right - all.right + 2)));
+        const more = (to - from) * 2 * Math.max(lack_px, 2) / _size.w;
+        return lack_px > 0 ? {"xaxis.range": [from < 0 ? from - more : from, to + more]} : {};
+    }
+
+    function settle(drawn, inside_px, tries = MOST_TRIES) {
+        if (!tries || !drawn.isConnected) return;
+        const changes = firstOf([asHigh(drawn, inside_px), lower(drawn), further(drawn)]);
+        if (changes) redraw(drawn, changes).then(() => settle(drawn, inside_px, tries - 1));
+    }
+
+    // The names of parallel axes have lines as wide as the axes are apart.
+    const PARALLEL_LINE_PX = 14;
+    function parallelNames(drawn) {
+        const {data: [first], _fullLayout: {_size, height, margin}} = drawn, axes = first?.type === "parcoords" ? first.dimensions : [];
+        if (axes.length < 2) return;
+        const font = drawn._fullData[0].labelfont, room_px = _size.w / (axes.length - 1) - EDGE_PX;
+        const labels = axes.map(({label}) => broken(label.replaceAll("<br>", ""), room_px, font).join("<br>"));
+        if (labels.every((label, i) => label === axes[i].label)) return;
+        const lines = (texts) => Math.max(...texts.map((text) => text.split("<br>").length));
+        const more_px = PARALLEL_LINE_PX * (lines(labels) - lines(axes.map(({label}) => label)));
+        const named = axes.map((one, i) => ({...one, label: labels[i]}));
+        redraw(drawn, {"margin.t": margin.t + more_px, height: height + more_px}, {dimensions: [named]}, [0]);
+    }
+
+    const BELOW = {orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container", yanchor: "bottom",
+        maxheight: 1, font: {size: 11}};
+
+    async function fitNarrow(drawn, width_px) {
+        const {data, layout, _fullLayout: {height, margin}} = drawn;
+        const [titled, top_px] = title(drawn, width_px), named = axes(drawn, width_px);
+        const inside_px = height - margin.t - margin.b + growth(drawn, named);
+        const height_px = inside_px + top_px + margin.b + ENTRY_PX * data.length; // a legend has room at first, however long
+        const changes = {
+            ...titled, ...named, ...partTitles(drawn, width_px), "margin.t": top_px, "margin.r": 12,
+            height: height_px, legend: {...layout.legend, ...BELOW},
+        };
+        const scaled = data.findIndex(scale);
+        layout.meta = "narrow";
+        if (scaled >= 0) await window.Plotly.restyle(drawn, scale(data[scaled]), [scaled]);
+        await redraw(drawn, changes, traces(drawn, width_px));
+        settle(drawn, inside_px);
+    }
+
+    const reached = new WeakMap(); // for which width the axis of these data reaches far enough: then it is the reader's
+    const firstOf = (found) => found.find((one) => Object.keys(one).length);
 
     function fit(drawn) {
-        const {layout, clientWidth: width_px, _fullLayout: {height, margin}} = drawn;
-        if (!width_px || layout.meta === "narrow") return;
-        drawn.parentElement.style.height = "100%"; // of what was drawn before
-        if (width_px >= NARROW_PX) return menusBelow(drawn);
-        const [titled, lines] = title(layout, width_px), rows = legendRows(drawn, width_px);
-        const scaled = drawn.data.findIndex((one) => one.marker?.colorbar || one.line?.colorbar || one.colorbar);
-        const parts = partTitles(drawn, width_px), top_px = 24 + LINE_PX * (lines + !!parts.annotations);
-        const bottom_px = margin.b + (LINE_PX + 2) * rows;
-        const named = axes(drawn), inside_px = height - margin.t - margin.b + growth(drawn, named);
-        const height_px = inside_px + top_px + bottom_px; // what is drawn stays as high, or grows
-        drawn.parentElement.style.height = `${height_px}px`; // plotly asks for it whenever the width changes
-        const changes = {
-            ...titled, ...named, ...parts, meta: "narrow", "margin.t": top_px, "margin.b": bottom_px, "margin.r": 12,
-            height: height_px,
-            ...(rows && {legend: {...layout.legend, ...BELOW, font: {size: 11}}}),
-        };
-        if (scaled < 0) window.Plotly.relayout(drawn, changes);
-        else window.Plotly.update(drawn, scale(drawn.data[scaled]), changes, [scaled]);
+        const {data, layout, clientWidth: width_px, _fullLayout} = drawn;
+        if (!width_px) return;
+        if (width_px < NARROW_PX && layout.meta === "narrow") return parallelNames(drawn);
+        drawn.parentElement.style.height = `${_fullLayout.height}px`;
+        if (width_px < NARROW_PX) return fitNarrow(drawn, width_px);
+        const steps = [menusBelow, titleInLines, partsInLines, lower, ...(reached.get(data) === width_px ? [] : [further])];
+        const changes = firstOf(steps.map((one) => one(drawn)));
+        if (changes) return redraw(drawn, changes);
+        reached.set(data, width_px);
+        parallelNames(drawn);
     }
 
     const known = new WeakSet();

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ...simulator.answers.search import Measured, SearchResult
 from ...simulator.answers.search.outputs import plan_text
 from ...simulator.base.units import format_bytes, format_seconds, format_usd
-from ...simulator.figures.theme import BLUE, GREY, ORANGE, RED, TEXT, plain, style
+from ...simulator.figures.theme import BLUE, GREY, ORANGE, RED, TEXT, mark_across, plain, style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -39,9 +39,7 @@ def plans(found: SearchResult) -> "go.Figure":
     figure.update_xaxes(title="memory per device, GiB", ticksuffix="")
     tokens = any(row.measured and row.measured.tokens for row in found.rows)
     figure.update_yaxes(title="tokens/s" if tokens else "seconds", exponentformat="SI", rangemode="tozero")
-    figure.add_vline(limit, line={"color": RED, "dash": "dash", "width": 1})
-    return figure.add_annotation(x=limit, y=1, yref="paper", text=format_bytes(found.question.memory_bytes),
-                                 showarrow=False, xanchor="right", yanchor="bottom")  # fmt: skip
+    return mark_across(figure, limit, format_bytes(found.question.memory_bytes))
 
 
 def _dots(found: SearchResult, numbers: Sequence[int], name: str, mode: str, **look: object) -> "go.Scatter":

@@ -5,7 +5,7 @@ from math import log10
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...simulator.base.units import format_bytes, format_seconds
-from ...simulator.figures.theme import BLUE, GRID, ORANGE, PALETTE, RED, ROWS, SKY, TEXT, bars, style
+from ...simulator.figures.theme import BLUE, NOTE_PX, ORANGE, PALETTE, RED, ROWS, SKY, TEXT, bars, mark_across, style
 from ...simulator.predict import Prediction
 from ...simulator.systems.weight_update.report import Report
 from ...simulator.timeline import peaks
@@ -40,9 +40,9 @@ def bucket_curve(curve: Curve, prediction: Prediction) -> "go.Figure":
     ticks = [2**power for power in range(10, 50) if low <= 2**power <= high]
     ticks = ticks[:: max(1, len(ticks) // 8)]
     figure.update_xaxes(type="log", title="bucket", ticksuffix="", tickvals=ticks, ticktext=[*map(format_bytes, ticks)],
-                        range=[log10(low), log10(high)])  # fmt: skip
-    figure.update_yaxes(title="update", ticksuffix="s", rangemode="tozero", gridcolor=GRID, zeroline=False,
-                        exponentformat="SI", automargin="left")  # fmt: skip
+                        ticklabelstandoff=6, range=[log10(low), log10(high)])  # fmt: skip
+    figure.update_yaxes(title="update", ticksuffix="s", rangemode="tozero", exponentformat="SI",
+                        automargin="left")  # fmt: skip
     if most is not None:
         _refuse(figure, most, high, "out of memory →", "right")
     if least is not None:
@@ -53,13 +53,15 @@ def bucket_curve(curve: Curve, prediction: Prediction) -> "go.Figure":
 def _refuse(figure: "go.Figure", low: float, high: float, why: str, side: str) -> None:
     """A shade over sizes, with a line where they begin and a note beside it, where nothing is cut off.
 
-    The axis is logarithmic, and so are places of notes on it.
+    Notes of both sides stand on lines of their own, as they may be near. The axis is logarithmic, and so are places of
+    notes on it.
     """
     edge = low if side == "right" else high
     figure.add_shape(type="rect", x0=low, x1=high, y0=0, y1=1, yref="paper", fillcolor=REFUSED, line_width=0,
                      layer="below")  # fmt: skip
     figure.add_shape(type="line", x0=edge, x1=edge, y0=0, y1=1, yref="paper", line={"color": RED, "dash": "dash"})
-    figure.add_annotation(x=log10(edge), y=0, yref="paper", text=why, showarrow=False, xanchor=side, yanchor="bottom")
+    figure.add_annotation(x=log10(edge), y=0, yref="paper", text=why, showarrow=False, xanchor=side, yanchor="bottom",
+                          yshift=NOTE_PX if side == "right" else 0)  # fmt: skip
 
 
 def _subtitle(curve: Curve) -> str:
@@ -125,9 +127,7 @@ def device_memory(kinds: Sequence[DeviceKind], memory_bytes: float) -> "go.Figur
     style(figure, "Memory per device at its peak", subtitle, ROW_PX * max(len(shown), 2), barmode="stack")
     figure.update_xaxes(title="GiB", ticksuffix="", range=[0, max(memory_bytes, fullest) / 2**30 * 1.04])
     figure.update_yaxes(**ROWS, autorange="reversed", automargin="left")
-    figure.add_vline(memory_bytes / 2**30, line={"color": RED, "dash": "dash"})
-    figure.add_annotation(x=memory_bytes / 2**30, y=1, yref="paper", text=format_bytes(memory_bytes), showarrow=False,
-                          xanchor="right", yanchor="bottom")  # fmt: skip
+    mark_across(figure, memory_bytes / 2**30, format_bytes(memory_bytes))
     return figure.update_layout(legend_traceorder="normal")
 
 

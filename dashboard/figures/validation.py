@@ -45,8 +45,8 @@ def scatter(rows: "pd.DataFrame", family: str) -> "go.Figure":
             hovertext=[_hover(row) for row in own.to_dict("records")], hoverinfo="text",
         )  # fmt: skip
     style(figure, "", "", PLOT_PX)
-    figure.update_xaxes(**ticks_of(Axis("measured", "s"), rows["measured_s"]), gridcolor=GRID)
-    figure.update_yaxes(**ticks_of(Axis("predicted", "s"), rows["predicted_s"]), gridcolor=GRID, zeroline=False)
+    figure.update_xaxes(**ticks_of(Axis("measured", "s"), rows["measured_s"]))
+    figure.update_yaxes(**ticks_of(Axis("predicted", "s"), rows["predicted_s"]))
     legend = {"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}
     margin = {"l": 70, "t": 16}
     return figure.update_layout(legend=legend, margin=margin, height=PLOT_PX + 80, hovermode="closest")
@@ -82,7 +82,7 @@ def ratios(rows: "pd.DataFrame", family: str) -> "go.Figure":
     height_px = ROW_PX * (len(names) + 1)
     style(figure, "", "", height_px, showlegend=False)
     title = {"text": "predicted over measured", "standoff": 6}
-    figure.update_xaxes(title=title, type="log", tickvals=TIMES, ticktext=[f"{n:g}x" for n in TIMES], gridcolor=GRID)
+    figure.update_xaxes(title=title, type="log", tickvals=TIMES, ticktext=[f"{n:g}x" for n in TIMES])
     order = {"categoryorder": "array", "categoryarray": [plain(str(name)) for name in names]}
     figure.update_yaxes(**ROWS, **order, automargin="left")
     return figure.update_layout(margin={"t": 12}, height=height_px + 70, hovermode="closest")
@@ -119,6 +119,6 @@ def coverage_bars(table: "pd.DataFrame") -> "go.Figure":
     style(figure, "", "", height_px, showlegend=False)
     figure.add_vline(AIM, line={"color": GREY, "width": 1.5, "dash": "dash"})
     figure.update_xaxes(title="rows whose 90 % interval holds the measurement", range=[0, 1.02], tickformat=".0%",
-                        ticksuffix="", gridcolor=GRID)  # fmt: skip
+                        ticksuffix="")  # fmt: skip
     figure.update_yaxes(**ROWS, autorange="reversed", automargin="left")
     return figure.update_layout(margin={"t": 12}, height=height_px + 70)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..profile import Z90, Parameter
-from .theme import BLUE, GREY, GRID, RED, ROWS, bars, colours, digits, plain, rgb, style
+from .theme import BLUE, GREY, RED, ROWS, bars, colours, digits, plain, rgb, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,7 @@ def _panels(names: Sequence[str], columns: int, title: str, subtitle: str) -> "t
     figure = make_subplots(rows, columns, subplot_titles=names, vertical_spacing=gap, horizontal_spacing=0.09)
     style(figure, title, subtitle, height_px)
     figure.update_annotations(font_size=13, yshift=2)
-    figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin="left")
+    figure.update_yaxes(automargin="left")
     if len(names) % columns:
         for column in range(len(names) % columns + 1, columns + 1):
             figure.update_xaxes(visible=False, row=rows, col=column)
@@ -300,5 +300,5 @@ def factor_dots(factors: Mapping[str, Parameter]) -> "go.Figure":
     ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20]
     figure.update_xaxes(title="factor", ticksuffix="", type="log", tickvals=ticks, ticktext=[f"{t:g}" for t in ticks])
     order = [plain(name) for name in factors][::-1]
-    figure.update_yaxes(categoryorder="array", categoryarray=order, gridcolor=GRID, automargin="left")
+    figure.update_yaxes(categoryorder="array", categoryarray=order, automargin="left")
     return figure.update_layout(margin_t=40, height=height_px + 110, legend_y=1 + 4 / height_px)

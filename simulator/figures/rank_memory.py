@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.units import format_bytes, format_seconds
-from .theme import ACTIVATIONS, FULL, GRID, MEMORY, OTHERS, PALETTE, TITLE_PX, style
+from .theme import ACTIVATIONS, FULL, MEMORY, OTHERS, PALETTE, TITLE_PX, style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,10 +116,8 @@ def _with_limits(
     figure.add_hline(
         y=capacity_bytes / 2**30, line={"color": FULL, "width": 1.5, "dash": "dash"}, name="capacity",
         annotation_text=f"device {format_bytes(capacity_bytes)}", annotation_position="bottom right",
-        annotation_font_color=FULL,
     )  # fmt: skip
     top = max(capacity_bytes, peak_bytes) / 2**30 * 1.14
     figure.update_layout(legend={"orientation": "v", "x": 1.01, "y": 1, "yanchor": "top"}, margin_t=TITLE_PX)
     figure.update_xaxes(range=[0, end_s or 1.0])
-    return figure.update_yaxes(title="GiB", range=[0, top], gridcolor=GRID, zeroline=False, automargin="left",
-                               ticklabelstandoff=6)  # fmt: skip
+    return figure.update_yaxes(title="GiB", range=[0, top], automargin="left", ticklabelstandoff=6)

@@ -13,13 +13,13 @@ from ..base.units import format_long
 from ..systems.run.history import CAUSES
 from ..timeline import Timeline
 from .spans import Seconds, thin_bars
-from .theme import BLUE, CAUSE, GREY, GRID, LEGEND_PX, RED, ROWS, axis_ends, band, bars, buttons, plain, style
+from .theme import BLUE, CAUSE, GREY, LEGEND_PX, RED, ROWS, axis_ends, band, bars, buttons, plain, style
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ROW_PX, LEFT_PX, BUTTONS_PX = 22, 104, 28
+ROW_PX, LEFT_PX, BUTTONS_PX = 22, 104, 40
 MOST_LANES, MOST_BARS = 40, 2000
 MOST_OF_LANE = 250  # bars: narrower than two pixels, those that are drawn last would hide all others
 EVENTS = "events"
@@ -210,5 +210,4 @@ def staleness(counts: Mapping[int, int]) -> "go.Figure":
     style(figure, "How stale gradients are", subtitle, COUNTS_PX, showlegend=False, bargap=0.1)
     what = "updates of the model while a gradient was computed"
     figure.update_xaxes(title=what, ticksuffix="", exponentformat="none")
-    return figure.update_yaxes(title="gradients", ticksuffix=" %", rangemode="tozero", gridcolor=GRID, zeroline=False,
-                               automargin="left")  # fmt: skip
+    return figure.update_yaxes(title="gradients", ticksuffix=" %", rangemode="tozero", automargin="left")

@@ -50,7 +50,7 @@ CAUSE = {
 MEMORY = {"weights": NAVY, "gradients": BLUE, "master weights": SKY, "optimizer moments": ICE}
 """What is held all the time; activations have the colours of ACTIVATIONS, small owners together that of OTHERS."""
 ACTIVATIONS = (ORANGE, GREEN, PINK, RED, OLIVE, WINE, TEAL, PEACH)
-OTHERS, FULL = "#BFBFBF", "#C1272D"
+OTHERS, FULL = "#BFBFBF", "#DC3A40"
 MARK = ORANGE
 """Of what somebody looked for."""
 ACTION = {
@@ -68,7 +68,7 @@ LANE = {
     "offload": PHASE["offload"],
     "onload": TEAL,
 }
-TITLE_PX, LEGEND_PX, BOTTOM_PX = 78, 42, 56  # a legend has two rows where a page is narrow
+TITLE_PX, LEGEND_PX, BOTTOM_PX, NOTE_PX = 78, 42, 56, 16  # a legend has two rows where a page is narrow
 ROWS: dict[str, Any] = {"showgrid": False, "zeroline": False, "fixedrange": True, "ticklabelstandoff": 6}
 """Of an axis that names rows: zooming is along time."""
 
@@ -113,6 +113,15 @@ def band(figure: "go.Figure", top: float, bottom: float, **more: Any) -> None:
     figure.add_shape(type="rect", **where, fillcolor=BAND, line_width=0, layer="below")
 
 
+def mark_across(figure: "go.Figure", x: float, text: str) -> "go.Figure":
+    """The figure with a dashed line from top to bottom and a note on its end, below the legend."""
+    layout = figure.layout
+    plot_px = layout.height - layout.margin.t - layout.margin.b
+    figure.add_vline(x, line={"color": RED, "dash": "dash", "width": 1.5})
+    figure.add_annotation(x=x, y=1, yref="paper", text=text, showarrow=False, xanchor="right", yanchor="bottom")
+    return figure.update_layout(legend_y=layout.legend.y + NOTE_PX / plot_px)
+
+
 def axis_ends(whole: Sequence[Any], seen: Sequence[Any] | None = None) -> dict[str, Any]:
     """Of a time axis: where it ends, beyond which nobody moves it, and what is seen of it (None: the whole)."""
     return {"range": list(seen or whole), "minallowed": whole[0], "maxallowed": whole[1]}
@@ -151,7 +160,7 @@ def style(figure: "go.Figure", title: str, subtitle: str, plot_height_px: float,
         **layout,
     )
     figure.update_xaxes(title="time", ticksuffix="s", exponentformat="SI", gridcolor=GRID, zeroline=False)
-    return figure
+    return figure.update_yaxes(gridcolor=GRID, zeroline=False)
 
 
 LOOK: dict[str, Any] = {
