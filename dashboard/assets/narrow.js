@@ -24,7 +24,7 @@
     }
 
     // The title in lines from the edge on, and how much is above the plot then.
-    function title({layout: {title, margin}, _fullLayout: {title: look}}, width_px) {
+    function title({layout: {title}, _fullLayout: {title: look, margin}}, width_px) {
         const room_px = width_px - 2 * EDGE_PX, {font, subtitle} = look;
         const head = title?.text ? broken(title.text, room_px, font) : [];
         const small = title?.subtitle?.text ? broken(title.subtitle.text, room_px, subtitle.font) : [];
@@ -190,7 +190,7 @@
 
     function fit(drawn) {
         const {data, layout, clientWidth: width_px, _fullLayout} = drawn;
-        if (!width_px) return;
+        if (!width_px || !_fullLayout._size) return; // hidden, or not drawn yet
         if (width_px < NARROW_PX && layout.meta === "narrow") return parallelNames(drawn);
         drawn.parentElement.style.height = `${_fullLayout.height}px`;
         if (width_px < NARROW_PX) return fitNarrow(drawn, width_px);

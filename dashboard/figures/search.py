@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ...simulator.answers.search import Measured, SearchResult
 from ...simulator.answers.search.outputs import plan_text
 from ...simulator.base.units import format_bytes, format_seconds, format_usd
-from ...simulator.figures.theme import BLUE, GREY, ORANGE, RED, TEXT, mark_across, plain, style
+from ...simulator.figures.theme import BLUE, CLEAR, GREY, ORANGE, RED, TEXT, mark_across, plain, style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -36,7 +36,7 @@ def plans(found: SearchResult) -> "go.Figure":
     counted = f"{len(fit) + len(unfit):,} of {len(found.rows):,} plans simulated; {others}"
     figure = style(go.Figure(traces), "Plans by speed and memory", counted, HEIGHT_PX)
     limit = found.question.memory_bytes / 2**30
-    figure.update_xaxes(title="memory per device, GiB", ticksuffix="")
+    figure.update_xaxes(title="memory per device, GiB", ticksuffix="", ticks="outside", ticklen=6, tickcolor=CLEAR)
     tokens = any(row.measured and row.measured.tokens for row in found.rows)
     figure.update_yaxes(title="tokens/s" if tokens else "seconds", exponentformat="SI", rangemode="tozero")
     return mark_across(figure, limit, format_bytes(found.question.memory_bytes))
