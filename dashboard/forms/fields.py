@@ -80,7 +80,8 @@ class Field:
         if self.options:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
             free: dict[str, Any] = {"clearable": True, "allowDeselect": True} if self.optional else {}
-            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **common)
+            whole = {"className": "whole"} if max(map(len, choices)) > _HALF_LETTERS else {}
+            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **whole, **common)
         if self.whole or self.share:
             limits = {"min": self.least} if self.whole else {"min": 0, "max": 1, "step": 0.1}
             return dmc.NumberInput(value=value, **limits, **_AS_TYPED, **common)
@@ -92,6 +93,8 @@ class Field:
 
 _ORDER = ["label", "input", "description", "error"]
 """Inputs beside each other stand in line, whether they have a description or not."""
+_HALF_LETTERS = 11
+"""Of a name for which half of a form's width has room."""
 _AS_TYPED = {"clampBehavior": "none", "debounce": 400}
 """Of a number: its limits hold for the arrows; what is typed stays, and is refused beside it."""
 

@@ -96,6 +96,20 @@ def test_texts_of_a_search_are_whole_and_apart(page):
     assert faults_of_figures(page) == []
 
 
+CUT_CHOICES = """[...document.querySelectorAll('.form input[aria-haspopup=listbox]')]
+    .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.value)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/training", "/update", "/cycle", "/run", "/explain?base=rl-async-glm-4.5-air-h100"])
+def test_choices_are_read_whole(page, path):
+    page.goto(path)
+    page.wait_for_load_state("networkidle")
+    page.locator(".answer .number").first.wait_for(timeout=60_000)
+
+    assert page.evaluate(CUT_CHOICES) == []
+
+
 PLACES_PX = (1440, 820, 390)
 """A screen, a tablet, a phone."""
 
