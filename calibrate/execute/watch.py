@@ -52,7 +52,8 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         self._answers = Thread(target=self._answer, daemon=True, name="answer")
-        self._answers.start()
+        if self._world.size > 1:
+            self._answers.start()
         self._before = signal.getsignal(signal.SIGTERM)
         if not is_spawned():
             signal.signal(signal.SIGTERM, self._end)
@@ -66,7 +67,8 @@ class Watch:
             raise RunError(self._without_memory(error)) from error
         if isinstance(error, RuntimeError) and is_lost(error):
             raise RunError(self._lost()) from error
-        self._end_answers()
+        if self._world.size > 1:
+            self._end_answers()
 
     def _end_answers(self) -> None:
         """Wait for the thread: one that leaves the store's C++ while Python ends aborts the process."""
