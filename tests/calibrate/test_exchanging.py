@@ -11,6 +11,7 @@ from ..run.real.processes import run_ranks
 from .exchanges import ALL, cases, wrong
 
 
+@pytest.mark.slow
 def test_a_few_give_what_the_library_gives():
     """Each algorithm of three ranks, or of two and a switch, once; wrong numbers are found."""
     some = {(op, name): (op, name, group) for op, name, group in cases(3)}

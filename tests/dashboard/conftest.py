@@ -51,6 +51,14 @@ tp = 4
 """
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests before a served dashboard are slow: `make test` needs no browser."""
+    for item in items:
+        if "served" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """What `--data` names: the scenarios `mine` and MARKUP, and the sweep `bucket-tiny`."""

@@ -14,7 +14,6 @@ GRAVE = ("serious", "critical")
 ALL_IS_THERE = "!document.querySelector('[data-dash-is-loading]')"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
 def test_a_page_has_no_grave_fault(page, one):
     page.emulate_media(color_scheme="light")
@@ -38,7 +37,6 @@ def test_a_refusal_has_no_grave_fault(page):
     assert faults(page) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
 def test_a_narrow_page_scrolls_down_only(page, one):
     page.set_viewport_size({"width": 390, "height": 844})
@@ -78,7 +76,6 @@ LOW = """[...document.querySelectorAll('.js-plotly-plot')]
     .map((one) => [one.clientHeight, one._fullLayout._size.h]).filter(([all, inside]) => all < 200 || inside < 50)"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("path", "figure"), FIGURES.items(), ids=FIGURES)
 def test_texts_of_figures_are_whole_and_apart(page, path, figure):
     page.goto(path)
@@ -87,7 +84,6 @@ def test_texts_of_figures_are_whole_and_apart(page, path, figure):
     assert faults_of_figures(page) == []
 
 
-@pytest.mark.slow
 def test_texts_of_a_search_are_whole_and_apart(page):
     page.goto("/search?base=mine&search:budget=20")
     page.get_by_role("button", name="Search", exact=True).click()
@@ -100,7 +96,6 @@ CUT_CHOICES = """[...document.querySelectorAll('.form input[aria-haspopup=listbo
     .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.value)"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/training", "/update", "/cycle", "/run", "/explain?base=rl-async-glm-4.5-air-h100"])
 def test_choices_are_read_whole(page, path):
     page.goto(path)
@@ -129,7 +124,6 @@ def faults_of_figures(page):
     return found
 
 
-@pytest.mark.slow
 def test_figures_keep_their_height_as_a_page_turns_narrow_and_back(page):
     page.goto("/training?base=mine")
     page.wait_for_selector(".js-plotly-plot .xtick text")

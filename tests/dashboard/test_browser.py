@@ -4,7 +4,6 @@ import pytest
 from runcast.dashboard.pages import PAGES
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
 def test_a_page_opens_with_one_heading_and_is_pictured(page, pictured, one):
     page.goto(one.path)
@@ -34,7 +33,6 @@ def test_all_pages_are_reached_by_the_menu(page):
 STYLE = "(one, name) => getComputedStyle(one)[name]"
 
 
-@pytest.mark.slow
 def test_the_answer_is_larger_than_other_numbers_and_notes_are_folded(page):
     page.goto("/training?base=mine")
     page.wait_for_selector(".headline .number")
@@ -46,7 +44,6 @@ def test_the_answer_is_larger_than_other_numbers_and_notes_are_folded(page):
     assert (sizes[0] > 1.3 * max(sizes[1:]), opened) == (True, False)
 
 
-@pytest.mark.slow
 def test_fields_stay_beside_results_that_one_scrolls_to(page):
     page.goto("/training?base=mine")
     page.locator("#training-timeline .barlayer").wait_for(state="attached")
@@ -56,7 +53,6 @@ def test_fields_stay_beside_results_that_one_scrolls_to(page):
     assert page.locator("form.form").bounding_box()["y"] > 0
 
 
-@pytest.mark.slow
 def test_a_select_finds_what_is_typed(page, folder):
     page.goto("/training?base=mine")
     cluster = page.get_by_role("textbox", name="Cluster", exact=True)

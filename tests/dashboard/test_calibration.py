@@ -135,7 +135,6 @@ def test_the_page_shows_what_the_profile_says(page):
     expect(page.locator(".numbers dd").first).to_have_text(f"{held.median:.1%}{held.rows:,} rows left out")
 
 
-@pytest.mark.slow
 def test_another_class_stands_in_the_address_and_comes_back_from_it(page):
     page.goto("/calibration")
     chosen = page.get_by_label("Cost class", exact=True).first
@@ -149,14 +148,12 @@ def test_another_class_stands_in_the_address_and_comes_back_from_it(page):
     expect(chosen).to_have_value("all_gather")
 
 
-@pytest.mark.slow
 def test_a_profile_that_is_not_there_is_told(page):
     page.goto("/calibration?profile=%3Cb%3Enope")
 
     expect(page.get_by_role("alert")).to_contain_text("'<b>nope': unknown")
 
 
-@pytest.mark.slow
 def test_parameters_are_taken_along_as_csv(page):
     page.goto("/calibration?stack=nemo")
     page.wait_for_selector("text=barrier.s")

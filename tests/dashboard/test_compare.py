@@ -129,7 +129,6 @@ def test_text_that_a_spreadsheet_would_compute_is_text_in_csv():
     assert csv(("name", "x"), [("=1+1", "-5 s")]) == "name,x\r\n'=1+1,-5 s\r\n"
 
 
-@pytest.mark.slow
 def test_a_change_is_compared_and_told_in_the_address(page):
     page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
     page.get_by_text("A and B take the same time").first.wait_for()
@@ -141,7 +140,6 @@ def test_a_change_is_compared_and_told_in_the_address(page):
     page.wait_for_url("**/compare?*update.bucket*")
 
 
-@pytest.mark.slow
 def test_a_fault_is_told_beside_the_changes_and_goes_away(page):
     page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
     page.get_by_text("A and B take the same time").first.wait_for()
@@ -154,7 +152,6 @@ def test_a_fault_is_told_beside_the_changes_and_goes_away(page):
     expect(page.locator(".mantine-Textarea-error")).to_have_count(0)
 
 
-@pytest.mark.slow
 def test_a_side_is_added_and_a_named_what_if_fills_its_lines(page):
     page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
     page.get_by_text("A and B take the same time").first.wait_for()
@@ -165,7 +162,6 @@ def test_a_side_is_added_and_a_named_what_if_fills_its_lines(page):
     expect(page.get_by_label("Changes").nth(2)).to_have_value("update.bucket = {times = 0.5}")
 
 
-@pytest.mark.slow
 def test_the_page_is_as_wide_as_its_window(page, pictured):
     page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks%26update.bucket%3D2+MiB")
     page.locator("#compare-timelines .js-plotly-plot").first.wait_for()
@@ -176,7 +172,6 @@ def test_the_page_is_as_wide_as_its_window(page, pictured):
     page.wait_for_function("document.documentElement.scrollWidth <= 390")  # figures follow their window
 
 
-@pytest.mark.slow
 def test_a_zoom_into_one_timeline_tells_ops_of_both_apart_and_leaves_together(page):
     page.goto(
         "/compare?a=base%3Dqwen3-235b-a22b-8xh800%26update.bucket%3D3+GiB&b=base%3Dqwen3-235b-a22b-8xh800%26update.bucket%3D2.5+GiB"

@@ -120,7 +120,6 @@ def test_what_helps_links_to_both_sides():
     assert [key for one in found.tried for key in one.changes if f"%26{key}%3D" not in drawn] == []
 
 
-@pytest.mark.slow
 def test_a_slider_is_answered_told_in_the_address_and_set_back(page):
     page.goto("/explain?base=tiny-2ranks")
     slider = page.get_by_role("slider", name="init_group.s, times")
@@ -137,7 +136,6 @@ def test_a_slider_is_answered_told_in_the_address_and_set_back(page):
     page.wait_for_function("() => !location.search.includes('times')")
 
 
-@pytest.mark.slow
 def test_what_ifs_are_tried_when_asked_for(page):
     page.goto("/explain?base=tiny-2ranks")
     page.get_by_role("slider").first.wait_for(timeout=60_000)
@@ -149,7 +147,6 @@ def test_what_ifs_are_tried_when_asked_for(page):
     expect(page.locator("#explain-help").get_by_text(f"{tried} what-ifs were simulated")).to_have_count(1)
 
 
-@pytest.mark.slow
 def test_a_run_is_explained_when_asked_for(page):
     page.goto("/explain?base=run-jobs")
     expect(page.locator("#explain-look")).to_contain_text("Computing takes", timeout=60_000)
@@ -162,7 +159,6 @@ def test_a_run_is_explained_when_asked_for(page):
     expect(found).to_have_count(1, timeout=90_000)
 
 
-@pytest.mark.slow
 def test_weighing_is_cancelled(page):
     before = jobs()
     page.goto("/explain?base=train-deepseek-v3-2048xh800")
@@ -187,7 +183,6 @@ def told(process: psutil.Process) -> str:
     return ""
 
 
-@pytest.mark.slow
 def test_a_fault_is_told_beside_the_changes(page):
     page.goto("/explain?base=tiny-2ranks")
     page.locator("#explain-look .numbers").wait_for()
@@ -197,7 +192,6 @@ def test_a_fault_is_told_beside_the_changes(page):
     expect(page.locator(".mantine-Textarea-error")).to_contain_text("update.bucket")
 
 
-@pytest.mark.slow
 def test_the_page_is_as_wide_as_its_window(page, pictured):
     page.goto("/explain?base=tiny-2ranks")
     page.get_by_role("slider").first.wait_for(timeout=60_000)

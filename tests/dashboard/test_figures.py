@@ -98,7 +98,6 @@ def a_timeline(page):
     return page.locator(f".timeline:has({TIMELINE})"), page.evaluate(ENDS)
 
 
-@pytest.mark.slow
 def test_the_wheel_zooms_with_ctrl_and_scrolls_the_page_without(page):
     region, (_, end) = a_timeline(page)
     region.locator(".nsewdrag").hover(force=True)
@@ -114,7 +113,6 @@ def test_the_wheel_zooms_with_ctrl_and_scrolls_the_page_without(page):
     assert (seen[1] < end, still, page.evaluate(ENDS)) == (True, where, seen)
 
 
-@pytest.mark.slow
 def test_keys_zoom_and_move_a_timeline_that_was_clicked(page):
     region, (begin, end) = a_timeline(page)
     region.click()
@@ -129,7 +127,6 @@ def test_keys_zoom_and_move_a_timeline_that_was_clicked(page):
         page.wait_for_function(f"{ENDS}.every((at, i) => Math.abs(at - {ends}[i]) < 1e-6 * {end})")
 
 
-@pytest.mark.slow
 def test_a_part_of_a_pipeline_is_told_apart(page):
     page.goto("/training?base=train-llama3-70b-64xh100")
     said = page.locator("#training-timeline .gtitle-subtitle")

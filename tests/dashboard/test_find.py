@@ -68,7 +68,6 @@ def test_a_mark_stands_where_the_axis_has_these_seconds(name, ends):
     assert (mark.x0, mark.x1) == ends
 
 
-@pytest.mark.slow
 def test_enter_goes_from_one_to_the_next(page):
     page.goto("/training?base=tiny-train-pp4")
     typed, said = page.get_by_label("Find an op by its name"), page.locator("#training-timeline-hit")

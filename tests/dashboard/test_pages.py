@@ -90,7 +90,6 @@ def test_the_first_page_answers_three_questions(page):
         expect(page.locator(f"#start-{one.name}-answer .number").first).to_be_visible()
 
 
-@pytest.mark.slow
 def test_back_undoes_a_change(page):
     page.goto("/collective?base=collective-all-reduce-512xh100")
     nodes = page.get_by_label("Nodes")

@@ -161,7 +161,6 @@ def test_the_kind_of_a_sweep_is_that_of_its_columns(column, kind):
 XAXIS = "document.querySelector('#run-timeline .js-plotly-plot').layout.xaxis.range"
 
 
-@pytest.mark.slow
 def test_a_run_is_changed_and_looked_at_closer(page):
     page.goto("/run?base=run-parameter-server-async&run.samples=50_000_000&sync.mode=all_reduce")
     page.wait_for_selector("#run-timeline .js-plotly-plot")
@@ -175,7 +174,6 @@ def test_a_run_is_changed_and_looked_at_closer(page):
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-@pytest.mark.slow
 def test_a_page_of_a_long_run_shows_its_wall_clock_and_events(page, pictured):
     page.goto("/run?base=run-llama3-405b-16384xh100&run.repeats=1")
     expect(page.locator(".number dd").first).to_contain_text(format_long(54 * 86_400.0))

@@ -6,12 +6,14 @@ from runcast.dashboard import plan_search
 from runcast.dashboard.library import Library
 from runcast.dashboard.plan_search import SearchRequest, read_address
 from runcast.dashboard.question import Question, parse_query
-from runcast.simulator.answers.search import search_file
+from runcast.simulator.answers.search import Wanted, search_file
 
 ASKED = SearchRequest(
     Question("mine"),
     {"objective": "memory", "for": "torchtitan", "tp": 4, "headroom": 0.05, "schedules": "1f1b", "uneven": True},
 )
+FEW = {"budget": 10, "pp": 2, "cp": 1}
+"""Wishes that few plans meet."""
 
 
 def test_an_address_holds_question_and_wishes():
@@ -26,12 +28,14 @@ def test_what_is_no_wish_is_passed_over(query):
 @pytest.fixture(scope="module")
 def found(folder):
     """What a search of the scenario `mine` finds."""
-    return plan_search.run(Library(folder), SearchRequest(Question("mine"), {"budget": 40}), 1, lambda progress: None)
+    return plan_search.run(Library(folder), SearchRequest(Question("mine"), FEW), 1, lambda progress: None)
 
 
 @pytest.mark.slow
 def test_a_search_finds_what_the_command_finds(found, folder):
-    assert found.winner == search_file(folder / "mine.toml", budget=40, workers=1).winner is not None
+    wanted = Wanted(fix={"parallel.pp": 2, "parallel.cp": 1})
+
+    assert found.winner == search_file(folder / "mine.toml", budget=10, wanted=wanted, workers=1).winner is not None
 
 
 def test_the_winner_opens_as_its_own_question(found, folder):
@@ -65,7 +69,6 @@ def test_the_number_of_plans_is_said_before_a_search(folder):
     assert "Plans" in str(drawn)
 
 
-@pytest.mark.slow
 def test_a_search_goes_from_its_constraints_to_the_page_of_its_winner(page):
     page.goto("/search?base=mine&search:budget=20")
     page.get_by_label("Only TP").fill("4")
@@ -78,7 +81,6 @@ def test_a_search_goes_from_its_constraints_to_the_page_of_its_winner(page):
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-@pytest.mark.slow
 def test_a_search_that_is_stopped_shows_what_it_has(page):
     page.goto("/search?base=train-llama3-70b-64xh100&search:tp=4&search:cp=2")
     page.get_by_role("button", name="Search", exact=True).click()

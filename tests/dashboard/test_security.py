@@ -129,7 +129,6 @@ def test_another_address_is_asked_for_and_said_to_be_open(monkeypatch):
     assert ("there is no login" in alone.output, "there is no login" in open_to_all.output) == (False, True)
 
 
-@pytest.mark.slow
 def test_markup_in_a_name_is_text(page):
     page.goto("/training?base=mine")
     page.wait_for_selector(".number")
@@ -141,7 +140,6 @@ def test_markup_in_a_name_is_text(page):
     assert page.locator("b[onclick]").count() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
 def test_a_hostile_address_opens_a_page_without_markup_of_its_own(page, one):
     page.goto(f"{one.path}?base=<img src=x onerror=alert(1)>&<b onclick=x>=<script>x()</script>&cluster=/etc/passwd")

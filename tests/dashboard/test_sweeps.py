@@ -573,7 +573,6 @@ def _rows_of(page):
     page.wait_for_selector(".ag-center-cols-container .ag-row")
 
 
-@pytest.mark.slow
 def test_a_choice_stands_in_the_address_and_comes_back(page):
     page.goto("/sweeps?sweep=bucket-tiny&point=4")
     colour, link = page.get_by_label("Colour", exact=True).first, page.locator("#sweeps-point a")
@@ -587,7 +586,6 @@ def test_a_choice_stands_in_the_address_and_comes_back(page):
     expect(link).to_have_attribute("href", "/update?base=tiny-2ranks&update.pipeline=two_stage&update.bucket=4096+KiB")
 
 
-@pytest.mark.slow
 def test_the_grid_downloads_the_points_of_the_report(page, folder):
     page.goto("/sweeps?sweep=bucket-tiny")
     _rows_of(page)
@@ -599,7 +597,6 @@ def test_the_grid_downloads_the_points_of_the_report(page, folder):
     assert (set(sent), sent["update.bucket"].tolist()) == (set(kept), kept["update.bucket"].tolist())
 
 
-@pytest.mark.slow
 def test_a_dot_and_a_row_open_their_points(page):
     page.goto("/sweeps?sweep=bucket-tiny")
     _rows_of(page)
@@ -625,7 +622,6 @@ def _hover(page, dot):
     raise AssertionError("no label")
 
 
-@pytest.mark.slow
 def test_markup_of_an_uploaded_report_shows_as_text(page, tmp_path):
     report = tmp_path / "report.csv"
     report.write_text(f'point,tp,status,reason,scenario_hash,mfu\n0,1,ok,,h,0.4\n1,2,infeasible,"{MARKUP}",h,\n')
@@ -636,7 +632,6 @@ def test_markup_of_an_uploaded_report_shows_as_text(page, tmp_path):
     assert page.locator("b[onclick]").count() == 0
 
 
-@pytest.mark.slow
 def test_what_is_no_report_is_told_and_another_sweep_opens_after(page, tmp_path):
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     page.goto("/sweeps")
@@ -650,7 +645,6 @@ def test_what_is_no_report_is_told_and_another_sweep_opens_after(page, tmp_path)
     _rows_of(page)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
@@ -686,7 +680,6 @@ def _start(page, name, values, base="tiny-2ranks"):
     page.get_by_role("button", name="Start").click()
 
 
-@pytest.mark.slow
 def test_a_small_sweep_runs_and_opens(page, folder):
     _start(page, "started-here", "1 MiB, 2 MiB")
     expect(page).to_have_url(re.compile("sweep=started-here"), timeout=60_000)
@@ -695,7 +688,6 @@ def test_a_small_sweep_runs_and_opens(page, folder):
     assert len(pd.read_csv(folder / "started-here" / "report.csv")) == 2
 
 
-@pytest.mark.slow
 def test_cancel_ends_a_sweep_with_what_is_done_as_soon_as_it_can_be_pressed(page):
     _start(page, "ended-early", ", ".join(f"{mib} MiB" for mib in range(8192, 8392)), SLOW)
     page.get_by_role("button", name="Cancel").click(timeout=60_000)
@@ -704,7 +696,6 @@ def test_cancel_ends_a_sweep_with_what_is_done_as_soon_as_it_can_be_pressed(page
     expect(page.locator("#sweeps-told")).to_have_text(told, timeout=60_000)
 
 
-@pytest.mark.slow
 def test_a_sweep_whose_page_was_left_goes_on_and_is_told_of(page):
     _start(page, "left-alone", ", ".join(f"{mib} MiB" for mib in range(8192, 8242)), SLOW)
     page.locator("#sweeps-told", has_text=" of 50 points").wait_for(timeout=60_000)
@@ -717,7 +708,6 @@ def test_a_sweep_whose_page_was_left_goes_on_and_is_told_of(page):
     expect(page.locator("#sweeps-cancel")).to_be_disabled()
 
 
-@pytest.mark.slow
 def test_points_are_shown_while_a_sweep_is_at_work_and_choices_stay(page):
     _start(page, "growing", ", ".join(f"{mib} MiB" for mib in range(8192, 8342)), SLOW)
     points, colour = page.locator("#sweeps-counts dd").first, page.get_by_label("Colour", exact=True).first
@@ -735,7 +725,6 @@ def test_points_are_shown_while_a_sweep_is_at_work_and_choices_stay(page):
     expect(colour).to_have_value("status")
 
 
-@pytest.mark.slow
 def test_a_sweep_that_ended_early_says_that_it_can_go_on(page, folder):
     def watch(progress):
         if progress.done == 2:
@@ -748,7 +737,6 @@ def test_a_sweep_that_ended_early_says_that_it_can_go_on(page, folder):
     expect(page.locator("#sweeps-told")).to_have_text("ended-here: stopped with 2 of 4 points; Start goes on")
 
 
-@pytest.mark.slow
 def test_the_page_is_pictured_and_no_wider_than_a_phone(page, pictured):
     page.goto("/sweeps?sweep=bucket-tiny")
     _rows_of(page)

@@ -18,7 +18,6 @@ def test_a_formula_is_text_and_a_quantity_stays_one(texts, mark):
     assert list(rows) == [[mark + text for text in texts]] * 2
 
 
-@pytest.mark.slow
 def test_a_formula_of_an_uploaded_report_is_text_in_the_csv_of_its_grid(page, tmp_path):
     texts = ["=1+1", "+1+1", "-2+3+cmd|' /C calc'!A0", "-5 s"]
     points = "".join(f"{number},{text},ok,,h,-0.25\n" for number, text in enumerate(texts))

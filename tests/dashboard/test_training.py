@@ -199,7 +199,6 @@ def answers(page, text):
     return True
 
 
-@pytest.mark.slow
 def test_a_changed_field_shows_the_number_of_the_api_and_the_address_keeps_it(page, folder):
     page.goto("/training?base=mine")
     answers(page, step_time(folder))
@@ -222,7 +221,6 @@ def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder
     expect(page.locator("#training-figures")).to_have_class(re.compile("stale"))
 
 
-@pytest.mark.slow
 def test_a_file_is_saved_by_the_browser(page):
     page.goto("/training?base=mine")
     with page.expect_download() as saved:
@@ -232,7 +230,6 @@ def test_a_file_is_saved_by_the_browser(page):
     assert tomllib.loads(saved.value.path().read_text())["kind"] == "train_step"
 
 
-@pytest.mark.slow
 def test_a_pasted_config_is_answered(page, folder):
     page.goto("/training?base=mine")
     answers(page, step_time(folder))
@@ -252,7 +249,6 @@ DEBOUNCED_MS = 500
 is answered, and then written over."""
 
 
-@pytest.mark.slow
 def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again(page):
     address = "/training?base=train-llama3-70b-64xh100&level=coarse"
     page.goto(address)
@@ -269,7 +265,6 @@ def test_a_field_whose_value_is_left_out_is_empty_until_it_means_something_again
     expect(chunks).to_have_value("5")
 
 
-@pytest.mark.slow
 def test_a_field_does_not_follow_an_answer_that_was_overtaken(page, hold_back):
     page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")
     chunks = page.get_by_label("Chunks per rank")
@@ -284,7 +279,6 @@ def test_a_field_does_not_follow_an_answer_that_was_overtaken(page, hold_back):
     expect(chunks).to_have_value("5")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "full"])
 def test_recomputation_is_chosen_without_a_fault(page, mode):
     page.goto("/training?base=train-llama3-70b-64xh100&level=coarse")

@@ -210,7 +210,6 @@ CURVE_IS_DONE = """() => {
 }"""
 
 
-@pytest.mark.slow
 def test_a_step_of_the_slider_is_the_number_that_the_api_gives(page):
     page.goto("/update?base=glm-4.5-air-8xh800&update.bucket=4+GiB")
     number, bucket = page.locator(UPDATE), page.locator(BUCKET).first
@@ -227,7 +226,6 @@ def test_a_step_of_the_slider_is_the_number_that_the_api_gives(page):
     assert now not in before
 
 
-@pytest.mark.slow
 def test_an_answer_that_comes_after_the_one_of_a_later_question_is_dropped(page, hold_back):
     page.goto("/update?base=tiny-2ranks")
     number, bucket = page.locator(UPDATE), page.locator(BUCKET).first
@@ -244,7 +242,6 @@ def test_an_answer_that_comes_after_the_one_of_a_later_question_is_dropped(page,
     expect(bucket).to_have_value("3 MiB")
 
 
-@pytest.mark.slow
 def test_a_bucket_beyond_memory_is_refused_beside_its_field(page):
     page.goto("/update?base=tiny-2ranks")
     page.wait_for_selector(UPDATE)
@@ -258,7 +255,6 @@ def choose(page, label, option):
     page.get_by_role("option", name=option, exact=True).click()
 
 
-@pytest.mark.slow
 def test_a_method_from_trainers_shows_their_fields_and_answers(page):
     page.goto("/update?base=tiny-4ranks")
     page.wait_for_selector(UPDATE)
@@ -271,7 +267,6 @@ def test_a_method_from_trainers_shows_their_fields_and_answers(page):
     assert page.locator('input[id*="update.pipeline"]').is_visible() is False
 
 
-@pytest.mark.slow
 def test_every_fault_stands_in_sight_with_the_name_of_its_field(page):
     page.goto("/update?base=tiny-stage-heads")
     page.wait_for_selector("#update-timeline .js-plotly-plot")
@@ -283,7 +278,6 @@ def test_every_fault_stands_in_sight_with_the_name_of_its_field(page):
     expect(alert).to_be_in_viewport()
 
 
-@pytest.mark.slow
 def test_a_curve_grows_until_it_is_done_and_pictures_are_kept(page, pictured):
     page.goto("/update?base=kimi-k2-16xh20")
     page.wait_for_selector("#update-timeline .js-plotly-plot")
@@ -292,7 +286,6 @@ def test_a_curve_grows_until_it_is_done_and_pictures_are_kept(page, pictured):
     assert len(pictured("update")) == 2
 
 
-@pytest.mark.slow
 def test_a_zoom_tells_ops_apart(page):
     page.goto("/update?base=qwen3-235b-a22b-8xh800&update.bucket=3+GiB")
     page.wait_for_function(CURVE_IS_DONE, timeout=60_000)

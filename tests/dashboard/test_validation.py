@@ -191,7 +191,6 @@ def test_the_page_has_the_numbers_of_the_ledger(page, both):
     expect(page.locator(".numbers dd")).to_contain_text(told)
 
 
-@pytest.mark.slow
 def test_a_source_is_kept_in_the_address_and_narrows_the_rows(page, both):
     page.goto("/validation?source=torchtitan")
     expected = both.rows(STEPS, "error")["source"].eq("torchtitan").sum()
@@ -200,7 +199,6 @@ def test_a_source_is_kept_in_the_address_and_narrows_the_rows(page, both):
     expect(page).to_have_url(re.compile("kind=train_step.*source=torchtitan"))
 
 
-@pytest.mark.slow
 def test_rows_are_taken_along_as_csv(page):
     page.goto("/validation?source=torchtitan")
     page.wait_for_selector(".ag-row")
@@ -216,7 +214,6 @@ def test_numbers_are_plain_json(both):
     assert json.loads(json.dumps(records(rows)))[0] == records(rows)[0]
 
 
-@pytest.mark.slow
 def test_a_simulation_is_cancelled_and_begins_again(page):
     page.goto("/validation?kind=weight_update")
     page.get_by_role("button", name="Cancel").click()
@@ -226,7 +223,6 @@ def test_a_simulation_is_cancelled_and_begins_again(page):
     expect(page.locator("#validation-waiting")).to_be_visible()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 def test_a_simulation_is_waited_for_to_its_end(page, pictured, kind):
     page.goto(f"/validation?kind={kind}")

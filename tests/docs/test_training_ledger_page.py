@@ -22,6 +22,7 @@ def ledger(tmp_path_factory):
     return restore(path)
 
 
+@pytest.mark.slow
 def test_the_page_is_what_is_kept():
     if not (GOLDEN.is_file() and PAGE.is_file()):
         pytest.skip(f"{GOLDEN.name} or {PAGE.name} is not there: make ledger writes them")
@@ -102,6 +103,7 @@ def test_the_figure_has_every_row_and_a_band(ledger):
     assert shown == ("±25%", "equal", sorted(counts, reverse=True))
 
 
+@pytest.mark.slow
 def test_the_figure_is_an_svg(ledger, chromium):
     assert svg(training_ledger(ledger.scored, "title", "subtitle"))[:4] == b"<svg"
 

@@ -217,6 +217,7 @@ def test_the_largest_cluster() -> None:
     assert cluster("h20-hgx", 2048).n_gpus == 16_384
 
 
+@pytest.mark.slow
 def test_a_node_of_a_thousand_gpus_is_wired_in_a_moment() -> None:
     most = {"gpus_per_node": 1024, "nics": 64, "sockets": 8, "pcie_switches": 64}
     machine = cluster({"base": "h20-hgx", **most}, 1)

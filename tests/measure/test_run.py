@@ -74,6 +74,7 @@ def all_end(workers):
     return not any(worker.exists() for worker in workers)
 
 
+@pytest.mark.slow
 def test_a_good_case_is_measured(tmp_path):
     out = tmp_path / "s.jsonl"
     done = alone("--out", out, "--only", "misbehaving/good")

@@ -79,6 +79,7 @@ def test_ranks_of_which_some_see_no_gpu_are_refused():
         Rank0([0, "", "cuda"])
 
 
+@pytest.mark.slow
 def test_ranks_that_would_measure_other_cases_are_refused(cases):
     cases += [case("first"), case("second")]
     rank_0 = Rank0([0, "", "cpu"], [0, "", "cpu"])

@@ -72,17 +72,20 @@ def test_fits_reach_what_a_core_and_loopback_reach(product_rate, gloo_rate, fit)
         assert told == pytest.approx(one["samples"][1] * 1e-6, rel=close), one
 
 
+@pytest.mark.slow
 def test_a_core_without_matrix_units_is_fitted_with_an_error_that_it_states(fit):
     model = fit(records(5e10, 1e9)).models["gemm.bf16"]["torch"]
     assert model.held_out.p90 > 0.3
 
 
+@pytest.mark.slow
 def test_parameters_of_hosts_lie_in_their_bounds(fit):
     told = fit(records(1.2e12, 1e8)).parameters
     assert told["link_fraction.c2c"].value == pytest.approx(6e9 / 20e9, rel=0.05)
     assert told["link_fraction.nvlink"].provenance == "extrapolated"  # the base's: below what it may be
 
 
+@pytest.mark.slow
 def test_a_profile_of_several_hosts_names_the_network_that_it_was_measured_on(fit):
     """Otherwise a prediction on that very network would correct what was measured there as if on InfiniBand."""
     between = [

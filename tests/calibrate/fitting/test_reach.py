@@ -25,6 +25,7 @@ def fits(group, patterns):
     return any(fnmatch(group, pattern) for pattern in patterns)
 
 
+@pytest.mark.slow
 def test_the_page_names_no_case_that_does_not_exist(silent):
     assert [pattern for pattern in silent if not any(fnmatch(group, pattern) for group in groups())] == []
 

@@ -59,6 +59,7 @@ def test_every_number_says_where_it_comes_from(found):
     assert all("training steps of the ledger" in entry["source"] for entry in entries)
 
 
+@pytest.mark.slow
 def test_every_row_has_its_errors_with_groups_left_out(few, found):
     assert set(found["left_out"]) == {case.key for case in usable(few)}
     assert {tuple(errors) for errors in found["left_out"].values()} == {("group", "stack", "source")}

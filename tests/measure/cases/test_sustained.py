@@ -18,6 +18,7 @@ def test_ten_seconds_on_a_gpu():
     assert case.flop == 2 * 8192**3
 
 
+@pytest.mark.slow
 def test_samples_over_all_its_time():
     (case,) = cases(CPU)
     found = case.measure(BENCH)
