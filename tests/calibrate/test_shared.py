@@ -14,6 +14,8 @@ import torch
 from runcast.calibrate.execute.acts import Address, SharedMemory, check_one_sided, map_memory
 from runcast.simulator.base.errors import UserError
 
+pytestmark = pytest.mark.slow
+
 NEEDS_MEMFD = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux only")
 
 OWNER = """

@@ -17,7 +17,7 @@ from runcast.simulator.scenario import change
 from .small import ALIKE, DENSE, LESS, PLAIN, SENDER, SPACES, best_value, brute_force, pareto_values, table_of
 
 JUST = 1 + 1e-9  # sums in another order
-QUICK = ("dense", "little memory", "experts", "from trainers")
+QUICK = ("dense", "from trainers")
 EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SPACES]
 """All spaces, of which some are searched in `make test`."""
 

@@ -14,6 +14,7 @@ from .launch import ROOT, RankFailedError, run_ranks
 from .topology import Topology, star, two_level
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=missing() or "none"),
 ]
 

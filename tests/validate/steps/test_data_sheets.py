@@ -19,6 +19,8 @@ def shipped() -> dict[str, Any]:
     return found
 
 
+pytestmark = pytest.mark.slow
+
 FEW = 13
 """Rows of a device that say little of how often intervals contain them."""
 HIDDEN = {name: like for name, like in LIKE.items() if shipped()["devices"][name]["rows"] > FEW}
@@ -54,7 +56,6 @@ def test_some_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, nam
     assert sum(hits) >= 0.85 * len(hits) - 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HIDDEN)
 def test_many_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, name):
     """All, or so many in even steps."""
