@@ -1,6 +1,5 @@
 """Pages whose answer is a prediction share one form: each asks its scenarios as they are, and draws what it says."""
 
-import re
 
 import numpy as np
 import pytest
@@ -118,7 +117,8 @@ def test_the_menu_of_a_phone_closes_when_it_has_led_somewhere(page, path):
 def test_a_server_that_has_ended_is_told(page):
     page.goto("/collective")
     page.wait_for_selector(".number")
-    page.route(re.compile("_dash-update-component"), lambda route: route.abort())
+    page.wait_for_load_state("networkidle")
+    page.route("**/*", lambda route: route.abort())
     page.get_by_label("Nodes").fill("8")
     expect(page.get_by_text("The server does not answer")).to_be_visible()
     page.wrong.clear()  # the browser tells of it, too
