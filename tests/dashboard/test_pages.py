@@ -1,6 +1,5 @@
 """Pages whose answer is a prediction share one form: each asks its scenarios as they are, and draws what it says."""
 
-
 import numpy as np
 import pytest
 from playwright.sync_api import expect
