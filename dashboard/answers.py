@@ -132,12 +132,10 @@ class Answers:
         Raises:
             UserError: there is none of this name, or it cannot be read.
         """
-        known = self.library.runs()
-        if name not in known:
-            raise unknown("address", "base", name, known)
-        with self._looking:
-            key = name, known[name].stat().st_mtime_ns
-            return self._runs.get(key, lambda: open_side(Operand(known[name])), _ops_of_run)
+        path = self.library.run(name)
+        if path is None:
+            raise unknown("address", "base", name, self.library.runs())
+        return self._runs.get((name, path.stat().st_mtime_ns), lambda: open_side(Operand(path)), _ops_of_run)
 
     def look(self, question: Question) -> Look | ByLevers[Any]:
         """A question simulated to be explained, kept likewise; numbers of a Look can be turned again and again.

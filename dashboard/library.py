@@ -97,6 +97,10 @@ class Library:
         """Logs and traces of real runs in the folder, and folders with a trace per rank, by their full names."""
         return {path.name: path for path in self._entries("*") if _is_run(path)}
 
+    def run(self, name: str) -> Path | None:
+        """The real run of this name, if there is one; no other file is looked into."""
+        return next((path for path in self._entries("*") if path.name == name and _is_run(path)), None)
+
     def _own_profiles(self, kind: str) -> Mapping[str, Path]:
         return {path.name: path for path in self._files("*.json", "*.toml") if _profile_kind(_peek(path)) == kind}
 

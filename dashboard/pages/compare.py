@@ -47,10 +47,11 @@ Rows = Sequence[tuple[str, ...]]
 def layout(here: Here, query: str) -> "Component":
     """The sides, and the place of what is said of them; one that is not shown yet begins as the scenario of A."""
     questions = questions_of(here, query)
+    runs = list(here.library.runs())
     first = [*questions, *[Question(questions[0].base)] * len(NAMES)]
     sides = [
         html.Div(
-            typed_form.draw(FORM, name, name.upper(), first[i], here.library, KINDS, here.library.runs()),
+            typed_form.draw(FORM, name, name.upper(), first[i], here.library, KINDS, runs),
             id={"side": FORM, "name": name},
             hidden=i >= len(questions),
         )
@@ -78,7 +79,7 @@ def questions_of(here: Here, query: str) -> list[Question]:
     """
     found = parse_sides_query(query, BASE)
     for question in found:
-        if question.base not in here.library.runs():
+        if here.library.run(question.base) is None:
             here.library.scenario(question.base)
     return [*found, *([found[0]] if len(found) == 1 else [])] or list(OWN)
 
@@ -159,7 +160,7 @@ def make_side(here: Here, question: Question) -> Side:
     Raises:
         UserError: the question has no answer, or changes a run.
     """
-    if question.base in here.library.runs():
+    if here.library.run(question.base) is not None:
         if question.changes:
             raise UserError(f"{question.base}: is a real run; only a scenario can be changed")
         return here.answers.run(question.base)

@@ -149,7 +149,7 @@ def run(library: Library, home: Path, asked: SweepRequest, runner: Runner, watch
             (folder / STOP).unlink()
             raise KeyboardInterrupt
 
-    with _said_in_browser(folder):
+    with _reword_faults(folder):
         return run_sweep(sweep, folder, runner, watch_marks)
 
 
@@ -184,7 +184,7 @@ def _own(library: Library, folder: Path, asked: SweepRequest) -> Sweep:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(place, data)
     try:
-        with _said_in_browser(place):
+        with _reword_faults(place):
             sweep = load_sweep(place)
         if len(sweep) > MOST_POINTS:
             allowed = f"at most {MOST_POINTS} points here; `runcast sweep` takes more"
@@ -199,7 +199,7 @@ def _own(library: Library, folder: Path, asked: SweepRequest) -> Sweep:
 
 
 @contextmanager
-def _said_in_browser(place: Path) -> Iterator[None]:
+def _reword_faults(place: Path) -> Iterator[None]:
     """Inside it faults are told to somebody who sees no file and no option."""
     try:
         yield

@@ -71,12 +71,12 @@ def search(
         )  # fmt: skip
     for line in lines(found):
         typer.echo(line)
-    winner: Path | None = None
-    for path in write_files(found, out) if out is not None else ():
+    paths = write_files(found, out) if out is not None else []
+    for path in paths:
         typer.echo(f"wrote {path}")
-        winner = path if path.name == "winner.toml" and found.question.subject.export is not None else winner
-    if winner is not None:
-        typer.echo(f"--set plan={winner} gives this plan to a whole run")
+    if found.question.subject.export is not None:
+        for winner in (path for path in paths if path.name == "winner.toml"):
+            typer.echo(f"--set plan={winner} gives this plan to a whole run")
     if found.stopped:
         raise typer.Exit(130)
     if found.winner is None:

@@ -105,7 +105,7 @@ def no_level(table: Mapping[str, Any], finest: bool) -> str:
     return ""
 
 
-def said(resolved: Any, key: str) -> Any:
+def scenario_value(resolved: Any, key: str) -> Any:
     """What a scenario says of a key, or its default."""
     return value_at(resolved.scenario.model_dump(mode="json", by_alias=True), key)
 
@@ -137,7 +137,7 @@ class Subject:
     screen: "Callable[[Question, Changes, Any, float, Memo], Row]"
     measure: "Callable[[Question, Any], Measured]"
     complete: Callable[[str, Changes], Changes] = _as_it_is
-    own: Callable[[Any, str], Any] = said
+    own: Callable[[Any, str], Any] = scenario_value
     export: Callable[[Any, str, str], object] | None = None
 
 

@@ -16,7 +16,7 @@ from ...systems.train_step.report import TrainReport
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
 from .floors import activation_bytes, floor_bytes, floor_s, shorten, states_bytes
-from .records import ANY, LEFT, MEMORY, REFUSED, Amounts, Measured, Question, Row, Subject, said
+from .records import ANY, LEFT, MEMORY, REFUSED, Amounts, Measured, Question, Row, Subject, scenario_value
 from .space import Axis, Rule, Space, Values, Wanted, add_wanted, divisors
 
 SCHEDULES_OF: Mapping[str, tuple[str, ...]] = {
@@ -176,7 +176,7 @@ def _own(resolved: ResolvedTrain, key: str) -> Any:
         return getattr(resolved.dims, name)
     default: dict[str, dict[str, Any]] = {"schedule": {"name": "1f1b"}, "recompute": _NONE, "offload": {}}
     if key not in default:
-        return said(resolved, key)
+        return scenario_value(resolved, key)
     return default[key] | getattr(scenario, key).model_dump(exclude_unset=True, mode="json")
 
 

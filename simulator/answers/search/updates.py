@@ -12,7 +12,7 @@ from ...systems.weight_update.report import Report
 from ...systems.weight_update.resolve import Resolved
 from ...systems.weight_update.scenario import Scenario
 from ...systems.weight_update.system import resolve
-from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject, no_level, said
+from .records import ANY, LEFT, Amounts, Measured, Question, Row, Subject, no_level, scenario_value
 from .space import Axis, Rule, Space, Wanted, add_wanted, divisors
 
 _FROM_TRAINERS = (
@@ -69,7 +69,7 @@ def _own(resolved: Resolved, key: str) -> Any:
     """The bucket as it is, given or not; messages only where they are by bucket."""
     if key == "update.bucket":
         return resolve(resolved.scenario, resolved.where, resolved.memo).plan.bucket_bytes
-    value = said(resolved, key)
+    value = scenario_value(resolved, key)
     return None if (key, value) == ("update.messages", "tensor") else value
 
 
