@@ -122,11 +122,15 @@ def _routed_case(name: str, routed: tuple[int, int, int, int], prepare: Prepare,
 def shares(rows: int, experts: int, skew: float) -> list[int]:
     """Rows of each expert, that fall off as 1 / rank^skew over experts in random order; 0 is even.
 
-    They are multiples of 16, and 16 at least; what rounding leaves over goes to the most loaded expert.
+    They are multiples of 16, and 16 at least. What rounding leaves over goes to the most loaded expert; what the least
+    rows of others need beyond that, the most loaded ones give up.
     """
     weights = [1.0 / rank**skew for rank in range(1, experts + 1)]
     random.Random(f"{rows}/{experts}").shuffle(weights)
     sizes = [max(int(rows * weight / sum(weights) / _TILE_ROWS), 1) * _TILE_ROWS for weight in weights]
+    while (excess := sum(sizes) - rows) >= _TILE_ROWS:
+        most = max(sizes)
+        sizes[sizes.index(most)] -= min(excess, _TILE_ROWS)
     sizes[weights.index(max(weights))] += rows - sum(sizes)
     return sizes
 
