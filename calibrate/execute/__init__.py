@@ -6,7 +6,7 @@ acts          what every rank has and does: memory, also what others read or wri
 serving       what the ops of an update by parameter servers do: copies, collectives, messages
 transferring  what those of an update from trainers do, one class per way of the bytes
 content       the bytes that travel, who holds which, what must be where in the end, and whether there is memory for it
-backend       the device: host memory with Gloo, or CUDA with NCCL (untested so far)
+backend       the device: host memory with Gloo, or CUDA with NCCL (untested on several GPUs)
 updates       a weight update: which of these do its ops
 world         which rank this is, all ranks as processes of this machine, how they join and what they tell each other
 watch         who is lost when ranks wait in vain, in one line of one rank

@@ -8,8 +8,8 @@ speed alone, `interference.<noise>.<victim>` the noise's own, 1 at most. Where n
 and where one collective was not, the measured all-reduce. What a collective itself loses, `occupy` cannot tell. A copy
 on the device, `d2d` in records, is the op `copy` here, as in weight updates.
 
-**Sustained products.** `gemm.training_rate` is the rate of the last third of a long run over that of its first
-second, by medians.
+**Sustained products.** `gemm.training_rate` is the rate of the last third of a long run, by its median, over that of
+its first sample: an H100 reaches its power limit, and lowers its clocks, within 0.1 s.
 
 **Awkward shapes.** A record of the group `shapes` times a kernel, and in `more` the same with its size padded.
 `gemm.align16_factor` and its like are the time of products over that of padded ones, by how their rows are aligned.
@@ -19,7 +19,9 @@ faster as that has fewer vectors of 8.
 **Reloads.** `reload.hbm_fraction` is what the copies of the largest tensors out of a bucket, one call each, move in
 device memory (read and written), over its peak bandwidth.
 
-Values are medians over cases. Spreads join the scatter over cases and that of the repeats in one, in squares.
+Values are medians over cases, but speeds beside others are those of all cases in a row: a long product loses less
+beside programs that hold SMs than a short one, whose tiles then need another wave. Spreads join the scatter over cases
+and that of the repeats in one, in squares.
 """
 
 import math
@@ -52,25 +54,28 @@ _ONE_CASE = 0.05
 
 _LEAST_SPREAD, _MOST_SPREAD = 0.02, 5.0
 
-_LEAST_S, _FIRST_S = 5.0, 1.0
-"""Seconds that a sustained run takes at least for its clocks to settle, and of it those that count as fresh."""
+_LEAST_S = 5.0
+"""Seconds that a sustained run takes at least for its clocks to settle."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a record tells as a ratio, with the scatter of its repeats (relative)."""
+    """What a record tells as a ratio, with the scatter of its repeats (relative); of a speed, the seconds alone."""
 
     value: float
     scatter: float
     case: str
     file: str
+    alone_s: float = 1.0
 
     @classmethod
-    def take(cls, record: Record, value: float, samples: Sequence[float] | None = None) -> "Reading":
+    def take(
+        cls, record: Record, value: float, samples: Sequence[float] | None = None, alone_s: float = 1.0
+    ) -> "Reading":
         """The case leaves out how often the noise ran; `samples` are those that repeat, by default all."""
         params = {name: value for name, value in record.get("params", {}).items() if name != "noise_passes"}
         case = f"{record['case']} {sorted(params.items())}"
-        return cls(value, _scatter(samples or record["samples"]), case, _file(record))
+        return cls(value, _scatter(samples or record["samples"]), case, _file(record), alone_s)
 
 
 Pair = tuple[str, str]
@@ -110,9 +115,9 @@ def _stated(records: Iterable[Record]) -> Iterator[tuple[Pair, int, Reading]]:
         victim, noise = _OPS.get(victim, victim), _OPS.get(noise, noise)
         programs = params["programs"] if isinstance(params.get("programs"), int) else 0
         if (speed := _ratio(more.get("alone_s"), _seconds(record))) is not None:
-            yield (victim, noise), programs, Reading.take(record, speed)
+            yield (victim, noise), programs, Reading.take(record, speed, alone_s=more["alone_s"])
         if (speed := _ratio(more.get("noise_alone_s"), more.get("noise_beside_s"))) is not None:
-            yield (noise, victim), programs, Reading.take(record, speed)
+            yield (noise, victim), programs, Reading.take(record, speed, alone_s=more["noise_alone_s"])
 
 
 _OPS = {"d2d": "copy"}
@@ -140,7 +145,8 @@ def _probed(records: Sequence[Record]) -> Iterator[tuple[Pair, int, Reading]]:
             continue
         kind, _, programs = noise.removesuffix("_ctas").partition("_")
         number = int(programs) if programs.isdecimal() else 0
-        yield (victim, _OPS.get(kind, kind)), number, Reading.take(record, speed)
+        alone_s = alone[_file(record), record["case"]]
+        yield (victim, _OPS.get(kind, kind)), number, Reading.take(record, speed, alone_s=alone_s)
 
 
 def _interference(records: Sequence[Record]) -> Entries:
@@ -170,11 +176,13 @@ def _stand_in(victim: str, found: Mapping[Pair, Sequence[tuple[int, Reading]]]) 
 
 
 def _speed(seen: Sequence[Reading], how: str, carried: float = 0.0) -> Entry:
-    cases: dict[str, list[float]] = {}
+    cases: dict[str, list[Reading]] = {}
     for one in seen:
-        cases.setdefault(one.case, []).append(one.value)
-    by_case = [statistics.median(values) for values in cases.values()]
-    return _entry(min(max(statistics.median(by_case), 0.01), 1.0), by_case, seen, how, carried)
+        cases.setdefault(one.case, []).append(one)
+    by_case = [statistics.median(one.value for one in of) for of in cases.values()]
+    alone = [statistics.median(one.alone_s for one in of) for of in cases.values()]
+    speed = sum(alone) / sum(one / value for one, value in zip(alone, by_case, strict=True))
+    return _entry(min(max(speed, 0.01), 1.0), by_case, seen, how, carried)
 
 
 def _entry(
@@ -208,13 +216,12 @@ def _sustained(records: Iterable[Record]) -> Entries:
         total, begins = sum(seconds), [0.0, *accumulate(seconds)]
         if total < _LEAST_S:
             continue
-        fresh = [one for one, begin in zip(seconds, begins, strict=False) if begin < _FIRST_S]
         settled = [one for one, begin in zip(seconds, begins, strict=False) if begin >= total * 2 / 3] or seconds[-1:]
-        seen.append(Reading.take(record, statistics.median(fresh) / statistics.median(settled), settled))
+        seen.append(Reading.take(record, seconds[0] / statistics.median(settled), settled))
     values = [one.value for one in seen]
     if not seen or not 0.1 <= statistics.median(values) <= 1.2:
         return {}  # no such run, or not clocks: another program ran beside
-    how = f"rate of the last third of a run over that of its first {_FIRST_S:g} s"
+    how = "rate of the last third of a run over that of its first sample"
     return {"gemm.training_rate": _entry(statistics.median(values), values, seen, how, of_one=0.0)}
 
 

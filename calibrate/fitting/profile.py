@@ -6,7 +6,7 @@ It has one model per cost class and library, the parameters that follow from the
 import datetime
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
@@ -35,6 +35,7 @@ from ...simulator.profile.forms import FEATURES, cost_class
 from .errors import WEAK
 from .fit import fit_model
 from .observed import entries_of
+from .ratios import ratios_of
 from .read_off import experts_rate, read_off
 
 _ODD = 20.0
@@ -89,6 +90,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
     limits = find_limits(hardware)
     models = {str(kind): _variants(str(kind), rows, limits, flags.prefer) for kind, rows in table.groupby("cost_class")}
+    models |= ratios_of(base, models, table)
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "name": flags.name or out.stem,
@@ -136,7 +138,7 @@ def _odd(base: Profile, samples: Samples, device: str) -> list[str]:
 
 def _doubtful(content: dict[str, Any]) -> list[str]:
     """Models not to rely on: those that miss much, and those whose coefficients ran as far as they may."""
-    models = [(kind, model) for kind, of in content["models"].items() for model in of["variants"].values()]
+    models = [(kind, model) for kind, _, model in _fitted(content)]
     weak = [kind for kind, model in models if model["held_out"]["rows"] and model["held_out"]["p90"] > WEAK]
     bound = [kind for kind, model in models if _at_bounds(kind, model["coefficients"]) > _BOUNDS]
     doubts = {
@@ -186,29 +188,34 @@ _SCORES = ("median", "p90", "bias")
 def _errors(content: dict[str, Any]) -> pd.DataFrame:
     """Errors in per cent of each model, on what its fit has not seen."""
     rows = []
-    for kind, of in content["models"].items():
-        for library, model in of["variants"].items():
-            scored = model["held_out"]
-            percent = {f"{name} %": round(100 * scored[name], 1) if scored["rows"] else "-" for name in _SCORES}
-            marked = "*" if library == of["default"] and len(of["variants"]) > 1 else ""
-            how = {"left out": model["left_out"], "scored rows": scored["rows"]}
-            rows.append({"class": kind, "library": library + marked, **how, **percent})
+    for kind, library, model in _fitted(content):
+        of, scored = content["models"][kind], model["held_out"]
+        percent = {f"{name} %": round(100 * scored[name], 1) if scored["rows"] else "-" for name in _SCORES}
+        marked = "*" if library == of["default"] and len(of["variants"]) > 1 else ""
+        how = {"left out": model["left_out"], "scored rows": scored["rows"]}
+        rows.append({"class": kind, "library": library + marked, **how, **percent})
     return pd.DataFrame(rows)
+
+
+def _fitted(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(class, library, model) of every model, without ratios taken on from a sibling."""
+    for kind, of in content["models"].items():
+        yield from ((kind, library, model) for library, model in of["variants"].items() if "form" in model)
 
 
 def _variants(kind: str, table: pd.DataFrame, limits: Limits, prefer: Sequence[str]) -> dict[str, Entry]:
     """A model per library, the default one first.
 
-    `prefer` lists parts of library names: the first that fits is the default library of a class, else the one with the
-    most samples, of equally many the faster one on shapes that they share.
+    `prefer` lists parts of library names: the first that fits is the default library of a class (of several the one
+    that is called so), else the one with the most samples, of equally many the faster one on shapes that they share.
     """
     counts = table["library"].value_counts()
 
-    def rank(library: str) -> tuple[int, int]:
-        wanted = [i for i, part in enumerate(prefer) if part in library]
-        return (wanted[0] if wanted else len(prefer), -int(counts[library]))
+    def rank(library: str) -> tuple[int, bool, int]:
+        wanted = next((i for i, part in enumerate(prefer) if part in library), len(prefer))
+        return wanted, library not in prefer, -int(counts[library])
 
-    equals: dict[tuple[int, int], list[str]] = {}
+    equals: dict[tuple[int, bool, int], list[str]] = {}
     for library in sorted(counts.index):
         equals.setdefault(rank(library), []).append(library)
     libraries = [library for _, equal in sorted(equals.items()) for library in _fastest_first(table, equal)]

@@ -35,7 +35,7 @@ def execute(
         int | None, typer.Option(min=1, help="Of a step: instead of the scenario's execute.scale.")
     ] = None,
     device: Annotated[
-        Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested so far.")
+        Device, typer.Option(help="cpu: host memory and Gloo; cuda: a GPU per rank and NCCL, untested on several.")
     ] = Device.CPU,
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds: a rank for which an op waits longer is lost, and the run ends.")

@@ -71,7 +71,7 @@ def test_tokens_are_moved_once_and_rows_once():
 
 
 @pytest.mark.parametrize("skew", [0, 1.2])
-@pytest.mark.parametrize(("rows", "experts"), [(256, 4), (2048, 32), (16384, 64), (8192, 128)])
+@pytest.mark.parametrize(("rows", "experts"), [(256, 4), (2048, 32), (16384, 64), (8192, 128), (1024, 64)])
 def test_shares_are_all_rows_in_groups_of_16(rows, experts, skew):
     sizes = shares(rows, experts, skew)
     assert sum(sizes) == rows

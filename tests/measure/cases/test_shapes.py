@@ -40,6 +40,12 @@ def test_heads_of_odd_sizes_are_measured_fused_and_as_products():
     assert {65, 73, 100, 180} <= products
 
 
+def test_cudnn_is_asked_for_heads_of_whole_vectors_alone():
+    """It has no kernels for others, and torch pads them for flash only."""
+    of = {case.params["head_dim"] for case in cases(GPU) if case.params.get("backend") == "cudnn"}
+    assert not [size for size in of if size % 8]
+
+
 def test_unpadded_vocabularies_are_among_them():
     assert one(cases, GPU, "forward", n=50257, m=4096).params["padded_n"] == 50272
 
