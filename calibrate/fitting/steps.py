@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from ...simulator.answers.validate.steps import StepCase
 from ...simulator.base.arrays import Floats
 from ...simulator.costs import PHASES
+from ...simulator.systems.train_step.flash2 import FLASH2
 from ...simulator.systems.train_step.terms import (
     BLOCKED,
     CLOCK,
     EXCHANGE,
     FAR,
-    FLASH2,
     GROUPED,
     MESSAGE,
     RATE,

@@ -63,6 +63,10 @@ class Noted(dict[str, Parameter]):
         return Noted({**dict(super().items()), **other}, self.read)
 
 
+SERVING = ("vllm", "sglang", "trtllm", "pytorch")
+"""How the libraries of inference engines begin, and of the table of kernels as vLLM runs them (`pytorch`)."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """Parameters by name, `profile["reload.tensor_s"]`, and models by cost class.
@@ -215,6 +219,29 @@ class Profile:
     def is_measured(self, kind: str) -> bool:
         """Whether a cost class has a model of samples, here or on a device that this profile borrows from."""
         return isinstance(self._default(kind), Model)
+
+    def has(self, library: str, *kinds: str) -> bool:
+        """Whether each of these cost classes has a model of this library."""
+        return all(library in self.models.get(kind, {}) for kind in kinds)
+
+    def prefer(self, library: str, *kinds: str) -> "Profile":
+        """This profile with a library that it has as the default one of these cost classes."""
+        first = {kind: {library: self.models[kind][library], **self.models[kind]} for kind in kinds}
+        return replace(self, models={**self.models, **first})
+
+    def as_served(self) -> "Profile":
+        """This profile with the kernels of inference engines as default ones, in the classes that it has them of."""
+        served = {
+            kind: next((library for name in SERVING for library in variants if library.startswith(name)), None)
+            for kind, variants in self.models.items()
+            if not next(iter(variants)).startswith(SERVING)
+        }
+        first = {
+            kind: {library: self.models[kind][library], **self.models[kind]}
+            for kind, library in served.items()
+            if library is not None
+        }
+        return replace(self, models={**self.models, **first})
 
     def _default(self, kind: str) -> Entry | None:
         return next(iter(self.models.get(kind, {}).values()), None)

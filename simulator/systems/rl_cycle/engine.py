@@ -167,7 +167,7 @@ class EngineCosts:
     def kernels(self) -> Kernels:
         """Prices of kernels on the engine's devices."""
         machine = self.machines.machine_of(0)
-        return Kernels(machine.profile, machine.limits, served=True)
+        return Kernels(machine.profile.as_served(), machine.limits, served=True)
 
     def layers(self, tokens: int) -> list[Part]:
         """The terms of all layers for a step of so many tokens on each of the dp ranks, without reading the cache."""

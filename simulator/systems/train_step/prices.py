@@ -11,6 +11,7 @@ from ...base.errors import UserError
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
 from ...profile import Profile
 from ...program import Place, Program
+from .flash2 import FLASH2, FLASH2_KERNELS, measures_flash2
 from .lower import Coarse
 from .pieces import cost_coarse
 
@@ -45,7 +46,7 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats
 
 def profile_of_layout(resolved: "ResolvedTrain") -> Profile:
     """The profile with the numbers of this layout. Layouts with equal numbers get the same object."""
-    every = resolved.profile, *resolved.profile.others.values()
+    every = [_with_kernels(resolved, one) for one in (resolved.profile, *resolved.profile.others.values())]
     stated = [_stated(resolved, profile) for profile in every]
 
     def make() -> Profile:
@@ -55,9 +56,16 @@ def profile_of_layout(resolved: "ResolvedTrain") -> Profile:
         )
         return replace(own, others=dict(zip(resolved.profile.others, others, strict=True)))
 
-    key = id(resolved.profile), tuple(tuple(numbers.items()) for numbers in stated)
+    key = id(resolved.profile), resolved.scenario.attention, tuple(tuple(numbers.items()) for numbers in stated)
     # The cached pair keeps `resolved.profile` alive, so that its id stays unique.
     return resolved.memo.get("laid out", key, lambda: (resolved.profile, make()))[1]
+
+
+def _with_kernels(resolved: "ResolvedTrain", profile: Profile) -> Profile:
+    """The profile with FlashAttention-2's own kernels, if the step takes these and the profile has measured them."""
+    if resolved.scenario.attention == "flash-2" and measures_flash2(profile):
+        return profile.prefer(*FLASH2_KERNELS)
+    return profile
 
 
 def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
@@ -65,8 +73,8 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
     stated = dict[str, float]()
     if resolved.tp_in_far_pipeline:
         stated["layer.s"] = profile.value_or("layer.s", 0.0) + _blocked_s(resolved)
-    if resolved.scenario.attention == "flash-2":
-        slower = profile.value_or("attention.flash2_factor", 1.0)
+    if resolved.scenario.attention == "flash-2" and not measures_flash2(profile):
+        slower = profile.value_or(FLASH2, 1.0)
         stated["time_factor.attention"] = profile.value_or("time_factor.attention", 1.0) * slower
     slower = profile.value_or(f"time_factor.gemm.{resolved.gemm_type}", 1.0)
     if slower != 1.0:

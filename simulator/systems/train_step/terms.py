@@ -15,11 +15,11 @@ from ...costs import GEMM_PHASES, OF_LAYERS, PHASES
 from ...hardware import Device, Limits
 from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
 from ...uncertainty import DOUBLING, Term, size_error
+from .flash2 import FLASH2, measures_flash2
 from .resolve import ResolvedTrain
 
 RATE = "gemm.training_rate"
 GROUPED = "grouped_gemm.training_rate"
-FLASH2 = "attention.flash2_factor"
 CLOCK = "gemm.clock"
 """The rate of all GEMMs of a device relative to its sibling, from clocks and power. It exists only in the fit."""
 
@@ -118,7 +118,7 @@ def _of_device(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
         yield from _to_first_stated(chain, name, phase, -1.0)
     for phase in GEMM_PHASES:
         yield from (Term(PHASES.index(phase), link.of, CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
-    if resolved.scenario.attention == "flash-2":
+    if resolved.scenario.attention == "flash-2" and not measures_flash2(resolved.profile):
         yield from _to_first_stated(chain, FLASH2, "attention", 1.0)
 
 
