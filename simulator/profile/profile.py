@@ -231,17 +231,11 @@ class Profile:
 
     def as_served(self) -> "Profile":
         """This profile with the kernels of inference engines as default ones, in the classes that it has them of."""
-        served = {
-            kind: next((library for name in SERVING for library in variants if library.startswith(name)), None)
+        others_last = {
+            kind: dict(sorted(variants.items(), key=lambda item: not item[0].startswith(SERVING)))
             for kind, variants in self.models.items()
-            if not next(iter(variants)).startswith(SERVING)
         }
-        first = {
-            kind: {library: self.models[kind][library], **self.models[kind]}
-            for kind, library in served.items()
-            if library is not None
-        }
-        return replace(self, models={**self.models, **first})
+        return replace(self, models=others_last)
 
     def _default(self, kind: str) -> Entry | None:
         return next(iter(self.models.get(kind, {}).values()), None)

@@ -23,7 +23,7 @@ def measured(profile: Profile) -> Profile:
 def priced(attention: str, profile: Profile) -> tuple[str, ...]:
     """The libraries by which attention is priced, forward and backward."""
     step = resolved(1, attention=attention)
-    object.__setattr__(step, "profile", profile)
+    vars(step)["profile"] = profile
     return tuple(next(iter(profile_of_layout(step).models[kind])) for kind in KINDS)
 
 

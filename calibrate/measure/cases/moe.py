@@ -128,9 +128,8 @@ def shares(rows: int, experts: int, skew: float) -> list[int]:
     weights = [1.0 / rank**skew for rank in range(1, experts + 1)]
     random.Random(f"{rows}/{experts}").shuffle(weights)
     sizes = [max(int(rows * weight / sum(weights) / _TILE_ROWS), 1) * _TILE_ROWS for weight in weights]
-    while (excess := sum(sizes) - rows) >= _TILE_ROWS:
-        most = max(sizes)
-        sizes[sizes.index(most)] -= min(excess, _TILE_ROWS)
+    while sum(sizes) - rows >= _TILE_ROWS:
+        sizes[sizes.index(max(sizes))] -= _TILE_ROWS
     sizes[weights.index(max(weights))] += rows - sum(sizes)
     return sizes
 
