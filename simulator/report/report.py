@@ -137,6 +137,16 @@ class Report:
         return ()
 
     @property
+    def fits(self) -> bool | None:
+        """Whether devices, and hosts that hold what they offload, have enough memory; None where none is predicted."""
+        return None
+
+    @property
+    def shortage(self) -> str:
+        """What needs more memory than there is, in words; empty where all fits, or no memory is predicted."""
+        return ""
+
+    @property
     def fits_probability(self) -> float | None:
         """The probability that all devices have enough memory; None where memory has no interval."""
         return None

@@ -82,11 +82,40 @@ def test_a_step_that_does_not_fit_is_told_and_never_the_best(sweep_file, tmp_pat
     done = run_sweep(load_sweep(sweep_file(STEP, base=BASE)), tmp_path / "out", InProcess())
     found = rows(tmp_path / "out")
 
-    assert [(row["status"], row["reason"].startswith("needs "), bool(row["step_time_s"])) for row in found] == [
-        ("memory", True, True),
-        ("ok", False, True),
-    ]
+    assert [(row["status"], row["reason"].startswith("pipeline rank 0 needs "), bool(row["step_time_s"])) for row in
+            found] == [("memory", True, True), ("ok", False, True)]  # fmt: skip
     assert [one.number for one in done.results.best] == [1]
+
+
+RUN = BASE.replace("train_step", "run") + "\nbase.run.steps = 10"
+CYCLE = """base.kind = "rl_cycle"
+base.cluster = "dgx-h100"
+base.model.preset = "qwen3-0.6b"
+base.cycle = { train = { level = "coarse" }, update_time = 2, steps = 1 }
+base.rollout = { requests = 64, engines = 8, slots = 8, token_time = 0.008, length = { kind = "fixed", tokens = 1000 } }
+"""
+
+
+UPDATE = f'base = "{TINY.with_name("tiny-colocated.toml")}"'
+MEMORY = 'axes = [{ key = "cluster.device.memory", values = ["%s", "80 GiB"] }]\n'
+BUCKET = 'points = [{ "update.free_memory" = "75 GiB", "update.bucket" = "60 GiB" }, { "update.bucket" = "1 MiB" }]\n'
+
+
+@pytest.mark.parametrize(
+    ("base", "points", "reason"),
+    [
+        (RUN, MEMORY % "40 GiB", "pipeline rank 0 needs "),
+        (CYCLE, MEMORY % "4 GiB", "training: pipeline rank 0 needs "),
+        (UPDATE, BUCKET, "a device needs 180 GiB of 96 GiB"),
+    ],
+)
+def test_what_does_not_fit_is_told_whatever_is_predicted(sweep_file, tmp_path, base, points, reason):
+    found = swept(sweep_file(points, base=base), tmp_path / "out")
+
+    assert [(row["status"], row["reason"].startswith(reason), row["fits"]) for row in found] == [
+        ("memory", True, "False"),
+        ("ok", False, "True"),
+    ]
 
 
 def test_a_small_sweep_gives_the_cells_that_it_wants_printed(sweep_file, tmp_path):

@@ -59,7 +59,7 @@ def _measure(question: Question, report: CycleReport) -> Measured:
     of_update = float(report.update.peak.bytes) if report.update is not None else 0.0
     needed = max(of_training, of_update)
     amounts = Amounts(1 / report.tokens_per_s, needed, None if cost is None else cost / tokens)
-    fits = needed <= question.memory_bytes
+    fits = report.fits is not False and needed <= question.memory_bytes
     terms = {phase: seconds / (report.steps + report.warmup) for phase, seconds in report.exposed.items()}
     return Measured(
         amounts, report.step_time_s, round(tokens), fits, needed, cost, terms, report.budget, report.interval_s

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from ...base.errors import UserError
 from ...base.memo import Memo
 from ...base.named_files import find_files
-from ...base.units import format_bytes
 from ...predict import simulate
 from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import content_hash, release
@@ -87,7 +86,8 @@ class Work:
             report = simulate(scenario, memo=memo, where=self.where).report
             said = report.to_json()
             row = flat_columns(said) | {ERRORS: said.get(ERRORS)}
-            return Outcome(point.number, point.asked, "ok", "", report.scenario_hash, row)
+            status = "memory" if report.shortage else "ok"
+            return Outcome(point.number, point.asked, status, report.shortage, report.scenario_hash, row)
         except UserError as error:
             status, reason = "infeasible", "; ".join(error.reasons(self.where))
         except Exception as error:
@@ -132,13 +132,9 @@ class Sweep:
         return Point(number, self.work.digest(changes), changes)
 
     def judge(self, outcome: Outcome) -> Outcome:
-        """The outcome under device memory and the demands on its row, which keeps its values."""
-        row = outcome.row
-        if outcome.status == "ok" and row.get("fits") is False:
-            needed, there = format_bytes(row["peak_memory_bytes"]), format_bytes(row["device_memory_bytes"])
-            return replace(outcome, status="memory", reason=f"needs {needed} of {there} on its fullest pipeline rank")
+        """The outcome under the demands on its row, which keeps its values."""
         for demand in self.demands if outcome.status == "ok" else ():
-            if not demand.holds(values := values_in_row(demand.names, row, self.kind)):
+            if not demand.holds(values := values_in_row(demand.names, outcome.row, self.kind)):
                 return replace(outcome, status="constraint", reason=demand.reason(values))
         return outcome
 

@@ -160,11 +160,30 @@ class CycleReport(Report):
                names=("given", *PROVENANCE)),
         Metric("peak_memory_bytes", "B", "the most that a device holds in the update", "lower",
                of=lambda report: None if report.update is None else round(report.update.peak.bytes)),
+        Metric("fits", "1", "whether the training step and the update fit their devices, where they are predicted",
+               "higher"),
         Metric("update", "", "the report of the update, where that is simulated", inner="weight_update",
                of=lambda report: None if report.update is None else report.update.to_json()),
         Metric("training", "", "the report of the training step, where that is predicted", inner="train_step",
                of=lambda report: None if report.training is None else report.training.to_json()),
     )  # fmt: skip
+
+    @property
+    def _of_memory(self) -> dict[str, TrainReport | Update]:
+        """The reports inside this one, of which each predicts memory."""
+        parts = {"training": self.training, "update": self.update}
+        return {name: report for name, report in parts.items() if report is not None}
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the training step and the update fit, as far as they are predicted; None where neither is."""
+        parts = self._of_memory.values()
+        return all(report.fits for report in parts) if parts else None
+
+    @property
+    def shortage(self) -> str:
+        """What the training step or the update lack of memory, in words; empty where both fit."""
+        return "; ".join(f"{name}: {report.shortage}" for name, report in self._of_memory.items() if report.shortage)
 
     @property
     def interval_s(self) -> tuple[float, float] | None:

@@ -119,6 +119,7 @@ class RunReport(Report):
                names=("given", *PROVENANCE)),
         Metric("peak_memory_bytes", "B", "the most that a device holds in a step", "lower",
                of=lambda report: None if report.step is None else round(report.step.peak.peak_bytes)),
+        Metric("fits", "1", "whether a worker's step fits its devices, where that is predicted", "higher"),
         Metric("step", "", "the report of a worker's step, where that is predicted", inner="train_step",
                of=lambda report: None if report.step is None else report.step.to_json()),
     )  # fmt: skip
@@ -127,6 +128,16 @@ class RunReport(Report):
     def wall_s(self) -> float:
         """From the start of the run to its end."""
         return self.history.wall_s
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether a worker's step fits; None where that is not predicted."""
+        return None if self.step is None else self.step.fits
+
+    @property
+    def shortage(self) -> str:
+        """What a worker's step lacks of memory, in words; empty where it fits, or is not predicted."""
+        return "" if self.step is None else self.step.shortage
 
     @property
     def steps(self) -> int:

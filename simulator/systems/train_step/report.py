@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Floats
+from ...base.units import format_bytes
 from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
@@ -208,12 +209,32 @@ class TrainReport(Report):
     @property
     def fits(self) -> bool:
         """Whether every pipeline rank fits its device, and what is offloaded the memory of its node."""
-        return all(rank.fits for rank in self.memory) and self.fits_hosts
+        return self.fits_devices and self.fits_hosts
 
     @property
     def fits_hosts(self) -> bool:
         """Whether what is offloaded fits the memory of each node, as far as that is known."""
         return self.host is None or self.host.fits
+
+    @property
+    def fits_devices(self) -> bool:
+        """Whether every pipeline rank fits its device."""
+        return all(rank.fits for rank in self.memory)
+
+    @property
+    def memory_needs(self) -> str:
+        """Which pipeline rank needs most of its device's memory, and how much; or which node does not hold the rest."""
+        if self.host is not None and not self.host.fits and self.fits_devices:
+            needed, memory = format_bytes(self.host.needed_bytes), format_bytes(self.host.memory_bytes)
+            return f"node {self.host.node} needs {needed} of {memory} of host memory for what its GPUs offload"
+        peak, device = self.peak, format_bytes(self.memory_bytes)
+        on = f" on {peak.device}" if len({rank.device for rank in self.memory}) > 1 else ""
+        return f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
+
+    @property
+    def shortage(self) -> str:
+        """What needs more memory than there is, in words; empty where all fits."""
+        return "" if self.fits else self.memory_needs
 
     def hold_residuals(self, size_bytes: float) -> "TrainReport":
         """The report of a step whose GPUs keep so many bytes of gradients that compression did not send."""

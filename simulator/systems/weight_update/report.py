@@ -6,12 +6,14 @@ time); `exposed` is what it adds to the critical path, so the exposed seconds of
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base.op_kinds import op_kind
+from ...base.units import format_bytes
 from ...insight import CriticalPath, critical_path, provenance, sum_by_group
 from ...profile import PROVENANCE
 from ...program import Program
@@ -69,6 +71,7 @@ class Report(Base):
     busy_s: Mapping[str, float]
     host_share: float
     peak: Peak
+    memory_bytes: int
     busiest_link: str
     busiest_link_share: float
     rates: Rates
@@ -95,6 +98,8 @@ class Report(Base):
                of=lambda report: round(report.peak.bytes)),
         Metric("peak_memory_by_owner_bytes", "B", "what that is", "lower", names=OWNERS, sparse=True,
                of=lambda report: {name: round(size) for name, size in report.peak.held}),
+        Metric("device_memory_bytes", "B", "what the smallest device has", role="input", of=attrgetter("memory_bytes")),
+        Metric("fits", "1", "whether every device has the memory that it needs", "higher"),
         Metric("gpus", "1", "devices that receive weights", role="input"),
         Metric("tensors", "1", "tensors of the model", role="input"),
         Metric("bytes", "B", "bytes of the model", role="input"),
@@ -110,6 +115,21 @@ class Report(Base):
     def to_json(self) -> dict[str, Any]:
         """Plain values; `errors` are those of the update time that other updates share."""
         return super().to_json() | {"errors": self.budget.to_json()}
+
+    @property
+    def fits(self) -> bool:
+        """Whether every device has the memory that it needs."""
+        return self.peak.bytes <= self.memory_bytes
+
+    @property
+    def memory_needs(self) -> str:
+        """What a device needs of its memory, in words."""
+        return f"a device needs {format_bytes(self.peak.bytes)} of {format_bytes(self.memory_bytes)}"
+
+    @property
+    def shortage(self) -> str:
+        """What a device needs, where it has less; else empty."""
+        return "" if self.fits else self.memory_needs
 
     @property
     def effective_bytes_per_s(self) -> float:
@@ -183,6 +203,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         host_share=_host_s(path, program) / timeline.makespan_s,
         provenance=provenance(path, costs),
         peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
+        memory_bytes=resolved.memory_bytes,
         busiest_link=costs.link_names[busiest],
         busiest_link_share=float(share[busiest]),
         rates=held,
