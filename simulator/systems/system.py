@@ -58,7 +58,8 @@ class SystemPrediction(Answer):
     @property
     def fits(self) -> bool | None:
         """Whether every device has the memory that it needs; None if the system predicts no memory."""
-        return None if self.memory is None else self.memory[0] <= self.memory[1]
+        fits: bool | None = self.report.fits
+        return fits
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values in SI units (docs/reports.md), and `inputs`, which reproduce it."""

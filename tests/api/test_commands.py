@@ -71,6 +71,13 @@ def test_what_does_not_fit_is_an_answer_unless_it_must_fit(flags, code):
     assert "DOES NOT FIT" in done.stdout
 
 
+def test_a_cycle_must_fit_too():
+    small = "model.preset=qwen3-32b", "cycle.steps=1", "cycle.warmup=0", "rollout.requests=128"
+    changes = [word for change in small for word in ("--set", change)]
+
+    assert runcast("simulate", "rl-cycle-qwen3-8b-8xh100", *changes, "--require-fit").returncode == 1
+
+
 def test_what_fits_fits():
     assert runcast("simulate", TINY, "--require-fit").returncode == 0
 

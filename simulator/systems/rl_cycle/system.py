@@ -24,8 +24,11 @@ class CyclePrediction(SystemPrediction):
 
     @property
     def memory(self) -> tuple[int, int] | None:
-        """That of its update, if simulated."""
-        return None if self.update is None else self.update.memory
+        """That of its training step or its update, whichever needs the larger share; None if neither is predicted."""
+        training = self.resolved.training
+        step = None if training is None else training.step
+        parts = [one.memory for one in (step, self.update) if one is not None]
+        return max(parts, key=lambda memory: memory[0] / memory[1], default=None)
 
     @property
     def errors(self) -> None:

@@ -38,11 +38,6 @@ class TrainPrediction(SystemPrediction):
         return round(self.report.peak.peak_bytes), self.report.memory_bytes
 
     @property
-    def fits(self) -> bool:
-        """Whether every device, and every node that holds what is offloaded, has the memory that it needs."""
-        return self.report.fits
-
-    @property
     def errors(self) -> Errors:
         """The error model of op times, from the fit to measured steps."""
         return step_errors(self.resolved)

@@ -26,7 +26,7 @@ class Prediction(SystemPrediction):
     @property
     def memory(self) -> tuple[int, int]:
         """Bytes that the fullest device needs, and that the smallest has."""
-        return round(self.report.peak.bytes), self.resolved.memory_bytes
+        return round(self.report.peak.bytes), self.report.memory_bytes
 
     @property
     def errors(self) -> Errors:
