@@ -1,7 +1,7 @@
 """Pieces that pages are made of: numbers with their names, figures with a heading, choices, alerts, notes, links."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dash_mantine_components as dmc
@@ -103,6 +103,12 @@ def fits(fitting: bool, probability: float | None) -> str:
     if not fitting:
         return "does not fit"
     return "fits" if probability is None else f"fits with probability {format_probability(probability)}"
+
+
+def shortage(report: Report) -> Iterator[Card]:
+    """A card that says what lacks memory, where anything does."""
+    if report.shortage:
+        yield Card("Memory", "does not fit", report.shortage, bad=True)
 
 
 def heading(caption: str, level: int = 2) -> "Component":

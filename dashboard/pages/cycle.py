@@ -85,7 +85,8 @@ def cards_of(report: CycleReport) -> list[parts.Card]:
         "bound_by": f"{report.exposed[report.bound_by] / report.makespan_s:.0%} of the critical path",
         "cost_usd": f"of a step, {report.rates.price}",
     }
-    return parts.cards(report, small)
+    first, *others = parts.cards(report, small)
+    return [first, *parts.shortage(report), *others]
 
 
 def figures(prediction: CyclePrediction) -> "list[Component]":

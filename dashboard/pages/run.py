@@ -133,7 +133,7 @@ def cards_of(report: RunReport) -> "list[parts.Card]":
         "energy_j": f"at most{report.rates.scope}",
     }
     numbers = (_briefly(card, report) for card in parts.cards(report, small))
-    return [_wall(report), *_deadline(report), *numbers, *_happened(report)]
+    return [_wall(report), *_deadline(report), *parts.shortage(report), *numbers, *_happened(report)]
 
 
 def _briefly(card: parts.Card, report: RunReport) -> parts.Card:

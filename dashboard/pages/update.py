@@ -89,7 +89,7 @@ def cards(prediction: Prediction) -> list[parts.Card]:
         "cost_usd": f"of an update, {report.rates.price}",
         "energy_j": f"at most{report.rates.scope}",
     }
-    return parts.cards(report, small)
+    return [card._replace(bad=card.name == "Memory" and not report.fits) for card in parts.cards(report, small)]
 
 
 def _beginning(prediction: Prediction) -> str:

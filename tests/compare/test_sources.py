@@ -33,6 +33,14 @@ def test_terms_of_a_scenario_sum_to_its_step(folder):
     assert sum(found.terms.values()) == pytest.approx(found.total_s, rel=1e-12)
 
 
+def test_a_side_of_any_kind_says_that_it_does_not_fit(tmp_path, capsys):
+    run = tmp_path / "run.toml"
+    run.write_text(STEP.replace("train_step", "run") + "[run]\nsteps = 10\n")
+
+    assert left_with("compare", run, run, "--set-b", "cluster.device.memory=8 GiB") == 0
+    assert capsys.readouterr().out.endswith("\nB does not fit its devices\n")
+
+
 def test_a_what_if_changes_what_it_names_and_nothing_else(folder):
     a, b = open_side(Operand(folder / "step.toml")), open_side(Operand(folder / "step.toml", what_ifs=("NDR 800",)))
     found = compare(a, b)

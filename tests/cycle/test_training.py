@@ -76,6 +76,21 @@ def test_a_step_from_a_file_beside_the_scenario(tmp_path):
     assert cycle.resolved.training.step.resolved.dims.tp == 4
 
 
+def memory_line(prediction: Any) -> str | None:
+    """What a report says of memory near its top."""
+    return next((line for line in prediction.lines() if line.startswith("  memory ")), None)
+
+
+def test_a_cycle_fits_if_its_training_step_does():
+    small = predicted(cluster={"base": "h100-hgx", "device": {"base": "h100-sxm", "memory": "4 GiB"}})
+    given = predicted({"train": None, "train_time": 3}, model=None)
+
+    assert not small.fits
+    assert "training DOES NOT FIT: pipeline rank 0 needs " in memory_line(small)
+    assert small.memory == small.resolved.training.step.memory
+    assert (given.fits, given.memory, memory_line(given)) == (None, None, None)
+
+
 def test_nothing_is_given_but_the_update():
     report = predicted(rollout={"engine": {}, "engines": None, "slots": None, "token_time": None}).report
 

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from runcast.dashboard.forms import pinned
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import PATHS, Here
-from runcast.dashboard.pages import PAGES, cluster, collective, cycle, start
+from runcast.dashboard.pages import PAGES, cluster, collective, cycle, run, start
 from runcast.dashboard.question import Question
 from runcast.simulator.insight import link_load
 from runcast.simulator.scenario import value_at
@@ -41,6 +41,21 @@ def test_a_page_draws_numbers_and_figures(here, module, base):
 
     assert [card for card in module.cards(prediction) if not card.value] == []
     assert len(module.figures(prediction)) > 1
+
+
+SMALLER = {"cluster.device.memory": "8 GiB"}
+LARGER = {"model.preset": "qwen3-32b", "cycle.steps": 1, "rollout.requests": 128}
+
+
+@pytest.mark.parametrize(
+    ("module", "base", "changes"),
+    [(run, "run-diloco", SMALLER), (cycle, "rl-cycle-qwen3-8b-8xh100", LARGER)],
+)
+def test_a_card_says_that_the_step_does_not_fit(here, module, base, changes):
+    found = [card for card in module.cards(here.answers.predict(Question(base).change(changes))) if card.bad]
+
+    assert [(card.name, card.value) for card in found] == [("Memory", "does not fit")]
+    assert "pipeline rank 0 needs " in found[0].small
 
 
 def test_sizes_that_double_are_written_as_a_range():

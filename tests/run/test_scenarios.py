@@ -138,9 +138,18 @@ def test_a_step_that_does_not_fit_is_no_secret(tmp_path):
     path = tmp_path / "large.toml"
     path.write_text(text.replace("[run]", "[ignored]") + '\n[run]\nwall = "1 d"\n')
 
-    told = simulate(path, ["batch.micro=4"]).report.notes[0]
-    assert "DOES NOT FIT" in told
-    assert told.endswith(" GiB of 80 GiB")
+    prediction = simulate(path, ["batch.micro=4"])
+    told = next(line for line in prediction.lines() if line.startswith("  memory "))
+    assert (prediction.fits, prediction.report.to_json()["fits"]) == (False, False)
+    assert "DOES NOT FIT: pipeline rank 0 needs " in told
+    assert prediction.report.shortage.endswith(" GiB of 80 GiB")
+
+
+def test_a_run_of_given_steps_says_nothing_of_memory(given):
+    prediction = simulate(given)
+
+    assert (prediction.fits, prediction.report.shortage) == (None, "")
+    assert [line for line in prediction.lines() if line.startswith("  memory ")] == []
 
 
 def test_a_target_gives_steps_by_the_noise_scale(given):

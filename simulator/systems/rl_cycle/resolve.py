@@ -17,7 +17,6 @@ from ...profile import Profile
 from ...program import Program, ProgramBuilder
 from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release, shape_of
-from ..train_step.text import memory_needs
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
 from ..weight_update.system import resolve
@@ -280,18 +279,12 @@ class ResolvedCycle(ResolvedScenario):
         if self.engine is not None:
             notes += self.engine.notes
         if self.training is not None:
-            notes += [*self._training_notes(self.training), *self._other_split(self.training)]
+            times, question = self.training.minibatches, self.training.step.report.question
+            notes.append(f"training: {times} x {question}" if times > 1 else f"training: {question}")
+            notes += self._other_split(self.training)
         if self.scenario.slow:
             notes.append("slow nodes make the update longer, not rollouts or training")
         return tuple(notes)
-
-    @staticmethod
-    def _training_notes(training: Training) -> list[str]:
-        report, steps = training.step.report, training.minibatches
-        notes = [f"training: {steps} x {report.question}" if steps > 1 else f"training: {report.question}"]
-        if not report.fits:
-            notes.insert(0, f"THE TRAINING STEP DOES NOT FIT: {memory_needs(report)}")
-        return notes
 
     def _other_split(self, training: Training) -> Iterator[str]:
         """A note where the update takes weights from trainers that are split otherwise than those of the training."""

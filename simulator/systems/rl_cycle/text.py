@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from ...base.units import format_bytes, format_seconds
 from ...report.report import Table, Words, page_tables
 from ...report.spending import spending_rows
+from ..train_step.text import memory_text
 from ..weight_update.report import Report as Update
+from ..weight_update.text import memory_text as update_memory
 from ..weight_update.text import words as update_words
 from .report import CycleReport
 
@@ -48,6 +50,8 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     ages = ", ".join(f"{count / total:.0%} at {age}" for age, count in report.staleness.items())
     yield "staleness", f"{report.mean_staleness:.2f} versions on average ({ages})"
     yield "idle", _idle(report)
+    if memory := "; ".join(_memory(report)):
+        yield "memory", memory
     yield from spending_rows(
         report.rates, (report.spending, "per step"), (report.spending_per_million_tokens, "per million tokens")
     )
@@ -55,6 +59,14 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
         yield "lost", f"{report.lost_share:.1%} of the tokens, by updates that abort"
     share = report.exposed[report.bound_by] / report.makespan_s
     yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path"
+
+
+def _memory(report: CycleReport) -> Iterator[str]:
+    """Whether what is predicted of a cycle fits."""
+    if report.training is not None:
+        yield f"training {memory_text(report.training)}"
+    if report.update is not None:
+        yield f"update {update_memory(report.update)}"
 
 
 def _updated(update: Update) -> str:

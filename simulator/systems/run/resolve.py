@@ -19,7 +19,6 @@ from ...uncertainty import size_notes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
-from ..train_step.text import memory_needs
 from .history import History
 from .speed import Speed
 from .steps import ResolvedSteps
@@ -280,8 +279,6 @@ class ResolvedRun(ResolvedSteps):
             notes.append(priced)
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes if note not in self._simulated_here]
-        if self.step is not None and not self.step.report.fits:
-            notes.insert(0, f"THE STEP DOES NOT FIT: {memory_needs(self.step.report)}")
         return tuple(notes)
 
     @property

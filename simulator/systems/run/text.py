@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ...base.units import format_long, format_probability, format_seconds, format_usd
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
+from ..train_step.text import memory_text
 from .history import CAUSES
 from .modes import MODES
 from .report import RunReport
@@ -35,6 +36,8 @@ def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "throughput", f"{report.tokens_per_s:,.4g} {report.unit}/s" + _between(report, *rates)
     yield mode.steps, f"{report.steps:,}, {report.samples:.4g} {report.unit}"
     yield from _happened(report)
+    if report.step is not None:
+        yield "memory", memory_text(report.step)
     yield from _spent(report)
 
 

@@ -56,7 +56,7 @@ def _rows(report: TrainReport) -> Iterator[tuple[str, str]]:
     full = f"{report.mfu_full:.1%} if attention counts unmasked"
     yield "MFU", f"{report.mfu:.1%} of the dense {report.peak_type} peak, causal attention ({full})"
     yield "bubble", f"{report.bubble_fraction:.1%} of the step waits for other stages"
-    yield "memory", _memory(report)
+    yield "memory", memory_text(report)
     yield from spending_rows(
         report.rates, (report.spending, "per step"), (report.spending_per_million_tokens, "per million tokens")
     )
@@ -76,25 +76,15 @@ def _billions(parameters: int) -> str:
     return f"{parameters / 1e9:.3g} B"
 
 
-def memory_needs(report: TrainReport) -> str:
-    """Which pipeline rank needs most of its device's memory, and how much; or which node does not hold the rest."""
-    if report.host is not None and not report.host.fits and all(rank.fits for rank in report.memory):
-        needed, memory = format_bytes(report.host.needed_bytes), format_bytes(report.host.memory_bytes)
-        return f"node {report.host.node} needs {needed} of {memory} of host memory for what its GPUs offload"
-    peak, device = report.peak, format_bytes(report.memory_bytes)
-    on = f" on {peak.device}" if len({rank.device for rank in report.memory}) > 1 else ""
-    return f"pipeline rank {peak.pipeline_rank}{on} needs {format_bytes(peak.peak_bytes)} of {device}"
-
-
-def _memory(report: TrainReport) -> str:
+def memory_text(report: TrainReport) -> str:
     """Whether it fits, and which pipeline rank needs most; if not, from which micro-batch on."""
-    peak, needs = report.peak, memory_needs(report)
+    peak, needs = report.peak, report.memory_needs
     if report.fits:
         barely = "barely " * (peak.peak_bytes > _ROOMY * report.memory_bytes)
         low, high = map(format_bytes, peak.interval_bytes)
         likely = format_probability(report.fits_probability)
         return f"{barely}fits: {needs} (90 % interval {low} to {high}; fits with {likely})"
-    if all(rank.fits for rank in report.memory):
+    if report.fits_devices:
         return f"DOES NOT FIT: {needs}"
     when = f"from micro-batch {peak.microbatch} on" if peak.microbatch >= 0 else "from the start"
     return f"DOES NOT FIT: {needs}, {when}; most of it {peak.held[0][0]}"

@@ -29,6 +29,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     low, high = format_seconds(report.interval_low_s), format_seconds(report.interval_high_s)
     yield "update time", f"{format_seconds(report.update_time_s)}   (90 % interval {low} to {high})"
     yield "pause", f"{format_seconds(report.pause_s)} as rollouts see it"
+    yield "memory", memory_text(report)
     amounts = (report.spending, "of all GPUs"), (report.pause_spending, "of paused engines")
     yield from spending_rows(report.rates, *amounts)
     size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to {report.gpus:,} GPUs"
@@ -40,6 +41,11 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     if report.host_share >= 0.5:
         yield "host-bound", f"{report.host_share:.0%} of the critical path is work of host threads"
     yield "busiest link", f"{report.busiest_link}, {report.busiest_link_share:.0%} of the time"
+
+
+def memory_text(report: Report) -> str:
+    """Whether it fits, and what the fullest device needs."""
+    return f"{'fits' if report.fits else 'DOES NOT FIT'}: {report.memory_needs}"
 
 
 def _phases(report: Report) -> Iterator[tuple[str, ...]]:
