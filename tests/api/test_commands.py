@@ -43,10 +43,18 @@ def test_a_file_to_start_from_says_what_the_shipped_one_says(name):
     assert tomllib.loads(starter_text(name)) == read_toml(shipped()[name])
 
 
-def test_init_has_a_comment_on_every_key():
-    lines = starter_text(TINY).splitlines()
+@pytest.mark.parametrize("name", shipped())
+def test_a_file_to_start_from_keeps_the_comments_of_the_shipped_one(name):
+    text = starter_text(name)
+    comments = [line.partition("#")[2].strip() for line in shipped()[name].read_text().splitlines() if "#" in line]
 
-    assert "tp" in starter_text(TINY)
+    assert [one for one in comments if one not in text] == []
+
+
+def test_init_has_a_comment_on_every_key():
+    lines = starter_text().splitlines()
+
+    assert "tp = 4  # tensor-parallel size" in lines
     assert [line for line in lines if " = " in line and "#" not in line] == []
 
 
