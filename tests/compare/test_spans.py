@@ -75,9 +75,10 @@ def test_the_verb_takes_two_measurements(tmp_path, capsys):
     assert leave.value.code in (0, None)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "seconds summed over ops and ranks:"
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "only in other: 1 spans: agree (rank 0)",
         "only in measured: 1 spans: sync (rank 0)",
+        "A takes 6.5 s, B 4 s: 2.5 s less (-38.5%)",
         f"wrote {tmp_path / 'c.csv'}",
     ]
     assert pd.read_csv(tmp_path / "c.csv").shape == (5, 7)
@@ -116,6 +117,7 @@ def test_a_prediction_is_no_measurement(tmp_path, capsys, fold):
         ("op,rank\n", "lacks the columns name, kind"),
         ("op,rank,name,kind,start_s,end_s\n0,0,a,b,0,1\n0,1,a,b,0,x\n", "a.csv:3: end_s = 'x': expected a number"),
         ("op,rank,name,kind,start_s,end_s\n0,0,a,b,0,inf\n", "a.csv:2: end_s = inf: expected a number"),
+        ("op,rank,name,kind,start_s,end_s\n", "holds no span that takes time"),
     ],
 )
 def test_a_file_that_holds_no_spans(tmp_path, text, line):
@@ -179,6 +181,16 @@ def compared(*arguments):
     with pytest.raises(SystemExit) as leave:
         cli.main(["compare", *map(str, arguments)])
     return leave.value.code or 0
+
+
+def test_a_run_and_its_prediction_are_told_by_their_totals(run, capsys):
+    assert compared(run, TINY) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert compared(run, TINY, "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+
+    assert (told.split()[0], told.split(": ")[1]) == ("predicted", "the prediction is -50.0% off")
+    assert (found["measured_s"] / found["simulated_s"], found["error"]) == pytest.approx((2.0, -0.5))
 
 
 def test_both_sides_are_processes_of_one_trace(run):

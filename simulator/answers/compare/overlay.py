@@ -8,6 +8,7 @@ from ...figures.gantt import overlay
 from ...figures.page import Section, write_html
 from ...report.report import Table
 from .spans import KEYS, Joined, sum_by_kind
+from .text import headline
 
 _FARTHEST = 20
 
@@ -20,7 +21,7 @@ def write_page(found: Joined, path: Path) -> None:
 
 def sections(found: Joined) -> list[Section]:
     """The parts of the page."""
-    said = (found.warning,) if found.warning else ()
+    said = tuple(filter(None, (found.warning, headline(found.whole))))
     kinds, farthest = sum_by_kind(found.table), _farthest(found.table)
     return [
         Section("By kind of op", said, tables=[_table("Seconds summed over ops and ranks", kinds)]),

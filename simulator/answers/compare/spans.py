@@ -20,6 +20,7 @@ from ...base.tables import align
 from ...collectives import EXECUTED
 from ...scenario import check_question, open_table, resolve
 from ...timeline import spans_of_ranks
+from .comparison import Comparison, Side, Source
 
 SPANS, SUMMARY = "spans.csv", "summary.json"
 """The files of a run in its folder, as `runcast execute --out` names them."""
@@ -39,15 +40,28 @@ class Joined:
     warning: str | None
     sides: Mapping[str, pd.DataFrame]
 
+    @property
+    def whole(self) -> Comparison:
+        """Both sides from their first op to their last."""
+        a, b = (_whole(name, spans) for name, spans in self.sides.items())
+        return Comparison(a, b, (), (), ())
+
     def to_csv(self) -> str:
         """A row per op and rank."""
         return self.table.to_csv(index=False, lineterminator="\n")
 
     def to_json(self) -> dict[str, Any]:
-        """Sums by kind and what only one side has, as plain values."""
+        """Both totals, sums by kind and what only one side has, as plain values."""
         kinds = sum_by_kind(self.table).astype(object)
         by = kinds.where(kinds.notna(), None).to_dict("records")
-        return {"warning": self.warning, "by_kind": by, "only_in": ops_of_one_side(self.table)}
+        totals = {f"{side.label}_s": side.total_s for side in (self.whole.a, self.whole.b)}
+        return {"warning": self.warning, **totals, "error": self.whole.error, "by_kind": by,
+                "only_in": ops_of_one_side(self.table)}  # fmt: skip
+
+
+def _whole(name: str, spans: pd.DataFrame) -> Side:
+    source: Source = "scenario" if name == "simulated" else "spans"
+    return Side(where=name, source=source, label=name, kind="", total_s=float(spans["end_s"].max()))
 
 
 def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
@@ -71,7 +85,9 @@ def join(measured: Path, other: Path, changes: Sequence[str] = ()) -> Joined:
 
 
 def lines(found: Joined) -> Iterator[str]:
-    """The two sides in words: a warning first, sums by kind, what only one has."""
+    """The two sides in words: a warning first, sums by kind, what only one has, and both totals."""
+    from .text import headline
+
     if found.warning is not None:
         yield f"warning: {found.warning}"
     yield "seconds summed over ops and ranks:"
@@ -82,6 +98,7 @@ def lines(found: Joined) -> Iterator[str]:
     for side, ops in ops_of_one_side(found.table).items():
         some = f": {', '.join(ops[:3])}{', ...' if len(ops) > 3 else ''}" if ops else ""
         yield f"only in {side}: {len(ops)} spans{some}"
+    yield headline(found.whole)
 
 
 def compare(measured: pd.DataFrame, other: pd.DataFrame, column: str = "simulated_s") -> pd.DataFrame:
@@ -142,6 +159,8 @@ def read_spans(path: Path) -> pd.DataFrame:
     if missing := [name for name in NEEDED if name not in spans.columns]:
         raise UserError(f"{file}: lacks the columns {', '.join(missing)}; expected spans, as `runcast execute` writes")
     _check_numbers(spans, file)
+    if not spans["end_s"].max() > 0:
+        raise UserError(f"{file}: holds no span that takes time; expected those of a run")
     return spans.astype({"name": str, "kind": str})
 
 

@@ -44,7 +44,7 @@ def lines(found: Comparison) -> Iterator[str]:
 
 def sentences(found: Comparison) -> Iterator[str]:
     """The difference, which terms make it, how sure it is, and what there is to know of the sides."""
-    yield _headline(found)
+    yield headline(found)
     if not found.same and found.largest_terms:
         yield _parts(found)
     if (line := _uncertainty(found)) is not None:
@@ -120,7 +120,8 @@ def term_row(found: Comparison, term: Term) -> Row:
     return (term.name, *times, "-" if share is None else f"{round(share, 2) + 0.0:.0%}", *errors)
 
 
-def _headline(found: Comparison) -> str:
+def headline(found: Comparison) -> str:
+    """Both totals, and how far they are apart: the error of a prediction, or a difference."""
     digits = digits_apart(found.a.total_s, [found.b.total_s], NOTHING)
     a, b = (format_long(side.total_s, digits) for side in (found.a, found.b))
     if found.error is not None:
