@@ -18,6 +18,13 @@ def test_shipped_sweeps_load(path):
     assert 0 < len(load_sweep(path)) < 100
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_sweep_over_machines_says_what_each_costs(path):
+    sweep = load_sweep(path)
+
+    assert "cluster" not in sweep.grid.columns or "cost_usd" in sweep.table
+
+
 def test_named_what_ifs_and_those_of_the_file_are_changes(sweep_file):
     text = '[[axes]]\nwhat_if = ["as is", "bucket x2", "mine"]\n[what_if.mine]\nchanges = { "nodes" = 2 }\n'
     grid = load_sweep(sweep_file(text)).grid
