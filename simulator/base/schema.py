@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -103,7 +103,7 @@ def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str
     path = [str(part) for part in error["loc"] if part not in ("str", "dict[str,any]", "[key]")]
     key, value = prefix + ".".join(path), error["input"]
     beside = _keys(_table_of(schema, path))
-    field = beside.get(path[-1]) if path else None
+    field = beside.get(path[-1], _record_of(schema, path)) if path else None
     if error["type"] == "missing":
         meaning = getattr(field, "description", None)
         return f"{where}: {key}: is missing" + (f"; expected {meaning}" if meaning else "")
@@ -152,6 +152,11 @@ def _table_of(table: Any, path: Iterable[str]) -> Any:
         field = _keys(table).get(part)
         table = next(_tables_in(getattr(field, "annotation", field)), table)
     return table
+
+
+def _record_of(schema: Any, path: list[str]) -> Any:
+    """The schema of the records of a dictionary, where the path leads to one of them."""
+    return get_args(schema)[-1] if len(path) == 1 and get_origin(schema) is dict else None
 
 
 def _such_keys(field: Any) -> str:

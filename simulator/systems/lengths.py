@@ -10,6 +10,13 @@ _Z99 = 2.3263478740408408  # 99 % of a normal distribution
 LARGEST_TAIL = exp(_Z99**2 / 2)  # a lognormal's 99th percentile is at most this many times its mean
 
 
+def check_lognormal(mean: float, p99: float) -> None:
+    """Raise a ValueError where no lognormal has this mean and 99th percentile."""
+    if not mean < p99 <= mean * LARGEST_TAIL:
+        allowed = f"expected more than mean = {mean:.12g}, and at most {LARGEST_TAIL:.2f} times that"
+        raise ValueError(f"p99 = {p99:.12g}: {allowed}")
+
+
 @dataclass(frozen=True)
 class Lengths:
     """The distribution of tokens per request, sampled batch by batch from one seed.

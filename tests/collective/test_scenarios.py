@@ -13,7 +13,7 @@ MISTAKES = [
     ({"op": "broadcast", "algorithm": "ring"}, "collective: algorithm = 'ring': expected one of chain, binomial, "
      "scatter_all_gather, scatter_doubling, measured, all for broadcast"),
     ({"algorithm": "nvls"}, "collective.algorithm = 'nvls': nvls: NVLS adds inside one NVSwitch domain (given: ranks "
-     "of 2)"),
+     "of 2 such domains)"),
     ({"op": "all_gather", "algorithm": "recursive_doubling", "nodes": 3}, "collective.algorithm = "
      "'recursive_doubling': recursive_doubling: expected a power of two of ranks (given: 24)"),
     ({"op": "all_to_all", "algorithm": "pairwise", "nodes": 1, "gpus": 6}, "collective.algorithm = 'pairwise': "
@@ -86,7 +86,7 @@ def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced(
         "measured", "ring", "bidirectional_ring", "tree", "two_level", "halving_doubling", "recursive_doubling",
         "sharp",
     ]  # fmt: skip
-    assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2)",)
+    assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2 such domains)",)
 
 
 @pytest.mark.parametrize("op", ["gather", "scatter"])

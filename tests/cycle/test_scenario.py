@@ -54,7 +54,8 @@ CHANGES = {
     "rollout.max_tokens=100": "rollout.max_tokens = 100: is for lengths that vary",
     "rollout.length={kind='fixed'}": "rollout.length: kind = 'fixed' takes tokens (given: none)",
     "rollout.length={kind='normal', tokens=3}": "rollout.length.kind = 'normal': expected 'fixed', 'lognormal'",
-    "rollout.length={kind='lognormal', mean=9, p99=9}": "rollout.length: a lognormal's p99 is above its mean",
+    "rollout.length={kind='lognormal', mean=9, p99=9}": "rollout.length: p99 = 9: expected more than mean = 9, "
+    "and at most 14.97 times that",
     "rollout.length={kind='lognormal', mean=9, p99=999}": "at most 14.97 times that",
     "rollout.length={kind='histogram', values=[1, 2], weights=[1]}": "values and weights are lists of one length",
     "rollout.length={kind='histogram', values=3, weights=[1]}": "rollout.length.values = 3: expected a list of numbers",

@@ -106,7 +106,7 @@ def test_a_value_out_of_bounds(name: str, value: Any, write: Callable[..., str])
         ({"parameters": []}, "parameters = []: expected a table"),
         ({"parameters": {"reload": entry(1)}}, "parameter = 'reload': unknown; did you mean reload.s?"),
         ({"parameters": {"interference.h2d": entry(1)}}, "interference.<kind>.<kind>"),
-        ({"parameters": {"reload.s": 3}}, "reload.s = 3: expected a table"),
+        ({"parameters": {"reload.s": 3}}, "reload.s = 3: expected a table with keys such as value and spread"),
         ({"parameters": {"reload.s": entry(1) | {"spread": 9}}}, "reload.s.spread = 9: expected at most 5"),
         ({"parameters": {"reload.s": entry(1) | {"provenance": []}}}, "reload.s.provenance = []: expected one of"),
         ({"parameters": {"reload.s": entry(1) | {"source": " "}}}, "reload.s.source = ' ': expected text"),
@@ -122,6 +122,10 @@ def test_a_mistake_is_one_line(content: dict[str, Any], message: str, write: Cal
 def test_every_fault_has_its_own_line(write: Callable[..., str]) -> None:
     assert len(faults(load_profile, write(schema=1, base=3, paramaters={}))) == 3
     assert len(faults(load_profile, write(parameters={"reload.s": entry(-1), "reload": entry(1)}))) == 2
+    missing = faults(load_profile, write(parameters={"reload.s": {"value": 1}, "sync.s": {"value": 1}}))
+    assert [line.split(": ")[1] for line in missing] == [
+        f"{name}.{key}" for name in ("reload.s", "sync.s") for key in ("spread", "provenance", "source")
+    ]
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "null", "3"])

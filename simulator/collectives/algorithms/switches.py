@@ -85,7 +85,7 @@ def _sharp_terms(group: Group, size: float) -> list[Term]:
 
 def _no_nvls(group: Group) -> str:
     if group.islands > 1:
-        return f"NVLS adds inside one NVSwitch domain (given: ranks of {group.islands})"
+        return f"NVLS adds inside one NVSwitch domain (given: ranks of {group.islands} such domains)"
     return "" if group.nvls else "needs an NVSwitch that adds (nvls = true in the cluster)"
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from ..lengths import LARGEST_TAIL
+from ..lengths import check_lognormal
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time, as_tuple
 from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
@@ -103,8 +103,8 @@ class Length(Table):
         given = [key for keys in _KEYS_OF_LENGTH.values() for key in keys if getattr(self, key) is not None]
         if given != wanted:
             raise ValueError(f"kind = '{self.kind}' takes {' and '.join(wanted)} (given: {', '.join(given) or 'none'})")
-        if self.mean is not None and self.p99 is not None and not self.mean < self.p99 <= self.mean * LARGEST_TAIL:
-            raise ValueError(f"a lognormal's p99 is above its mean, and at most {LARGEST_TAIL:.2f} times that")
+        if self.mean is not None and self.p99 is not None:
+            check_lognormal(self.mean, self.p99)
         if self.values is not None and self.weights is not None and not 0 < len(self.values) == len(self.weights):
             raise ValueError("values and weights are lists of one length, which is not 0")
         return self

@@ -16,7 +16,7 @@ from pydantic import (
 
 from ...collectives import MEASURED
 from ...collectives.algorithms import algorithms
-from ..lengths import LARGEST_TAIL
+from ..lengths import check_lognormal
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
 
 
@@ -95,8 +95,8 @@ class Documents(Table):
 
     @model_validator(mode="after")
     def _tail(self) -> "Documents":
-        if self.p99 is not None and not self.mean < self.p99 <= self.mean * LARGEST_TAIL:
-            raise ValueError(f"a lognormal's p99 is above its mean, and at most {LARGEST_TAIL:.2f} times that")
+        if self.p99 is not None:
+            check_lognormal(self.mean, self.p99)
         return self
 
 
