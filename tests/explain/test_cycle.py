@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.answers.explain import explain
+from runcast.simulator.answers.explain import cycle, explain
 from runcast.simulator.figures import write_html
-from runcast.simulator.scenario import change, check_question
+from runcast.simulator.scenario import WhatIf, change, check_question
 
 from ..command import runcast
 
@@ -60,6 +60,17 @@ def test_half_of_a_given_time_is_worth_its_share_of_the_step():
 
     assert lever.gain == pytest.approx(found.report.train_s / found.report.step_time_s / 2)
     assert lever.helps > 0.99
+
+
+def test_a_lever_that_does_not_fit_is_no_advice(monkeypatch):
+    lever = WhatIf("longer sequences", "cycle", "in training", {"cycle.train.batch.seq_len": 131072})
+    monkeypatch.setattr(cycle, "levers", lambda _: [lever])
+    found = explain(SPLIT)
+
+    assert found.best == []
+    assert [(one.name, one.reason.partition(" needs ")[0]) for one in found.refused] == [
+        ("longer sequences", "it does not fit: training: pipeline rank 0")
+    ]
 
 
 def test_it_is_written_as_json_and_a_page(found, tmp_path):

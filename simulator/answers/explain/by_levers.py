@@ -60,6 +60,12 @@ def try_levers(
     return tuple(sorted(tried, key=lambda one: -one.gain)), tuple(refused)
 
 
+def check_memory(shortage: str) -> None:
+    """Raise a UserError for a lever with which something does not fit, as a report says it."""
+    if shortage:
+        raise UserError(f"it does not fit: {shortage}")
+
+
 @dataclass(frozen=True)
 class LeverWords(Generic[L]):
     """An explanation in words.

@@ -16,7 +16,7 @@ from ...systems.rl_cycle.report import CycleReport
 from ...systems.rl_cycle.resolve import ResolvedCycle
 from ...systems.rl_cycle.system import SYSTEM, predict
 from ...uncertainty import difference
-from .by_levers import LEAST, ByLevers, LeverWords, try_levers
+from .by_levers import LEAST, ByLevers, LeverWords, check_memory, try_levers
 from .case import ReadCase, Refused
 from .sensitivity import Progress
 
@@ -109,7 +109,9 @@ def explain_cycle(cycle: CycleCase, quick: bool, progress: Progress) -> CycleExp
     report = predict(resolved).report
 
     def simulate(lever: WhatIf) -> CycleLever:
-        return _compare(lever, report, predict(cycle.pull(lever)).report)
+        then = predict(cycle.pull(lever)).report
+        check_memory(then.shortage)
+        return _compare(lever, report, then)
 
     tried, refused = try_levers([] if quick else list(levers(resolved)), simulate, progress)
     return CycleExplanation(report, tried, refused, quick, resolved.inputs)

@@ -18,7 +18,7 @@ from ...scenario import Changes, WhatIf, change, check_question, resolve
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
-from .by_levers import LEAST, ByLevers, LeverWords, try_levers
+from .by_levers import LEAST, ByLevers, LeverWords, check_memory, try_levers
 from .case import ReadCase, Refused
 from .levers import is_of_use, levers, share_step, state
 from .sensitivity import Progress
@@ -164,7 +164,9 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     now = histories[:_SEEDS_OF_LEVERS]
 
     def simulate(lever: WhatIf) -> Lever:
-        return _compare(lever, now, _simulate(run.pull(lever).with_rate_spread(None), len(now)), aim.of)
+        other = run.pull(lever).with_rate_spread(None)
+        check_memory("" if other.step is None else other.step.report.shortage)
+        return _compare(lever, now, _simulate(other, len(now)), aim.of)
 
     tried, refused = try_levers([] if quick else list(levers(resolved)), simulate, progress)
     return RunExplanation(
