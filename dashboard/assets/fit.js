@@ -1,8 +1,8 @@
 // Figures fit into their place. On phones titles and long names get more lines, legends go below, scales of colours are
 // thin: a figure is drawn as for a wide page first, and once more where it is narrow; its meta then says so. At any width
-// what is drawn is measured, and gets the room that it lacks.
+// what is drawn is measured, and gets the room that it lacks; panels side by side stand below each other where they lack it.
 (() => {
-    const NARROW_PX = 560, EDGE_PX = 8, LINE_PX = 18, NAME_LINE_PX = 12, NAME_PX = 150, TICK_PX = 12, ENTRY_PX = 20, AIR_PX = 4, MOST_TRIES = 8;
+    const NARROW_PX = 560, EDGE_PX = 8, LINE_PX = 18, NAME_PX = 150, ENTRY_PX = 20, AIR_PX = 4, MOST_TRIES = 8;
     const pen = document.createElement("canvas").getContext("2d");
 
     function textWidth(text, {size, family}) {
@@ -10,11 +10,12 @@
         return pen.measureText(text.replace(/<[^>]*>/g, "").trimEnd()).width;
     }
 
-    // Text in lines that are no wider, broken at spaces, or behind dots and underscores of what has none.
+    // Text in lines that are no wider, broken at spaces, and words that are wider behind dots, underscores and slashes.
     function broken(text, room_px, font) {
+        const parts = (word) => textWidth(word, font) <= room_px ? [word] : word.split(/(?<=[._])(?!\d)|(?<=[^<]\/)/);
         return String(text ?? "").split("<br>").flatMap((whole) => {
             const found = [""];
-            for (const word of whole.split(whole.includes(" ") ? /(?<= )/ : /(?<=[._])/)) {
+            for (const word of whole.split(/(?<= )/).flatMap(parts)) {
                 const last = found.at(-1) + word;
                 if (textWidth(last, font) <= room_px || found.at(-1) === "") found[found.length - 1] = last;
                 else found.push(word);
@@ -23,38 +24,59 @@
         });
     }
 
-    // The title in lines from the edge on, and how much is above the plot then.
-    function title({layout: {title}, _fullLayout: {title: look, margin}}, width_px) {
+    // The title in lines from the edge on, and how much is above the plot then: little where only the legend was.
+    const BARE_PX = 24;
+    function title({layout: {title}, _fullLayout: {title: look, margin, showlegend}}, width_px) {
         const room_px = width_px - 2 * EDGE_PX, {font, subtitle} = look;
         const head = title?.text ? broken(title.text, room_px, font) : [];
         const small = title?.subtitle?.text ? broken(title.subtitle.text, room_px, subtitle.font) : [];
-        if (!head.length && !small.length) return [{}, margin.t];
+        if (!head.length && !small.length) return [{}, showlegend ? Math.min(margin.t, BARE_PX) : margin.t];
         const changes = {"title.text": head.join("<br>"), "title.subtitle.text": small.join("<br>"), "title.x": 0,
             "title.xref": "container", "title.pad.l": EDGE_PX, "title.pad.t": 14 + 0.6 * font.size * Math.max(0, head.length - 1)};
         return [changes, 24 + LINE_PX * (1.4 * head.length + small.length)];
     }
 
-    function axes({layout: {xaxis}, _fullLayout: {yaxis, xaxis: across, _size}}, width_px) {
-        const known = yaxis?.type === "category" ? [...yaxis._categories] : yaxis?.tickvals, texts = yaxis?.ticktext ?? known;
-        const changes = {"xaxis.nticks": 5};
-        if (xaxis?.title?.text) changes["xaxis.title.text"] = broken(xaxis.title.text, width_px - NAME_PX, across.title.font).join("<br>");
-        if (known && texts) {
-            const font = {...yaxis.tickfont, size: 9}, names = texts.map((name) => broken(name, NAME_PX, font).join("<br>"));
-            Object.assign(changes, {"yaxis.tickvals": known, "yaxis.ticktext": names, "yaxis.tickfont.size": 9});
-        }
-        if (xaxis?.type === "log" && xaxis.ticktext) { // one tick in so many, lest they stand upright
-            const widest_px = TICK_PX + Math.max(...xaxis.ticktext.map((text) => textWidth(text, across.tickfont)));
-            const step = Math.ceil(xaxis.ticktext.length * widest_px / _size.w), some = (all) => all.filter((_, i) => i % step === 0);
-            Object.assign(changes, {"xaxis.tickvals": some([...xaxis.tickvals]), "xaxis.ticktext": some(xaxis.ticktext)});
-        }
-        return changes;
+    // The x or y axes of a figure's panels that are seen, by their names in the layout.
+    const axesOf = ({_fullLayout}, letter) => Object.entries(_fullLayout)
+        .filter(([name, axis]) => new RegExp(`^${letter}axis\\d*$`).test(name) && axis.visible && axis._length);
+
+    function axes(drawn, width_px) {
+        const across = axesOf(drawn, "x").map(([name, axis]) => acrossNarrow(name, drawn.layout[name], axis, width_px));
+        return Object.assign({}, ...across, ...axesOf(drawn, "y").map(([name, axis]) => rowNames(name, axis, NAME_PX, 9)));
+    }
+
+    function acrossNarrow(name, {title} = {}, {title: {font}}, width_px) {
+        const text = title?.text && {[`${name}.title.text`]: broken(title.text, width_px - NAME_PX, font).join("<br>")};
+        return {[`${name}.nticks`]: 5, ...text};
+    }
+
+    // Ticks of numbers are fewer where they stand askew, as those do that have no room beside each other.
+    function fewerTicks(drawn) {
+        const hasMany = ([, {type, nticks, _vals}]) => type !== "category" && nticks !== 1 && _vals?.length > 2;
+        const some = isAskew(drawn) ? axesOf(drawn, "x").filter(hasMany) : [];
+        return Object.assign({}, ...some.map(([name, {tickmode, tickvals, ticktext, nticks, _vals}]) => tickmode === "array"
+            ? {[`${name}.tickvals`]: everySecond(tickvals), [`${name}.ticktext`]: everySecond(ticktext)}
+            : {[`${name}.nticks`]: Math.max(1, Math.min(_vals.length, nticks || Infinity) - 1)}));
+    }
+
+    const everySecond = (all) => all && [...all].filter((_, i) => i % 2 === 0);
+
+    const isAskew = (drawn) => [...drawn.querySelectorAll(".xaxislayer-above text")]
+        .some((one) => /rotate\((?!0)/.test(one.getAttribute("transform") ?? ""));
+
+    // Names of rows in lines that are no wider, in letters of this size.
+    function rowNames(name, {type, _categories, tickvals, ticktext, tickfont}, room_px, size) {
+        const known = type === "category" ? [..._categories] : tickvals, texts = ticktext ?? known;
+        if (!known || !texts) return {};
+        const names = texts.map((text) => broken(String(text).replaceAll("<br>", ""), room_px, {...tickfont, size}).join("<br>"));
+        return {[`${name}.tickvals`]: known, [`${name}.ticktext`]: names, [`${name}.tickfont.size`]: size};
     }
 
     // By how much rows of names in several lines must grow, so that no two meet.
-    function growth({_fullLayout: {yaxis, height, margin}}, {"yaxis.ticktext": names}) {
-        if (!names?.length || yaxis.type !== "category") return 0;
-        const lines = Math.max(...names.map((name) => name.split("<br>").length));
-        return Math.max(0, names.length * (NAME_LINE_PX * lines + 4) - (height - margin.t - margin.b));
+    function growth({_fullLayout: {yaxis, height, margin}}, {"yaxis.ticktext": names, "yaxis.tickfont.size": size}) {
+        const lines = Math.max(0, ...(names ?? []).map((name) => name.split("<br>").length));
+        if (!lines || (yaxis.type !== "category" && lines < 2)) return 0;
+        return Math.max(0, names.length * (1.3 * size * lines + 4) - (height - margin.t - margin.b));
     }
 
     // Titles of parts of a figure begin at its edge, in lines: else they would be cut.
@@ -103,7 +125,51 @@
 
     const box = (one) => one.getBoundingClientRect();
 
-    const isCut = (drawn, of) => [...drawn.querySelectorAll(of)].some((one) => box(one).right > box(drawn).right);
+    // Panels side by side stand below each other where one is too narrow for its ticks, its title, or at all.
+    const PANEL_PX = 300, PANEL_GAP_PX = 84;
+    function panelsBelow(drawn) {
+        const {layout: {annotations = [], legend}, _fullLayout: {height, margin}} = drawn, panels = panelsOf(drawn);
+        if (new Set(panels.map(({xaxis}) => xaxis._offset)).size < 2 || !(isAskew(drawn) || isCrowded(drawn, panels))) return {};
+        const [from, to] = panels[0].yaxis.domain, before_px = height - margin.t - margin.b, panel_px = (to - from) * before_px;
+        const inside_px = panels.length * (panel_px + PANEL_GAP_PX) - PANEL_GAP_PX;
+        const tops = panels.map((_, i) => 1 - i * (panel_px + PANEL_GAP_PX) / inside_px), titles = panels.map(({title}) => title);
+        const domains = panels.map(({xaxis, yaxis}, i) => ({
+            [`${xaxis._name}.domain`]: [0, 1], [`${yaxis._name}.domain`]: [Math.max(0, tops[i] - panel_px / inside_px), tops[i]],
+        }));
+        return Object.assign({
+            height: height + inside_px - before_px,
+            annotations: annotations.map((one) => titles.includes(one) ? {...one, x: 0, y: tops[titles.indexOf(one)]} : one),
+            ...(legend && {"legend.y": 1 + (legend.y - 1) * before_px / inside_px}),
+        }, ...domains);
+    }
+
+    // Pairs of axes, each with the annotation that begins at its upper left corner.
+    function panelsOf({layout: {annotations = []}, _fullLayout: {_plots = {}}}) {
+        return Object.values(_plots).filter(({xaxis}) => xaxis.visible).map(({xaxis, yaxis}) => ({xaxis, yaxis, title: annotations.find(
+            ({xref, x, y}) => xref === "paper" && x === xaxis.domain[0] && Math.abs(y - yaxis.domain[1]) < 1e-6)}));
+    }
+
+    const isCrowded = ({_fullLayout: {font}}, panels) => panels.some(({xaxis, title}) =>
+        xaxis._length < Math.max(PANEL_PX, title ? textWidth(title.text, {...font, ...title.font}) : 0));
+
+    // Names of rows that take half of a figure get lines.
+    const NAMES_SHARE = 0.45, LINE_SHARE = 0.42;
+    function namesInLines(drawn) {
+        const {clientWidth: width_px, _fullLayout: {yaxis, height, _size}} = drawn;
+        if (_size.l <= NAMES_SHARE * width_px || axesOf(drawn, "y").length > 1) return {};
+        const changes = rowNames("yaxis", yaxis, LINE_SHARE * width_px, yaxis.tickfont.size), names = changes["yaxis.ticktext"];
+        const isNew = names?.some((name, i) => name !== (yaxis.ticktext ?? yaxis._categories)[i]);
+        return isNew ? {...changes, height: height + growth(drawn, changes)} : {};
+    }
+
+    // Margins have room for what stands in them, and the figure is higher by that: else the plot is lower.
+    function roomier({_fullLayout: {height, margin, _size}}) {
+        const top_px = Math.ceil(_size.t - margin.t), bottom_px = Math.ceil(_size.b - margin.b);
+        if (top_px + bottom_px < 2) return {};
+        return {"margin.t": margin.t + top_px, "margin.b": margin.b + bottom_px, height: height + top_px + bottom_px};
+    }
+
+    const isCut = (drawn, of) => [...drawn.querySelectorAll(of)].some((one) => box(one).right > box(drawn).right || box(one).left < box(drawn).left);
 
     // A title that is cut gets lines, and so do those of parts, if that changes them.
     function titleInLines(drawn) {
@@ -118,13 +184,13 @@
         return changes.annotations?.some(isNew) ? changes : {};
     }
 
-    // What is below the title moves down where it reaches into it: a legend has more rows where a page is narrow.
+    // What is below the title, or the edge, moves down where it reaches into it: a legend has more rows where a page is narrow.
     function lower(drawn) {
         const {layout: {updatemenus: menus = []}, _fullLayout: {height, margin, _size}} = drawn;
         const plot = box(drawn).top + _size.t, boxes = (of) => [...drawn.querySelectorAll(of)].map(box).filter(({height}) => height);
         const above = boxes(".gtitle, .gtitle-subtitle, .updatemenu-button").map(({bottom}) => bottom).filter((bottom) => bottom < plot);
         const below = boxes(".legend .bg, .annotation-text").map(({top}) => top);
-        const more_px = above.length ? Math.ceil(AIR_PX + Math.max(...above) - Math.min(plot, ...below)) : 0;
+        const more_px = Math.ceil(AIR_PX + Math.max(box(drawn).top, ...above) - Math.min(plot, ...below));
         if (more_px <= 0) return {};
         const raised = menus.map((one) => one.y === 1 ? {...one, pad: {...one.pad, b: one.pad.b + more_px}} : one);
         return {"margin.t": margin.t + more_px, height: height + more_px, ...(menus.length && {updatemenus: raised})};
@@ -148,7 +214,7 @@
 
     function settle(drawn, inside_px, tries = MOST_TRIES) {
         if (!tries || !drawn.isConnected) return;
-        const changes = firstOf([asHigh(drawn, inside_px), lower(drawn), further(drawn)]);
+        const changes = firstOf([fewerTicks(drawn), asHigh(drawn, inside_px), partsInLines(drawn), lower(drawn), further(drawn)]);
         if (changes) redraw(drawn, changes).then(() => settle(drawn, inside_px, tries - 1));
     }
 
@@ -193,8 +259,12 @@
         if (!width_px || !_fullLayout._size) return; // hidden, or not drawn yet
         if (width_px < NARROW_PX && layout.meta === "narrow") return parallelNames(drawn);
         drawn.parentElement.style.height = `${_fullLayout.height}px`;
+        const stacked = panelsBelow(drawn);
+        if (Object.keys(stacked).length) return redraw(drawn, stacked);
         if (width_px < NARROW_PX) return fitNarrow(drawn, width_px);
-        const steps = [menusBelow, titleInLines, partsInLines, lower, ...(reached.get(data) === width_px ? [] : [further])];
+        const steps = [
+            menusBelow, titleInLines, partsInLines, namesInLines, fewerTicks, roomier, lower, ...(reached.get(data) === width_px ? [] : [further]),
+        ];
         const changes = firstOf(steps.map((one) => one(drawn)));
         if (changes) return redraw(drawn, changes);
         reached.set(data, width_px);

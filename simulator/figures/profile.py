@@ -142,7 +142,9 @@ def _panels(names: Sequence[str], columns: int, title: str, subtitle: str) -> "t
     gap = GAP_PX / height_px if rows > 1 else 0
     figure = make_subplots(rows, columns, subplot_titles=names, vertical_spacing=gap, horizontal_spacing=0.09)
     style(figure, title, subtitle, height_px)
-    figure.update_annotations(font_size=13, yshift=2)
+    for i, one in enumerate(figure.layout.annotations):
+        left = figure.layout[f"xaxis{i + 1 if i else ''}"].domain[0]
+        one.update(x=left, xanchor="left", font_size=13, yshift=2)
     figure.update_yaxes(automargin="left")
     if len(names) % columns:
         for column in range(len(names) % columns + 1, columns + 1):

@@ -60,6 +60,8 @@ FIGURES = {
     "/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks%26update.bucket%3D2+MiB": "Timeline of B",
     "/sweeps?sweep=bucket-tiny": "Parallel coordinates",
     "/calibration": "gemm.bf16: errors by size",
+    "/calibration?profile=b200-sxm&class=all_reduce": "all_reduce: predicted over size",
+    "/calibration?class=grouped_gemm.bf16": "grouped_gemm.bf16: errors by size",
     "/validation": "Coverage of 90 % intervals, by source",
 }
 """Pages by what one of their figures shows."""

@@ -1,5 +1,5 @@
 // What is wrong with texts of figures: one is cut at the figure's edge or by its legend, lies on another, or stands upright
-// below an axis. Boxes of letters are larger than the letters: a little of them may overlap.
+// below an axis; a legend or the title of an axis lies on a plot. Boxes of letters are larger than the letters: a little of them may overlap.
 (() => {
     const LITTLE_PX = 3;
     const isRead = (one) => one.textContent.trim() && one.checkVisibility({opacityProperty: true, visibilityProperty: true})
@@ -21,7 +21,14 @@
             .flatMap(([place, some]) => some.filter((one) => isOutside(one, place.getBoundingClientRect())))
             .map(({said}) => `cut: ${said}`);
         const over = all.flatMap((one, i) => all.slice(i + 1).filter((other) => meet(one, other)).map(({said}) => `${one.said} over ${said}`));
-        const upright = [...drawn.querySelectorAll(".xtick text")].filter(isUpright).map((tick) => `upright: ${tick.textContent}`);
-        return [...cut, ...over, ...upright].map((fault) => `${drawn.closest("[aria-label]")?.ariaLabel}: ${fault}`);
+        const upright = [...drawn.querySelectorAll(".xaxislayer-above text")].filter(isUpright).map((tick) => `upright: ${tick.textContent}`);
+        const at = drawn.getBoundingClientRect(), plots = Object.values(drawn._fullLayout._plots ?? {}).map(({xaxis, yaxis}) => ({
+            left: at.left + xaxis._offset, right: at.left + xaxis._offset + xaxis._length,
+            top: at.top + yaxis._offset, bottom: at.top + yaxis._offset + yaxis._length,
+        }));
+        const besides = [...drawn.querySelectorAll(".legend, .infolayer > [class$=title]:not(.gtitle)")].filter((one) => one.checkVisibility());
+        const onPlot = besides.filter((one) => plots.some((box) => meet({box: one.getBoundingClientRect()}, {box})))
+            .map(({textContent}) => `on a plot: ${textContent}`);
+        return [...cut, ...over, ...upright, ...onPlot].map((fault) => `${drawn.closest("[aria-label]")?.ariaLabel}: ${fault}`);
     });
 })()

@@ -81,6 +81,13 @@ def test_the_legend_names_each_line_once(line: pd.DataFrame, beyond: bool, legen
     assert [trace.name for trace in figure.data if trace.showlegend is not False] == legend
 
 
+def test_the_name_of_a_panel_begins_at_its_corner(line: pd.DataFrame) -> None:
+    figure = predicted_lines(pd.concat([line.assign(panel=name) for name in "abc"]), "t", "", Axis("x"), Axis("y"))
+    x, y = ([figure.layout[f"{axis}{i}"].domain for i in ("", 2, 3)] for axis in ("xaxis", "yaxis"))
+    corners = [(left, top) for (left, _), (_, top) in zip(x, y, strict=True)]
+    assert [(one.x, one.y, one.xanchor) for one in figure.layout.annotations] == [(*at, "left") for at in corners]
+
+
 def test_a_long_legend_gets_room_of_its_own(line: pd.DataFrame) -> None:
     many = pd.concat([line.assign(line=f"copy.{i} · {'engine ' * 4}") for i in range(8)])
     few, more = (predicted_lines(rows, "t", "", Axis("x"), Axis("y")).layout for rows in (line, many))
