@@ -11,6 +11,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, page_container
 from flask import Response, request
 
+from ..simulator.figures import fit_script
 from ..simulator.figures.theme import FONT
 from . import downloads
 from .background import Spawning
@@ -39,7 +40,7 @@ _WORTH_BYTES = 2**14  # what is smaller is there at once
 _INDEX = """<!doctype html>
 <html lang="en">
 <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
-<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
+<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer><script>{%fit%}</script></body>
 </html>"""
 _RENDERER = """var renderer = new DashRenderer({
     request_pre: window.dash_clientside.overtaken.asked,
@@ -71,7 +72,7 @@ def make_app(folder: Path | None = None, background: Spawning | None = None, ope
         update_title="",
         title="runcast",
         routing_callback_inputs={"address": State("_pages_location", "search")},
-        index_string=_INDEX,
+        index_string=_INDEX.replace("{%fit%}", fit_script()),
         background_callback_manager=background,
     )
     for page in PAGES:

@@ -71,6 +71,23 @@ def chromium() -> Iterator[str]:
         yield path
 
 
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Any]:
+    """A Chromium for all tests of a process; what is expected of a page may take as long as anything else in it."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    playwright.expect.set_options(timeout=30_000)
+    with playwright.sync_playwright() as tool:
+        opened = tool.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
 @pytest.fixture(scope="session")
 def update_ledger() -> Any:
     """The shipped ledger of weight updates with all its rows predicted: once for all who read it."""

@@ -1,6 +1,6 @@
 """A self-contained HTML page of figures and tables: opens from disk, needs no network, follows light and dark.
 
-How it looks is said in page.html.j2, a template of Jinja2.
+How it looks is said in page.html.j2, a template of Jinja2; fit.js fits figures into its width.
 """
 
 import os
@@ -74,8 +74,13 @@ def page(title: str, sections: Sequence[Section]) -> str:
     environment.filters |= {"drawn": drawn, "shown": _shown, "is_number": _is_number}
     environment.tests["marked"] = lambda cell: isinstance(cell, Marked)
     template = environment.from_string((files(__package__) / "page.html.j2").read_text(encoding="utf-8"))
-    look = {"font": FONT, "ink": TEXT, "ink_on_dark": TEXT_ON_DARK, "plotly": get_plotlyjs()}
-    return template.render(title=title, sections=sections, **look)
+    look = {"font": FONT, "ink": TEXT, "ink_on_dark": TEXT_ON_DARK}
+    return template.render(title=title, sections=sections, plotly=get_plotlyjs(), fit=fit_script(), **look)
+
+
+def fit_script() -> str:
+    """The script by which plotly's figures fit into the width of a page, in reports and in the dashboard."""
+    return (files(__package__) / "fit.js").read_text(encoding="utf-8")
 
 
 def _is_number(rows: Sequence[Sequence[object]], column: int) -> bool:

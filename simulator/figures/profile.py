@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 ROW_PX, PANEL_PX, GAP_PX, NAME_PX, COLUMNS = 17, 300, 84, 24, 2
 FACTOR_PX = 24  # a row of factors
-LEGEND_ROW_PX, NARROW_PX = 20, 800
 FAINT = 0.65
 DASHED = "5px,4px"
 """What lies beyond the measured range, of which `extrapolated` speaks."""
@@ -155,21 +154,10 @@ def _panels(names: Sequence[str], columns: int, title: str, subtitle: str) -> "t
 
 def _with_room(figure: "go.Figure", height_px: float) -> "go.Figure":
     """The legend stands above the names of the panels, which are so high together."""
-    more_px = NAME_PX + LEGEND_ROW_PX * (_legend_rows(figure) - 1)
     return figure.update_layout(
-        margin_t=figure.layout.margin.t + more_px, margin_l=70, legend_itemsizing="constant",
-        height=figure.layout.height + more_px, legend_y=1 + (NAME_PX + 6) / height_px,
+        margin_t=figure.layout.margin.t + NAME_PX, margin_l=70, legend_itemsizing="constant",
+        height=figure.layout.height + NAME_PX, legend_y=1 + (NAME_PX + 6) / height_px,
     )  # fmt: skip
-
-
-def _legend_rows(figure: "go.Figure") -> int:
-    """The number of legend rows on a narrow page, so that the legend never covers the subtitle."""
-    rows, right_px = 1, 0
-    for trace in figure.data:
-        if trace.showlegend is not False:
-            entry_px = 50 + 7 * len(trace.name)
-            rows, right_px = (rows, right_px + entry_px) if right_px + entry_px <= NARROW_PX else (rows + 1, entry_px)
-    return rows
 
 
 def ticks_of(axis: Axis, values: "pd.Series[float]") -> dict[str, Any]:

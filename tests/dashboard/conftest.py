@@ -1,4 +1,4 @@
-"""A served dashboard and a browser before it: `served`, `page`, `pictured`.
+"""A served dashboard and pages of a browser before it: `served`, `page`, `pictured`.
 
 A test fails when its page writes an error to the console, throws one, or asks another host for anything.
 """
@@ -23,10 +23,6 @@ from runcast.simulator.runner import InProcess
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "out" / "screenshots"
 WIDTHS_PX = (1440, 390)
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-    "--disable-background-networking",
-)  # fmt: skip
 MARKUP = "<b onclick=alert(1)>bold<&b>"
 """The name of a scenario in the data folder: HTML, if anyone took it for that."""
 
@@ -84,17 +80,6 @@ def served(folder) -> Iterator[str]:
             with suppress(subprocess.TimeoutExpired):  # how it ends is the business of test_background
                 process.wait(timeout=30)
             process.kill()
-
-
-@pytest.fixture(scope="session")
-def browser(chromium):
-    """A Chromium for all tests of a process; what is expected of a page may take as long as anything else in it."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    playwright.expect.set_options(timeout=30_000)
-    with playwright.sync_playwright() as tool:
-        opened = tool.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ COVERED = """[...document.querySelectorAll('.js-plotly-plot:has(.updatemenu-cont
     const said = at('.gtitle-subtitle'), menu = at('.updatemenu-container');
     return menu.top < said.bottom && menu.bottom > said.top && menu.left < said.right;
 }).map((drawn) => drawn.closest('[aria-label]').ariaLabel)"""
-TEXTS = (Path(__file__).parent / "texts.js").read_text()
+TEXTS = (Path(__file__).parents[1] / "texts.js").read_text()
 IS_NARROW = "document.querySelector('.wide:not(.timeline) .js-plotly-plot')?.layout?.meta === 'narrow'"
 LOW = """[...document.querySelectorAll('.js-plotly-plot')]
     .map((one) => [one.clientHeight, one._fullLayout._size.h]).filter(([all, inside]) => all < 200 || inside < 50)"""

@@ -1,6 +1,7 @@
 """A run explained: levers that must help do, by how much theory says, and those that cannot apply are not tried."""
 
 import json
+import re
 from functools import cache
 from html import unescape
 from math import sqrt
@@ -298,6 +299,36 @@ def test_nothing_is_known_of_chance_from_one_seed():
     assert (found.seeds, found.chance, found.is_beyond_chance(found.tried[0])) == (1, None, None)
 
 
+def test_a_lever_is_worth_its_share_of_the_cost_and_of_its_interval():
+    found = explained("rich")
+    cost, ends = found.report.spent.cost_usd, found.report.cost_interval_usd
+    one = next(one for one in found.best if one.name == "host: half as often")
+
+    assert ends[0] < cost < ends[1]
+    assert one.worth == pytest.approx([one.gain * usd for usd in (cost, *ends)])
+    assert f"${one.worth.low_usd:.2f} to ${one.worth.high_usd:.2f}" in "\n".join(found.lines())
+
+
+def test_a_lever_pays_for_the_gpus_that_it_needs():
+    spare = next(one for one in explained("rich").tried if "spare" in one.name)
+    nodes = spare.changes["nodes"] / RICH["nodes"]
+
+    assert spare.worth.usd == pytest.approx((1 - (1 - spare.gain) * nodes) * explained("rich").report.spent.cost_usd)
+
+
+def test_a_run_of_a_given_time_has_the_interval_of_a_million_samples():
+    found = explain(RICH | {"run": {"wall": "1 h", "repeats": 4}})
+    text = "\n".join(found.lines())
+
+    assert found.best[0].worth.low_usd == found.best[0].worth.high_usd
+    assert re.search(r"cost .* \(90 % interval of such runs: \$[\d,.]+ to \$[\d,.]+ per million tokens\)", text)
+    assert ("worth" in text, "  90 %  " in text) == (True, False)
+
+
+def test_a_wait_in_a_queue_is_not_paid_for():
+    assert {one.worth for one in explained("queue").tried} == {None}
+
+
 def test_quick_says_where_the_time_goes():
     found = explain(RICH, quick=True)
     said = found.to_json()
@@ -319,11 +350,13 @@ def test_the_keys_of_its_json():
 
     assert list(said) == [
         "schema", "version", "kind", "of", "name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s",
-        "mode", "total_s", "interval_low_s", "interval_high_s", "breakdown_s", "largest_loss", "aim", "chance", "seeds",
+        "mode", "total_s", "interval_low_s", "interval_high_s", "cost_usd", "cost_low_usd",
+        "cost_high_usd", "breakdown_s", "largest_loss", "aim", "chance", "seeds",
         "best", "what_ifs", "refused", "quick", "inputs",
     ]  # fmt: skip
     assert list(said["what_ifs"][0]) == [
-        "name", "about", "changes", "gain", "gains", "wall_s", "samples_per_s", "queue_s", "beyond_chance"
+        "name", "about", "changes", "gain", "gains", "wall_s", "samples_per_s", "queue_s", "worth_usd",
+        "worth_low_usd", "worth_high_usd", "beyond_chance",
     ]  # fmt: skip
 
 

@@ -1,13 +1,21 @@
 """HTML pages and PNG files."""
 
 import re
+from contextlib import suppress
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from runcast.simulator import UserError
+from playwright.sync_api import TimeoutError as NotYet
+from runcast.simulator import UserError, simulate
+from runcast.simulator.answers.outputs import figures_of
 from runcast.simulator.figures import Section, page, png, write_html
+from runcast.simulator.figures.profile import Axis, predicted_lines
 from runcast.simulator.report.report import Table
+
+TEXTS = (Path(__file__).parents[1] / "texts.js").read_text()
 
 
 @pytest.fixture
@@ -56,3 +64,32 @@ def test_without_kaleido_the_error_says_what_to_install(figure, tmp_path: Path, 
     monkeypatch.setattr(import_module(png.__module__), "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'runcast\[png\]'"):
         png(figure, tmp_path / "x.png")
+
+
+def lines_of_panels():
+    """Three panels whose lines have long names."""
+    panels = "all_reduce · nccl 2.29.2", "grouped_gemm.bf16 · trtllm/1.3.0rc20/moe_torch_flow_cutlass", "c"
+    lines, sizes = product(panels, range(8)), [2.0**i for i in range(10, 30)]
+    rows = [
+        (panel, f"copy.{i} · {'engine ' * 4}", x, x * (1 + i), x, 9 * x, x > 1e7) for panel, i in lines for x in sizes
+    ]
+    table = pd.DataFrame(rows, columns=["panel", "line", "x", "y", "low", "high", "outside"])
+    return predicted_lines(table, "Predicted over size", "bands", Axis("bytes", binary=True), Axis("rate", "B/s"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width_px", [1440, 820, 390])
+def test_texts_of_a_report_are_whole_and_apart_at_any_width(width_px, browser, tmp_path: Path) -> None:
+    drawn = [figures_of(simulate(name)) for name in ("tiny-train-pp4", "tiny-2ranks", "kimi-k2-256xh20")]
+    sections = [Section(figures=some) for some in (*drawn, {"Predicted over size": lines_of_panels()})]
+    write_html(tmp_path / "report.html", "Report", sections)
+    opened = browser.new_page(viewport={"width": width_px, "height": 1000})
+    opened.goto((tmp_path / "report.html").as_uri())
+    with suppress(NotYet):
+        opened.wait_for_function(f"!{TEXTS}.length", timeout=15_000)
+    wide = opened.evaluate(
+        "[...document.querySelectorAll('figure')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    )
+
+    assert (opened.evaluate(TEXTS), wide) == ([], 0)
+    opened.close()

@@ -88,13 +88,6 @@ def test_the_name_of_a_panel_begins_at_its_corner(line: pd.DataFrame) -> None:
     assert [(one.x, one.y, one.xanchor) for one in figure.layout.annotations] == [(*at, "left") for at in corners]
 
 
-def test_a_long_legend_gets_room_of_its_own(line: pd.DataFrame) -> None:
-    many = pd.concat([line.assign(line=f"copy.{i} · {'engine ' * 4}") for i in range(8)])
-    few, more = (predicted_lines(rows, "t", "", Axis("x"), Axis("y")).layout for rows in (line, many))
-    plots = [layout.height - layout.margin.t for layout in (few, more)]
-    assert (plots[0] == plots[1], more.margin.t > few.margin.t) == (True, True)
-
-
 def test_a_single_measured_point_is_seen(line: pd.DataFrame) -> None:
     alone = line.assign(outside=[True, True, False, True, True, True])
     inside = predicted_lines(alone, "t", "", Axis("x"), Axis("y")).data[1]

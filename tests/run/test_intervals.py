@@ -90,6 +90,17 @@ def test_the_cost_lies_where_the_time_does(four):
     )
 
 
+def test_a_million_samples_cost_where_the_throughput_lies(four):
+    report = failing(four, "", "run={wall='10 d'}")
+    low, high = report.rate_interval
+    said = report.to_json()
+
+    assert said["cost_low_usd"] == said["cost_high_usd"] == said["cost_usd"]
+    assert (said["cost_low_usd_per_million_tokens"], said["cost_high_usd_per_million_tokens"]) == pytest.approx(
+        tuple(said["cost_usd_per_million_tokens"] * report.tokens_per_s / rate for rate in (high, low))
+    )
+
+
 def test_failures_cost_what_a_run_without_them_does_not(four):
     """The job's own start is none of their time."""
     start = "run.start=true", "failures.init='10 min'"

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from ...base.errors import UserError
 from ...base.memo import Memo
 from ...profile import Z90
+from ...report.spending import Rates, rates
 from ...scenario import Changes, WhatIf, change, check_question, resolve
 from ...systems.run.history import History
 from ...systems.run.report import RunReport, make_run_report
@@ -33,10 +34,19 @@ Seconds = Callable[[History], float]
 
 
 class Aim(NamedTuple):
-    """What levers are compared by: seconds of a History, in words; less is better."""
+    """What levers are compared by: seconds of a History, in words; less is better. `is_paid`: they cost money."""
 
     name: str
     of: Seconds
+    is_paid: bool = True
+
+
+class Worth(NamedTuple):
+    """What a lever saves of the cost of the run, in US dollars, and of the ends of its 90 % interval."""
+
+    usd: float
+    low_usd: float
+    high_usd: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class Lever:
     """A lever that was simulated.
 
     `gain` is the share of the aim's seconds that it saves, `gains` the same for each seed. `wall_s`, `samples_per_s`
-    and `queue_s` (the mean wait of jobs, None if there are none) are means over seeds.
+    and `queue_s` (the mean wait of jobs, None if there are none) are means over seeds. `worth` is None where no price
+    is known, or the aim's seconds are not paid for.
     """
 
     name: str
@@ -55,6 +66,7 @@ class Lever:
     wall_s: float
     samples_per_s: float
     queue_s: float | None
+    worth: Worth | None
 
     @property
     def has_effect(self) -> bool:
@@ -63,7 +75,12 @@ class Lever:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return vars(self) | {"changes": dict(self.changes), "gains": list(self.gains)}
+        usd, low_usd, high_usd = self.worth or (None, None, None)
+        plain = {name: value for name, value in vars(self).items() if name != "worth"}
+        return plain | {
+            "changes": dict(self.changes), "gains": list(self.gains),
+            "worth_usd": usd, "worth_low_usd": low_usd, "worth_high_usd": high_usd,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,10 +121,14 @@ class RunExplanation(ByLevers[Lever]):
         """The explanation as plain values: durations in seconds, shares as `gain`."""
         report = self.report
         low_s, high_s = report.wall_interval_s
+        low_usd, high_usd = report.cost_interval_usd
         parts = {
             "total_s": report.wall_s,
             "interval_low_s": low_s,
             "interval_high_s": high_s,
+            "cost_usd": report.spent.cost_usd,
+            "cost_low_usd": low_usd,
+            "cost_high_usd": high_usd,
             "breakdown_s": dict(report.history.breakdown_s),
             "largest_loss": self.largest_loss,
             "aim": self.aim,
@@ -164,9 +185,10 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     now = histories[:_SEEDS_OF_LEVERS]
 
     def simulate(lever: WhatIf) -> Lever:
-        other = run.pull(lever).with_rate_spread(None)
+        other = run.pull(lever)
         check_memory("" if other.step is None else other.step.report.shortage)
-        return _compare(lever, now, _simulate(other, len(now)), aim.of)
+        then = _simulate(other.with_rate_spread(None), len(now))
+        return _compare(lever, now, then, aim, report, rates(other.cluster))
 
     tried, refused = try_levers([] if quick else list(levers(resolved)), simulate, progress)
     return RunExplanation(
@@ -193,7 +215,7 @@ def _aim(resolved: ResolvedRun, first: History, unit: str) -> Aim:
     """Time per sample, so that a step of fewer samples is no gain; but jobs wait, and a target is to be reached."""
     said = resolved.scenario
     if QUEUE in first.counts:
-        return Aim("the mean wait in the queue", _queue_s)
+        return Aim("the mean wait in the queue", _queue_s, is_paid=False)
     if said.target is not None and said.run.wall is None:
         return Aim("the time to the target", lambda history: history.wall_s)
     return Aim(f"the time for as many {unit}", _sample_s)
@@ -214,20 +236,33 @@ def _chance(seconds: Sequence[float]) -> float | None:
     return exp(Z90 * stdev(map(log, seconds))) - 1
 
 
-def _compare(one: WhatIf, now: Sequence[History], then: Sequence[History], of: Seconds) -> Lever:
-    """What a lever is worth, from runs before and after with the same seeds."""
-    before, after = [of(run) for run in now], [of(run) for run in then]
+def _compare(
+    one: WhatIf, now: Sequence[History], then: Sequence[History], aim: Aim, report: RunReport, held: Rates
+) -> Lever:
+    """What a lever is worth, from runs before and after with the same seeds; `held` are GPUs after it."""
+    before, after = [aim.of(run) for run in now], [aim.of(run) for run in then]
+    gain = _gain(sum(before), sum(after))
     wall_s = fmean(run.wall_s for run in then)
     return Lever(
         one.name,
         one.about,
         one.changes,
-        gain=_gain(sum(before), sum(after)),
+        gain=gain,
         gains=tuple(map(_gain, before, after)),
         wall_s=wall_s,
         samples_per_s=fmean(run.samples for run in then) / wall_s if wall_s else 0.0,
         queue_s=fmean(map(_queue_s, then)) if QUEUE in then[0].counts else None,
+        worth=_worth(gain, report, held) if aim.is_paid else None,
     )
+
+
+def _worth(gain: float, report: RunReport, held: Rates) -> Worth | None:
+    """What a share of the time is worth, where `held` are the GPUs after the change; None where no price is known."""
+    usd, (low_usd, high_usd) = report.spent.cost_usd, report.cost_interval_usd
+    if not report.rates.usd_per_hour or held.usd_per_hour is None or usd is None or low_usd is None or high_usd is None:
+        return None
+    saved = 1 - (1 - gain) * held.usd_per_hour / report.rates.usd_per_hour
+    return Worth(saved * usd, *sorted((saved * low_usd, saved * high_usd)))
 
 
 def _gain(before: float, after: float) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from ...base.units import format_long, format_seconds
+from ...base.units import format_long, format_seconds, format_usd
 from ...systems.run.history import CAUSES
 from ...systems.run.text import words
 from .by_levers import LeverWords
@@ -22,8 +22,8 @@ def run_words(found: RunExplanation) -> LeverWords[Lever]:
         whole="run",
         parts_s=found.report.history.breakdown_s,
         aim=found.aim,
-        columns=("what if", "saves", "by seed", _result_name(found), "what it is"),
-        row=lambda one: (one.name, f"{one.gain:.2%}", _by_seed(one), _result(one, found), one.about),
+        columns=("what if", "saves", "by seed", *_worth_names(found), _result_name(found), "what it is"),
+        row=lambda one: _row(one, found),
         most=_SHOWN,
         digits=2,
         notes=tuple(_notes(found)),
@@ -53,6 +53,28 @@ def _seconds(found: RunExplanation) -> Iterable[tuple[str, float]]:
 def _by_seed(one: Lever) -> str:
     low, high = f"{min(one.gains):.2%}", f"{max(one.gains):.2%}"
     return low if low == high else f"{low} to {high}"
+
+
+def _row(one: Lever, found: RunExplanation) -> tuple[str, ...]:
+    return one.name, f"{one.gain:.2%}", _by_seed(one), *_worth(one, found), _result(one, found), one.about
+
+
+def _worth_names(found: RunExplanation) -> tuple[str, ...]:
+    """A column of money where levers have any, and one of its interval where the cost of the run has one."""
+    if all(one.worth is None for one in found.tried):
+        return ()
+    low_usd, high_usd = found.report.cost_interval_usd
+    return ("worth",) if low_usd == high_usd else ("worth", "90 %")
+
+
+def _worth(one: Lever, found: RunExplanation) -> tuple[str, ...]:
+    """The cells of these columns."""
+    usd, low, high = map(_format_usd, one.worth) if one.worth else ("–",) * 3
+    return (usd, f"{low} to {high}" if one.worth else "–")[: len(_worth_names(found))]
+
+
+def _format_usd(usd: float) -> str:
+    return f"-{format_usd(-usd)}" if usd < 0 else format_usd(usd)
 
 
 def _result_name(found: RunExplanation) -> str:

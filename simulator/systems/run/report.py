@@ -113,6 +113,11 @@ class RunReport(Report):
         Metric("cost_high_usd", "USD", "its 95 % quantile", role="again",
                of=lambda report: report.cost_interval_usd[1]),
         *spending("spent_per_million", "for a million tokens or samples", "_per_million_tokens"),
+        Metric("cost_low_usd_per_million_tokens", "USD", "the 5 % quantile of `cost_usd_per_million_tokens`, by "
+               "that of the throughput at this price", role="again",
+               of=lambda report: report.cost_per_million_interval_usd[0]),
+        Metric("cost_high_usd_per_million_tokens", "USD", "its 95 % quantile", role="again",
+               of=lambda report: report.cost_per_million_interval_usd[1]),
         Metric("exposed", "s", "as `breakdown_s`", "lower", "again", names=tuple(CAUSES), sparse=True),
         Metric("bound_by", "", "the cause that holds most of the time"),
         Metric("provenance", "1", "share of the time by source of its numbers", sparse=True,
@@ -203,6 +208,13 @@ class RunReport(Report):
     def cost_interval_usd(self) -> tuple[float | None, float | None]:
         """The cost of the 5 % and 95 % quantiles of the time; None where no price is known."""
         low, high = (self.rates.amount(seconds).cost_usd for seconds in self.wall_interval_s)
+        return low, high
+
+    @property
+    def cost_per_million_interval_usd(self) -> tuple[float | None, float | None]:
+        """The cost of a million samples at the quantiles of the throughput; None where no price is known."""
+        slow, fast = self.rate_interval
+        low, high = (self.rates.amount(1e6 / rate if rate else 0.0).cost_usd for rate in (fast, slow))
         return low, high
 
     @property

@@ -44,20 +44,28 @@ def _rows(report: RunReport) -> Iterator[tuple[str, str]]:
 def _spent(report: RunReport) -> Iterator[tuple[str, str]]:
     """Money, with its interval and what failures cost of it, and energy."""
     amounts = (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
-    low, high = (format_usd(usd or 0.0) for usd in report.cost_interval_usd)
     for name, amount in spending_rows(report.rates, *amounts):
-        yield name, amount + (_between(report, low, high) if name == "cost" else "")
+        yield name, amount + (_cost_between(report) if name == "cost" else "")
     if report.failures_cost_s:
         usd = "" if report.failures_cost_usd is None else f" and {format_usd(report.failures_cost_usd)}"
         yield "failures cost", f"{format_long(report.failures_cost_s)}{usd} more than a run in which nothing fails"
+
+
+def _cost_between(report: RunReport) -> str:
+    """The interval of the cost of the run; that of a million samples where the time, and so the former, is given."""
+    ends, of = report.cost_interval_usd, ""
+    if report.wall_is_given:
+        ends, of = report.cost_per_million_interval_usd, f" per million {report.unit}"
+    low, high = (format_usd(usd or 0.0) for usd in ends)
+    return _between(report, low, high, of)
 
 
 def _share(part: float) -> str:
     return f"{part:.1%}"
 
 
-def _between(report: RunReport, low: str, high: str) -> str:
-    return f"   (90 % interval of such runs: {low} to {high})" if report.spread and low != high else ""
+def _between(report: RunReport, low: str, high: str, of: str = "") -> str:
+    return f"   (90 % interval of such runs: {low} to {high}{of})" if report.spread and low != high else ""
 
 
 def _happened(report: RunReport) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
-// Figures fit into their place. On phones titles and long names get more lines, legends go below, scales of colours are
-// thin: a figure is drawn as for a wide page first, and once more where it is narrow; its meta then says so. At any width
-// what is drawn is measured, and gets the room that it lacks; panels side by side stand below each other where they lack it.
+// Figures fit into their place, in reports and in the dashboard. On phones titles and long names get more lines, legends go
+// below, scales of colours are thin: a figure is drawn as for a wide page first, and once more where it is narrow; its meta
+// then says so. At any width what is drawn is measured, and gets the room that it lacks; panels side by side stand below
+// each other where they lack it.
 (() => {
     const NARROW_PX = 560, EDGE_PX = 8, LINE_PX = 18, NAME_PX = 150, ENTRY_PX = 20, AIR_PX = 4, MOST_TRIES = 8;
     const pen = document.createElement("canvas").getContext("2d");
@@ -123,6 +124,12 @@
         };
     }
 
+    // Where all of a figure is on the screen, they have a row between its title and its plot; and how high that is.
+    function menusAbove({layout: {updatemenus: menus}}) {
+        const place = {x: 1, xanchor: "right", y: 1, yanchor: "bottom", pad: {b: EDGE_PX}};
+        return menus?.length ? [{updatemenus: menus.map((one) => ({...one, ...place}))}, MENU_PX] : [{}, 0];
+    }
+
     const box = (one) => one.getBoundingClientRect();
 
     // Panels side by side stand below each other where one is too narrow for its ticks, its title, or at all.
@@ -169,7 +176,8 @@
         return {"margin.t": margin.t + top_px, "margin.b": margin.b + bottom_px, height: height + top_px + bottom_px};
     }
 
-    const isCut = (drawn, of) => [...drawn.querySelectorAll(of)].some((one) => box(one).right > box(drawn).right || box(one).left < box(drawn).left);
+    const isCut = (drawn, of) => [...drawn.querySelectorAll(of)].map(box)
+        .some(({left, right}) => right > box(drawn).right || left < box(drawn).left);
 
     // A title that is cut gets lines, and so do those of parts, if that changes them.
     function titleInLines(drawn) {
@@ -214,7 +222,7 @@
 
     function settle(drawn, inside_px, tries = MOST_TRIES) {
         if (!tries || !drawn.isConnected) return;
-        const changes = firstOf([fewerTicks(drawn), asHigh(drawn, inside_px), partsInLines(drawn), lower(drawn), further(drawn)]);
+        const changes = firstOf([asHigh(drawn, inside_px), partsInLines(drawn), lower(drawn), further(drawn), fewerTicks(drawn)]);
         if (changes) redraw(drawn, changes).then(() => settle(drawn, inside_px, tries - 1));
     }
 
@@ -237,11 +245,11 @@
 
     async function fitNarrow(drawn, width_px) {
         const {data, layout, _fullLayout: {height, margin}} = drawn;
-        const [titled, top_px] = title(drawn, width_px), named = axes(drawn, width_px);
-        const inside_px = height - margin.t - margin.b + growth(drawn, named);
+        const [titled, title_px] = title(drawn, width_px), named = axes(drawn, width_px), [menus, menus_px] = menusAbove(drawn);
+        const inside_px = height - margin.t - margin.b + growth(drawn, named), top_px = title_px + menus_px;
         const height_px = inside_px + top_px + margin.b + ENTRY_PX * data.length; // a legend has room at first, however long
         const changes = {
-            ...titled, ...named, ...partTitles(drawn, width_px), "margin.t": top_px, "margin.r": 12,
+            ...titled, ...named, ...menus, ...partTitles(drawn, width_px), "margin.t": top_px, "margin.r": 12,
             height: height_px, legend: {...layout.legend, ...BELOW},
         };
         const scaled = data.findIndex(scale);
@@ -262,9 +270,8 @@
         const stacked = panelsBelow(drawn);
         if (Object.keys(stacked).length) return redraw(drawn, stacked);
         if (width_px < NARROW_PX) return fitNarrow(drawn, width_px);
-        const steps = [
-            menusBelow, titleInLines, partsInLines, namesInLines, fewerTicks, roomier, lower, ...(reached.get(data) === width_px ? [] : [further]),
-        ];
+        const reaching = reached.get(data) === width_px ? [] : [further];
+        const steps = [menusBelow, titleInLines, partsInLines, namesInLines, roomier, lower, ...reaching, fewerTicks];
         const changes = firstOf(steps.map((one) => one(drawn)));
         if (changes) return redraw(drawn, changes);
         reached.set(data, width_px);
