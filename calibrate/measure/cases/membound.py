@@ -13,8 +13,8 @@ Bytes are algorithmic, each tensor read once and written once whatever a kernel 
 | `memory.cast` | 6 | bf16 to fp32 or back |
 | `memory.fp32_accumulate` | 10 | fp32 += bf16 |
 | `memory.cast_fp8`, `quantize_by`, `quantize_tiles` | 3 | bf16 -> fp8; tiles: a scale per 128 elements too |
-| `memory.cross_entropy`, `_backward` | 2, 4 | logits -> loss; logits -> gradient |
-| `memory.cross_entropy_fused` | 4 | logits -> loss and gradient |
+| `memory.cross_entropy` | 6 | in one kernel: logits -> loss; logits -> gradient |
+| `memory.loss_passes`, `_backward` | 38, 14 | the same in one pass after another, each tensor as often as it is read |
 
 and of fp32, per parameter: `memory.adamw` 28 (p, g, m, v -> p, m, v), `memory.grad_norm` 4.
 """
@@ -58,7 +58,7 @@ class _Kernel:
     """`moves` and `holds` are bytes per element: moved by one act, and allocated at the most.
 
     `prepare` is given rows and width, or of optimizers the number of parameters. `variant` tells cases of one class
-    apart; `ours` are kernels of `runcast.kernels`.
+    apart; `ours` are kernels of `runcast.kernels`; `of` is the class, if it has another name.
     """
 
     name: str
@@ -68,6 +68,7 @@ class _Kernel:
     variant: str = ""
     ours: bool = False
     fp8: bool = False
+    of: str = ""
 
 
 def cases(facts: Facts) -> Iterator[Case]:
@@ -95,7 +96,7 @@ def _case(kernel: _Kernel, shape: tuple[int, ...], facts: Facts) -> Case:
         kernel.name,
         params,
         cold(kernel.prepare, *shape),
-        cost_class=f"memory.{kernel.name}",
+        cost_class=f"memory.{kernel.of or kernel.name}",
         features={"bytes": kernel.moves * prod(shape), **width},
         library=library,
         together="".join(map(str, shape[1:])),
@@ -219,9 +220,9 @@ _KERNELS = (
     _Kernel("quantize_by", 3, 8, _quantize_by, ours=True, fp8=True),
 )
 _LOSSES = (
-    _Kernel("cross_entropy", 2, 14, partial(_cross_entropy, backward=False)),
-    _Kernel("cross_entropy_backward", 4, 20, partial(_cross_entropy, backward=True)),
-    _Kernel("cross_entropy_fused", 4, 10, _cross_entropy_fused, ours=True),
+    _Kernel("cross_entropy", 38, 14, partial(_cross_entropy, backward=False), of="loss_passes"),
+    _Kernel("cross_entropy_backward", 14, 20, partial(_cross_entropy, backward=True), of="loss_passes_backward"),
+    _Kernel("cross_entropy_fused", 6, 10, _cross_entropy_fused, ours=True, of="cross_entropy"),
 )
 _OPTIMIZERS = (
     _Kernel("adamw", 28.0, 16.0, partial(_adamw, fused=True), "fused"),  # holds p, g, m, v

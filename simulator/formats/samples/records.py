@@ -205,14 +205,14 @@ _KERNELS = {
     "swiglu_forward_unfused": ("swiglu", "torch", 1.0),
     "swiglu_backward_unfused": ("swiglu_backward", "torch", 1.0),
     "cast_bf16_fp32": ("cast", "torch", 1.0),
-    "cross_entropy_fp32_forward": ("cross_entropy", "torch", 2 / 6),
-    "cross_entropy_fp32_backward": ("cross_entropy_backward", "torch", 4 / 10),
+    "cross_entropy_fp32_forward": ("loss_passes", "torch", 38 / 6),
+    "cross_entropy_fp32_backward": ("loss_passes_backward", "torch", 14 / 10),
     "adamw_fused": ("adamw", "torch fused", 1.0),
     "adamw_foreach": ("adamw", "torch foreach", 1.0),
     "grad_norm_foreach": ("grad_norm", "torch foreach", 1.0),
 }
 """Cases of the probe: class, library, and bytes of the class over those that the probe counts, per element each. It
-counts what torch's backward of a norm and its cross-entropy in fp32 move besides, a class only what they must."""
+counts more for torch's backward of a norm, and less for the passes of its cross-entropy in fp32."""
 
 
 def _copies(case: str, params: Record, _bytes: float) -> _Found:
