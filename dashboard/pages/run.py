@@ -11,7 +11,7 @@ from ...simulator.models import preset_names
 from ...simulator.systems.run.modes import MODES
 from ...simulator.systems.run.report import RunReport
 from ...simulator.systems.run.system import RunPrediction
-from ...simulator.systems.run.text import words
+from ...simulator.systems.run.text import cost_between, words
 from .. import parts, tables
 from ..forms.ask import Form, draw_timeline, predicted_page
 from ..forms.fields import Field, link_text, rate_text, time_text
@@ -124,12 +124,13 @@ def cards(prediction: RunPrediction) -> "list[parts.Card]":
 def cards_of(report: RunReport) -> "list[parts.Card]":
     """The numbers of a report."""
     low, high = (f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}" for rate in report.rate_interval)
+    between = cost_between(report)
     small = {
         "goodput": f"of the time in {MODES[report.mode].useful}",
         "tokens_per_s": f"{report.unit}/s" + (f" (90 %: {low} to {high})" if low != high else ""),
         "steps": f"{report.samples:,.4g} {report.unit}",
         "bound_by": f"{report.exposed[report.bound_by] / report.wall_s:.0%} of the time",
-        "cost_usd": f"of the run, {report.rates.price}",
+        "cost_usd": f"of the run, {report.rates.price}" + (f" (90 %: {between})" if between else ""),
         "energy_j": f"at most{report.rates.scope}",
     }
     numbers = (_briefly(card, report) for card in parts.cards(report, small))

@@ -1,5 +1,7 @@
 """The page of runs: its numbers are those of the Python API, its fields those of the scenario, zooms reach steps."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 from runcast.dashboard.forms.fields import link_text, rate_text, time_text
@@ -116,6 +118,15 @@ def test_a_card_says_how_likely_a_deadline_holds(here):
     said = {card.name: (card.value, card.small) for card in cards(here.answers.predict(asked))}
 
     assert said["Deadline"] == ("over 99%", "ended within 1,000 days")
+
+
+@pytest.mark.parametrize(
+    ("changes", "of"), [({"run.wall": None, "run.steps": 10_000}, r"\)$"), ({}, " per million [a-z]+\\)$")]
+)
+def test_the_card_of_the_cost_has_its_interval(here, changes, of):
+    said = {card.name: card.small for card in cards(here.answers.predict(Question("failing").change(changes)))}
+
+    assert re.search(r"\(90 %: \$[\d,.]+ to \$[\d,.]+" + of, said["Cost"])
 
 
 def test_the_page_draws_course_causes_and_events(here):

@@ -11,6 +11,7 @@ from .modes import MODES
 from .report import RunReport
 
 _SHOWN_EVENTS = 200
+_OF_SUCH_RUNS = "   (90 % interval of such runs: {})"
 
 
 def words(report: RunReport) -> Words:
@@ -45,27 +46,28 @@ def _spent(report: RunReport) -> Iterator[tuple[str, str]]:
     """Money, with its interval and what failures cost of it, and energy."""
     amounts = (report.spent, "for the run"), (report.spent_per_million, f"per million {report.unit}")
     for name, amount in spending_rows(report.rates, *amounts):
-        yield name, amount + (_cost_between(report) if name == "cost" else "")
+        between = cost_between(report) if name == "cost" else ""
+        yield name, amount + (_OF_SUCH_RUNS.format(between) if between else "")
     if report.failures_cost_s:
         usd = "" if report.failures_cost_usd is None else f" and {format_usd(report.failures_cost_usd)}"
         yield "failures cost", f"{format_long(report.failures_cost_s)}{usd} more than a run in which nothing fails"
 
 
-def _cost_between(report: RunReport) -> str:
-    """The interval of the cost of the run; that of a million samples where the time, and so the former, is given."""
+def cost_between(report: RunReport) -> str:
+    """The 90 % interval of the cost, or where the time is given of that of a million samples; empty if it has none."""
     ends, of = report.cost_interval_usd, ""
     if report.wall_is_given:
         ends, of = report.cost_per_million_interval_usd, f" per million {report.unit}"
     low, high = (format_usd(usd or 0.0) for usd in ends)
-    return _between(report, low, high, of)
+    return f"{low} to {high}{of}" if report.spread and low != high else ""
 
 
 def _share(part: float) -> str:
     return f"{part:.1%}"
 
 
-def _between(report: RunReport, low: str, high: str, of: str = "") -> str:
-    return f"   (90 % interval of such runs: {low} to {high}{of})" if report.spread and low != high else ""
+def _between(report: RunReport, low: str, high: str) -> str:
+    return _OF_SUCH_RUNS.format(f"{low} to {high}") if report.spread and low != high else ""
 
 
 def _happened(report: RunReport) -> Iterator[tuple[str, str]]:
