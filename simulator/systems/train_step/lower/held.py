@@ -16,8 +16,6 @@ from ....models.states import (
     embedding_count,
     head_copies,
     head_count,
-    head_norm_copies,
-    layer_copies,
     sum_counts,
 )
 from .plan import Stage, TrainPlan
@@ -130,14 +128,12 @@ class Holdings:
         Without sequence parallelism these are norms of heads, which see a rank's own heads. As Megatron-LM's
         `_allreduce_non_tensor_model_parallel_grads`. 2-D tensor parallelism has other exchanges.
         """
-        shard, spec, tp = self.plan.shard, self.plan.spec, self.plan.dims.tp
-        if tp == 1 or shard.side > 1 or self.plan.lora:
+        shard = self.plan.shard
+        if self.plan.dims.tp == 1 or shard.side > 1 or self.plan.lora:
             return 0
-        numbers = [number for stage in self.stages for number in (*stage.layers, *stage.mtp)]
-        if not shard.sequence_parallel:
-            return sum(head_norm_copies(spec, number) for number in numbers)
-        norms = sum(stage.head for stage in self.stages) * head_copies(spec)
-        return norms + sum(layer_copies(spec, number, tp=tp) for number in numbers)
+        of_layers = sum(self.plan.copies_of(n) for stage in self.stages for n in (*stage.layers, *stage.mtp))
+        heads = sum(stage.head for stage in self.stages) * shard.sequence_parallel
+        return of_layers + heads * head_copies(self.plan.spec)
 
     def weight_bytes(self, number: int, share: Share) -> float:
         """Bytes of the weights of a share of a unit; embedding and head may have another type than the layer."""

@@ -15,7 +15,7 @@ from ....models import ModelSpec
 from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
 from ....models.shard import Shard, block
-from ....models.states import Count, frozen_count, layer_count
+from ....models.states import Count, frozen_count, head_norm_copies, layer_copies, layer_count
 from ....models.towers import output_elements, tower_shard
 from ....program.parallel import ParallelDims
 from ....schedules import Grid
@@ -239,6 +239,10 @@ class TrainPlan:
         """The parameters of a layer on one rank that have no gradients."""
         return self._frozen[number]
 
+    def copies_of(self, number: int) -> int:
+        """The parameters of a layer that every rank of tp has, each with gradients of its own tokens or heads."""
+        return self._copies[number]
+
     @cached_property
     def freezes(self) -> bool:
         """Whether any parameters have no gradients, so that what is trained is less than what is there."""
@@ -247,6 +251,12 @@ class TrainPlan:
     @cached_property
     def _frozen(self) -> Mapping[int, Count]:
         return self._alike(lambda number: frozen_count(self.spec, number, tp=self.dims.tp))
+
+    @cached_property
+    def _copies(self) -> Mapping[int, int]:
+        if not self.shard.sequence_parallel:
+            return self._alike(lambda number: head_norm_copies(self.spec, number))
+        return self._alike(lambda number: layer_copies(self.spec, number, tp=self.dims.tp))
 
     @cached_property
     def _layers(self) -> Mapping[int, Layer]:
