@@ -11,15 +11,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import TypeAdapter
 
+from ..base.schema import number
 from ..profile import Z90
 from .factors import Fit, shipped_fit
 
 _WRITTEN = 1e-4
 """The least error that a report writes."""
+
+_LARGEST = 5.0
+"""The largest error of one cause, as of a parameter in a file: e**5 is 150 times."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,10 @@ class Budget:
     too, that spends the same `shares` of its time on each phase.
     """
 
-    shared: Mapping[str, float]
-    own: float
-    common: float = 0.0
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shared: Mapping[str, Annotated[float, number(-_LARGEST, _LARGEST)]]
+    own: Annotated[float, number(0, _LARGEST)]
+    common: Annotated[float, number(0, _LARGEST)] = 0.0
+    shares: Mapping[str, Annotated[float, number(-1, 1)]] = field(default_factory=dict)
 
     @property
     def deviation(self) -> float:

@@ -58,6 +58,12 @@ def test_a_report_gives_its_budget_back():
     assert Budget.from_json(written).to_json() == written
 
 
+@pytest.mark.parametrize("size", [1e6, -1e6, float("nan"), "nan"])
+def test_an_error_that_no_report_has_is_refused(size):
+    with pytest.raises(ValueError, match="shared"):
+        Budget.from_json({"shared": {"site: one": size}, "own": 0.1})
+
+
 def predicted(*changes: str) -> TrainPrediction:
     found = simulate(STEP, changes)
     assert isinstance(found, TrainPrediction)
