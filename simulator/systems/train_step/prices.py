@@ -46,12 +46,12 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats
 
 def profile_of_layout(resolved: "ResolvedTrain") -> Profile:
     """The profile with the numbers of this layout. Layouts with equal numbers get the same object."""
-    every = [_with_kernels(resolved, one) for one in (resolved.profile, *resolved.profile.others.values())]
+    every = resolved.profile, *resolved.profile.others.values()
     stated = [_stated(resolved, profile) for profile in every]
 
     def make() -> Profile:
         own, *others = (
-            profile.set_values(numbers, "this layout") if numbers else profile
+            _with_kernels(resolved, profile.set_values(numbers, "this layout") if numbers else profile)
             for profile, numbers in zip(every, stated, strict=True)
         )
         return replace(own, others=dict(zip(resolved.profile.others, others, strict=True)))
