@@ -65,6 +65,7 @@ SCENARIOS = {
     "fp16": (*_DENSE, "precision.compute=fp16"),
     "tf32": (*_DENSE, "precision.compute=tf32", "batch.seq_len=2048"),
     "pipeline": (*_DENSE, "parallel={tp=2, pp=4, zero=1}", "batch.seq_len=2048"),
+    "loss in passes": (*_DENSE, "stack=nanotron"),
     "offload": (_DENSE[0], "parallel={pp=4, zero=1}", "offload={activations=1.0}", "recompute={mode='none'}",
                 "batch.global=32"),
     "awkward": (*_DENSE, "model.overrides={num_hidden_layers=8, hidden_size=4104, head_dim=120, vocab_size=50257}"),
