@@ -85,8 +85,10 @@ def scores(spec: ModelSpec, window: int, shard: Shard, heads: int, kv_heads: int
     A ring's first step is causal over the rank's own tokens, which lie at both ends of a sequence; each further step
     sees half of a block without a mask, or without causality all of it.
     """
+    further_heads = heads - kv_heads if shard.keeps_repeated else 0
+    repeated = shard.tokens * further_heads * (spec.qk_head_dim + spec.v_head_dim) * shard.wide
     if shard.unfused:
-        return _unfused(spec, shard, heads)
+        return _unfused(spec, shard, heads, repeated)
     qk_dim, v_dim, causal = spec.qk_head_dim, spec.v_head_dim, int(spec.causal)
     (batch, seq), made = shard.texts, shard.tokens * heads
     steps, parts, ulysses = 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
@@ -104,14 +106,14 @@ def scores(spec: ModelSpec, window: int, shard: Shard, heads: int, kv_heads: int
     next_reads = shard.wide if spec.output_gate or spec.sub_norms else shard.stored_bytes("attn_proj", shard.narrow)
     shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide
     own = 0 if shared and not ulysses else shard.wide
-    kept = (Kept("core_attn", made * (4 + v_dim * own)), Kept("proj", round(made * v_dim * next_reads)))
+    kept = (Kept("core_attn", made * (4 + v_dim * own) + repeated), Kept("proj", round(made * v_dim * next_reads)))
     first = Kernel("attention", "attention", "core_attn", shape, shard.plain)
     further = replace(first, shape=(*shape[:-3], 0, 0, 1 + causal))
     *before, last = first, *[further] * (steps - 1)
     return (*before, replace(last, keeps=kept))
 
 
-def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
+def _unfused(spec: ModelSpec, shard: Shard, heads: int, repeated: int) -> Kernels:
     """Attention without a flash kernel: two GEMMs over all pairs of tokens, masked or not, and passes over the scores.
 
     The GEMMs of all heads and sequences are priced as one. Scale and mask, softmax and dropout each read and write
@@ -120,7 +122,7 @@ def _unfused(spec: ModelSpec, shard: Shard, heads: int) -> Kernels:
     rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, shard.plain
     scores, out = rows * seq, rows * spec.v_head_dim
     passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
-    kept = tuple(Kept("core_attn", scores * each) for each in keeps)
+    kept = tuple(Kept("core_attn", size) for size in (*(scores * each for each in keeps), repeated) if size)
     read = (Kept("proj", round(out * (wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)))),)
     return (
         Kernel("gemm", "scores", "core_attn", (rows, seq, spec.qk_head_dim), plain, trained=False),

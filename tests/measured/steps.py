@@ -11,6 +11,7 @@ clocks are not changed. `--rows` writes the columns of docs/own-runs.md. Needs t
 
 import argparse
 import csv
+import gc
 import json
 import statistics
 import sys
@@ -74,7 +75,9 @@ WARM_UPS, FEWEST, MOST, LASTS_S = 3, 5, 40, 3.0
 
 
 def measure(case: Case, shape: Shape, device: str) -> dict[str, Any]:
-    """The record of a case."""
+    """The record of a case. What an earlier case left allocated is collected before, and noted."""
+    gc.collect()
+    left = torch.cuda.memory_allocated() if device == "cuda" else 0
     model, step = prepare(case, shape, device)
     for _ in range(WARM_UPS):
         timed(step, device)
@@ -87,7 +90,9 @@ def measure(case: Case, shape: Shape, device: str) -> dict[str, Any]:
     seconds, issued = ([round(one, 6) for one in column] for column in zip(*samples, strict=True))
     known = {**case._asdict(), **asdict(shape), "parameters": sum(p.numel() for p in model.parameters())}
     known |= {"samples_s": seconds, "step_s": statistics.median(seconds), "issued_s": statistics.median(issued)}
-    return known | ({"peak_allocated_bytes": torch.cuda.max_memory_allocated()} if device == "cuda" else {})
+    if device == "cuda":
+        known |= {"peak_allocated_bytes": torch.cuda.max_memory_allocated() - left, "left_allocated_bytes": left}
+    return known
 
 
 def prepare(case: Case, shape: Shape, device: str) -> tuple[Model, Callable[[], None]]:
@@ -139,14 +144,19 @@ def row(record: dict[str, Any], gpu: str) -> dict[str, Any]:
         "mbs": record["micro_batch"], "gbs": record["micro_batch"] * record["micro_batches"], "precision": "bf16",
         "recompute": "full" if record["recompute"] else "none", "extra_flags": "; ".join(flags),
         "iter_time_s": record["step_s"], "peak_mem_gib": round(record["peak_allocated_bytes"] / 2**30, 2),
-        "mem_convention": "max allocated",
+        "mem_convention": "max_allocated of torch",
     }  # fmt: skip
 
 
 def write_rows(file: Path, gpu: str) -> None:
     """The records of a file as CSV, to standard output."""
     records = [json.loads(line) for line in file.read_text().splitlines()]
-    rows = [row(record, gpu) for record in records if "model" in record]
+    cases = [record for record in records if "model" in record]
+    rows = [row(record, gpu) for record in cases]
+    first = next((number for number, record in enumerate(cases) if record["compiled"]), len(cases))
+    for record, cells in zip(cases[first + 1 :], rows[first + 1 :], strict=True):
+        if "left_allocated_bytes" not in record:  # an earlier compiled model may have been there
+            cells["peak_mem_gib"] = ""
     writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

@@ -31,6 +31,9 @@ _PARTS = (
     "mlp", "activation", "lora", "head", "scan",
 )  # fmt: skip
 _ACTIVATIONS = "activations: "
+SOFTMAX_BYTES = 4
+"""Of a logit that the loss keeps for its backward, in fp32."""
+
 RESIDUALS = "gradient residuals"
 OWNERS = (
     "weights", "quantized copies", "gradients", RESIDUALS, "master weights", "optimizer moments", "gathered weights",
@@ -150,13 +153,30 @@ class Activations:
 
 
 def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
-    """Bytes by owner that a pipeline rank holds during the whole step: states, exchange buffers, the CUDA context."""
+    """Bytes by owner that a pipeline rank holds beside activations: states, exchange buffers, the CUDA context.
+
+    They hold during the whole step; where `makes_gradients`, until the backward has freed the activations.
+    """
     plan, said, context = resolved.plan, resolved.scenario, resolved.profile.value("memory.context_bytes")
+    key = (plan, said.precision, said.memory, context, makes_gradients(resolved))
     every = resolved.memo.get(
-        "static bytes", (plan, said.precision, said.memory, context), lambda: _of_all_ranks(resolved, context),
-        lambda _: plan.grid.cells,
+        "static bytes", key, lambda: _of_all_ranks(resolved, context), lambda _: plan.grid.cells
     )  # fmt: skip
     return every[rank]
+
+
+def makes_gradients(resolved: ResolvedTrain) -> bool:
+    """Whether gradients are there only when activations are gone: the backward of a single micro-batch makes them."""
+    return resolved.scenario.memory.fresh and resolved.microbatches == 1
+
+
+def bytes_after_backward(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
+    """Bytes by owner when the backward has freed the activations; where it makes the gradients, these are there now."""
+    plan, found = resolved.plan, static_bytes(resolved, rank)
+    if not makes_gradients(resolved):
+        return found
+    gradients = float(states_of(resolved, Holdings(plan, rank)).gradients)
+    return {**found, "gradients": gradients, "layer at work": _layer_at_work(plan, rank)}
 
 
 def _of_all_ranks(resolved: ResolvedTrain, context: float) -> list[Mapping[str, float]]:
@@ -190,13 +210,13 @@ def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping
     found = {
         "weights": float(states.weights),
         "quantized copies": _quantized(resolved, holdings),
-        "gradients": float(states.gradients),
+        "gradients": 0.0 if makes_gradients(resolved) else float(states.gradients),
         "master weights": 0.0 if away else float(states.master),
         "optimizer moments": 0.0 if away else float(states.moments),
         "gathered weights": _gathered(plan, holdings),
         "gradients on their way": _reduced(plan, holdings) + _beside(resolved, holdings),
         "exchange buffers": _exchanged(plan, rank),
-        "layer at work": _working(plan, rank),
+        "layer at work": _working(plan, rank, resolved.scenario.memory.logits),
         "context and libraries": context,
     }
     return {name: size for name, size in found.items() if size}
@@ -280,27 +300,33 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     return float(sends + gathered + routed * (shard.ep > 1) + panels + fused)
 
 
-def _working(plan: TrainPlan, rank: int) -> float:
+def _working(plan: TrainPlan, rank: int, each: float | None) -> float:
     """Working memory in bytes: in the backward of the largest layer, its recomputed activations and largest gradient.
 
     Or the logits of a head, if they are larger. As in Megatron, the loss keeps its softmax in fp32 as an activation and
     computes the gradient in its place. The logits in the computing type come on top, and a copy in fp32 if the loss is
-    computed in separate passes.
+    computed in separate passes; or as many bytes as the scenario says.
     """
+    own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
+    logits = _logits(plan, each) if any(stage.head or stage.mtp for stage in own) else 0.0
+    return max(logits, _layer_at_work(plan, rank))
+
+
+def _layer_at_work(plan: TrainPlan, rank: int) -> float:
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     layers = {
         (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
         for stage in own
         for position, number in enumerate(stage.layers)
     }
-    logits = _logits(plan) if any(stage.head or stage.mtp for stage in own) else 0.0
-    return max([logits, *(_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items())])
+    return max((_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items()), default=0.0)
 
 
-def _logits(plan: TrainPlan) -> float:
-    """Bytes of a rank's logits of one micro-batch, plus their fp32 copy if the loss is computed in separate passes."""
+def _logits(plan: TrainPlan, each: float | None) -> float:
+    """Bytes of a rank's logits of one micro-batch beside the softmax, `each` bytes of one with it."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
-    return float(rows * words * (plan.shard.wide + 4 * plan.shard.loss_passes))
+    beside = plan.shard.wide + 4 * plan.shard.loss_passes if each is None else each - SOFTMAX_BYTES
+    return float(rows * words * beside)
 
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:
@@ -315,10 +341,11 @@ def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd
     """
     import pandas as pd
 
-    activations = Activations(resolved, timeline)
+    activations, rank = Activations(resolved, timeline), place % resolved.grid.ranks
     times, held = activations.bytes_over_time(place)
-    static = static_bytes(resolved, place % resolved.grid.ranks)
-    owners = {name: np.full(len(times), size) for name, size in static.items()}
+    owners = {name: np.full(len(times), size) for name, size in static_bytes(resolved, rank).items()}
+    for name, size in bytes_after_backward(resolved, rank).items():
+        owners.setdefault(name, np.zeros(len(times)))[-1] = size
     owners |= activations.sum_parts(held)
     allocated = np.sum(list(owners.values()), axis=0)
     owners["fragmentation"] = allocated * resolved.profile.value("memory.fragmentation")
@@ -327,17 +354,19 @@ def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd
 
 def _peak(activations: Activations, place: int) -> RankMemory:
     resolved = activations.resolved
-    rank = place % resolved.grid.ranks
+    rank, more = place % resolved.grid.ranks, 1 + resolved.profile.value("memory.fragmentation")
     times, by_name = activations.bytes_over_time(place)
-    at = int(np.sum(list(by_name.values()), axis=0).argmax()) if by_name else 0
+    static, behind = static_bytes(resolved, rank), bytes_after_backward(resolved, rank)
+    total = sum(by_name.values(), np.full(len(times), sum(static.values())))
+    total[-1:] += sum(behind.values()) - sum(static.values())
+    at = int(total.argmax())
     then = activations.sum_parts({name: sizes[at : at + 1] for name, sizes in by_name.items()})
-    held = {**static_bytes(resolved, rank), **{name: float(size[0]) for name, size in then.items() if size[0] > 0}}
-    held["fragmentation"] = sum(held.values()) * resolved.profile.value("memory.fragmentation")
+    held = {**(behind if at == len(times) - 1 else static)}
+    held |= {name: float(size[0]) for name, size in then.items() if size[0] > 0}
+    held["fragmentation"] = sum(held.values()) * (more - 1)
     ordered = tuple(sorted(held.items(), key=lambda one: -one[1]))
-    activated = sum(by_name.values(), np.zeros(len(times)))
-    total = sum(held.values()) + (activated - activated[at]) * (1 + resolved.profile.value("memory.fragmentation"))
     device = smallest_device(resolved.cluster, activations.timeline.program.places[place])
-    full = int(np.argmax(total > device.memory_bytes)) if total[at] > device.memory_bytes else at
+    full = int(np.argmax(total * more > device.memory_bytes)) if total[at] * more > device.memory_bytes else at
     latest = activations.latest(place, float(times[full]))
     return RankMemory(
         rank, sum(held.values()), float(times[at]), latest, ordered, place, device.name, int(device.memory_bytes)

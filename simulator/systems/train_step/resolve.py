@@ -256,6 +256,7 @@ class ResolvedTrain(OnMachines):
             unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
             loss_passes=self.scenario.loss == "passes",
             keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
+            keeps_repeated=self.scenario.memory.repeated,
             stored=tuple(self.scenario.precision.activations.model_dump(exclude_none=True).items()),
             dispatch=self.scenario.precision.dispatch if self.scenario.precision.dispatch != "bf16" else "",
             document=packed.length, slowest=packed.slowest,

@@ -209,6 +209,12 @@ class Memory(Table):
         0.0, description="zero 0, 1: bytes per weight of gradients as made and copied, beside those that are kept"
     )
     buckets: bool = Field(False, description="zero 0: whether gradients travel in buckets that stay allocated")
+    fresh: bool = Field(False, description="whether gradients are dropped after a step, and made by the next backward")
+    repeated: bool = Field(False, description="whether keys and values stay as often as heads of queries read them")
+    logits: Annotated[float, Field(ge=4, le=64)] | None = Field(
+        None,
+        description="bytes per logit at the loss (default: fp32 and the computing type; passes: fp32 twice)",
+    )
 
 
 class Lora(Table):

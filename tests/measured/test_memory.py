@@ -1,0 +1,56 @@
+"""The peak memory of eager steps in plain PyTorch is what autograd holds (fake_memory.py), tensor by tensor."""
+
+from dataclasses import asdict
+
+import pytest
+from runcast.simulator.engine import simulate
+from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.memory import rank_memory
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
+
+pytest.importorskip("torch", reason="the oracle is torch")
+
+from .fake_memory import peak_bytes
+from .models import Shape
+from .steps import Case
+
+BESIDE = ("context and libraries", "fragmentation")  # what torch does not count as allocated
+GROUPED = Shape(2, 2048, 8192, 32, 8, 64, 128256, True)
+DEEP = Shape(6, 4096, 14336, 32, 8, 128, 4096, False)
+PLAIN = Shape(4, 768, 2048, 12, 12, 64, 50257, False)
+CASES = {
+    "large vocabulary": (GROUPED, 1, 4096, 1, False),
+    "large vocabulary, recomputed": (GROUPED, 2, 2048, 1, True),
+    "small vocabulary, long sequence": (DEEP, 1, 8192, 1, False),
+    "states alone": (DEEP, 1, 256, 1, False),
+    "gradients of the first micro-batch": (DEEP, 1, 2048, 3, False),
+    "one key per query": (PLAIN, 8, 1024, 1, False),
+}
+SMALL = ("states alone", "one key per query")
+
+
+def predicted_bytes(case, shape):
+    """What the stack `pytorch-fsdp` says of the case on one GPU."""
+    sizes = asdict(shape)
+    model = {
+        "num_hidden_layers": sizes["layers"], "hidden_size": shape.hidden, "intermediate_size": shape.ffn_hidden,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab, "tie_word_embeddings": shape.tied,
+    }  # fmt: skip
+    scenario = check_train({
+        "kind": "train_step", "cluster": {"base": "dgx-h100", "gpus_per_node": 1}, "stack": "pytorch-fsdp",
+        "model": {"preset": "llama3-8b", "overrides": model},
+        "batch": {"global": case.micro_batch * case.micro_batches, "micro": case.micro_batch, "seq_len": case.seq_len},
+        "recompute": {"mode": "full" if case.recompute else "none"},
+        "precision": {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False},
+    })  # fmt: skip
+    step = ResolvedTrain(scenario)
+    held = dict(rank_memory(step, simulate(step.program, step.costs))[0].held)
+    return sum(size for owner, size in held.items() if owner not in BESIDE)
+
+
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in CASES if n not in SMALL)])
+def test_the_peak_is_what_autograd_holds(name):
+    shape, micro_batch, seq_len, micro_batches, recompute = CASES[name]
+    case = Case("oracle", micro_batch, seq_len, micro_batches, False, "flash", recompute)
+    assert predicted_bytes(case, shape) == pytest.approx(peak_bytes(case, shape), rel=0.005)
