@@ -74,7 +74,7 @@ class Watch:
         """Wait for the thread: one that leaves the store's C++ while Python ends aborts the process."""
         with suppress(RuntimeError):  # the rank that keeps the messages has ended: the thread has seen it, too
             self._store.post(f"ask/{self._world.rank}", None)
-        self._answers.join(_ANSWER_S)
+        self._answers.join(self._store.timeout.total_seconds())
 
     @contextmanager
     def doing(self, name: str) -> Iterator[None]:

@@ -296,7 +296,7 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
     table = head_parameters(spec)
     words, _ = matrix(table, "logits", shard.tp)
     logits = gemm(shard, table, "logits", "head", shard.tokens, dtype=shard.plain)
-    kept = (Kept("head", shard.tokens * words * 4),)  # softmax in fp32, from which the gradient is made
+    kept = (Kept("head", round(shard.tokens * words * shard.softmax_bytes)),)  # from which the gradient is made
     kind, moved = ("loss_passes", 38) if shard.loss_passes else ("cross_entropy", 2)
     loss = Kernel(kind, "loss", "head", (words,), shard.dtype, moved * shard.tokens * words, kept)
     transform = gemm(shard, table, "head_transform", "head", shard.own_tokens, keeps=shard.wide, dtype=shard.plain)

@@ -20,12 +20,13 @@ class Shard:
     experts over their even share. `lora_rank` adds adapters to the GEMMs in `adapted`. `unfused` attention has separate
     kernels for scores and softmax, with `dropout` of the scores. `loss_passes`: the loss takes separate passes over the
     logits, in fp32. `keeps_gathered`: the backward keeps what is gathered over tp, not the rank's own part;
-    `keeps_gate`: also the gate's activation; `keeps_repeated`: keys and values once for each head of queries. `stored`
-    has the type in which a module's input is kept: of the output projection (attn_proj), of an activation (mlp_act,
-    moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is the type of tokens on their way to experts
-    (default: `dtype`). `side`: tp = side x side ranks are a grid that splits sequences and widths. `document`:
-    sequences are packed of documents of so many tokens (0: of one), and attention takes `slowest` times as long where
-    lengths are uneven.
+    `keeps_gate`: also the gate's activation; `keeps_repeated`: keys and values once for each head of queries;
+    `norm_bytes`: so much of each element that a norm reads, beside its input and output; `softmax_bytes`: so much of
+    each logit, of its softmax. `stored` has the type in which a module's input is kept: of the output projection
+    (attn_proj), of an activation (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is the type of
+    tokens on their way to experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits sequences
+    and widths. `document`: sequences are packed of documents of so many tokens (0: of one), and attention takes
+    `slowest` times as long where lengths are uneven.
     """
 
     batch: int
@@ -48,6 +49,8 @@ class Shard:
     keeps_gathered: bool = False
     keeps_gate: bool = False
     keeps_repeated: bool = False
+    norm_bytes: float = 0.0
+    softmax_bytes: float = 4.0
     stored: tuple[tuple[str, str], ...] = ()
     dispatch: str = ""
     document: float = 0.0
@@ -152,5 +155,6 @@ def memory_bound(
     kind: str, name: str, part: str, width: int, elements: float, per_element: float, shard: Shard, keeps: float = 0
 ) -> Kernel:
     """A kernel that moves `per_element` activations for each element; the backward keeps `keeps` bytes."""
+    keeps += elements * shard.norm_bytes * (kind == "rms_norm")
     kept = (Kept(part, round(keeps)),) if keeps else ()
     return Kernel(kind, name, part, (width,), shard.dtype, round(elements * per_element * shard.wide), kept)

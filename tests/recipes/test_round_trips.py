@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training
 from runcast.simulator.models import preset_names
 from runcast.simulator.scenario import check_train
@@ -30,19 +31,19 @@ def come_back(scenario: TrainScenario, form: str, folder: Path) -> TrainScenario
     return load_training(folder / "again.toml")
 
 
-def amounts(scenario: TrainScenario, where: Path) -> tuple[float, float]:
-    report = simulate(scenario, where=str(where)).report
+def amounts(scenario: TrainScenario, where: Path, memo: Memo) -> tuple[float, float]:
+    report = simulate(scenario, where=str(where), memo=memo).report
     return report.step_time_s, report.peak.peak_bytes
 
 
 def strays(scenarios, form: str, folder: Path) -> tuple[list[str], Counter[str]]:
     """Plans that come back as others, and how many were refused, by the first thing that cannot be said."""
-    found, refused = [], Counter[str]()
+    found, refused, memo = [], Counter[str](), Memo()
     for number, scenario in enumerate(scenarios):
         again = come_back(scenario, form, folder)
         if isinstance(again, str):
             refused[again.split(" = ")[0].removeprefix("scenario: ")] += 1
-        elif amounts(again, folder / "again.toml") != pytest.approx(amounts(scenario, folder), rel=CLOSE):
+        elif amounts(again, folder / "again.toml", memo) != pytest.approx(amounts(scenario, folder, memo), rel=CLOSE):
             found.append(f"{form} {number}: {scenario!r}")
     return found, refused
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from runcast.calibrate.fitting.run_errors import errors_of
+from runcast.dashboard.ledgers import run_rows
+from runcast.dashboard.pages.validation import Shown, draw
 from runcast.simulator import simulate
 from runcast.simulator.answers.validate.metrics import value_of
 from runcast.simulator.answers.validate.run_rows import REQUIRED, read_cases, shipped_table
@@ -37,6 +39,13 @@ def timed():
 @pytest.fixture(scope="module")
 def ledger(timed):
     return timed[0]
+
+
+@pytest.mark.slow
+def test_the_dashboard_shows_each_row(ledger):
+    *_, grid = draw(run_rows(ledger), Shown("run"))
+
+    assert {row["id"] for row in grid.children[-1].rowData} == set(ledger.scored["id"])
 
 
 @pytest.fixture

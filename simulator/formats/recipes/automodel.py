@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_moments
+from .finetuning import read_adapters, read_attention, read_loss, read_moments
 from .training import WITHIN_SAMPLES, Training
 
 _STRATEGIES = {"fsdp2": "FULL_SHARD", "megatron_fsdp": "FULL_SHARD", "ddp": ""}
@@ -13,7 +13,6 @@ _PIPELINES = ("1f1b", "interleaved1f1b")
 _KERNELS = {"te": "flash", "flex": "flex_attention", "sdpa": "sdpa"}
 _FP8 = {"current": "fp8", "block": "fp8-block", "mxfp8": "mxfp8"}
 _RESHARD = "fsdp_config.reshard_after_forward"
-_LOSSES = {"FusedLinearCrossEntropy": "fused"}
 _AXES = {
     "tp": "tensor_parallel_size",
     "cp": "context_parallel_size",
@@ -31,7 +30,7 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
     has_adapters = args.has("peft.dim")
     more: dict[str, Any] = {
         "recompute": {"mode": "full", "early_stop": True} if args.switch("activation_checkpointing") else {},
-        "loss": _LOSSES.get(args.text("loss").rpartition(".")[2], "passes"),
+        **read_loss("FusedLinear" in args.text("loss")),
         **_attention(args),
     }
     if has_adapters:

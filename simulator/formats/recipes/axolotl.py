@@ -3,7 +3,7 @@
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_moments
+from .finetuning import read_adapters, read_attention, read_loss, read_moments
 from .training import WITHIN_SAMPLES, Training, has_fsdp
 
 _OTHER_TRAINING = ("rl", "reward_model", "process_reward_model")
@@ -35,7 +35,7 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as sequence_len allows")
     # weights are loaded in 16 bits and trained so (utils/config), but accelerate makes FP32 of them for FSDP 1
     first = has_fsdp(args) and args.whole("fsdp_version", 1) == 1
-    more: dict[str, Any] = {"recompute": _recompute(args), "offload": _offload(args), "loss": _loss(args)}
+    more: dict[str, Any] = {"recompute": _recompute(args), "offload": _offload(args), **_loss(args)}
     adapter = args.choice("adapter", "none", ("none", "lora", "qlora"))
     if adapter != "none":
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", args.switch("lora_target_linear"))
@@ -88,15 +88,15 @@ def _offload(args: Arguments) -> dict[str, Any]:
     return {"activations": 1.0} if away else {}
 
 
-def _loss(args: Arguments) -> str:
-    """One kernel by Liger's or Apple's loss, else torch's ops one after another."""
+def _loss(args: Arguments) -> dict[str, Any]:
+    """By parts of the logits with Liger's or Apple's loss, else torch's ops one after another."""
     plugins = args.texts("plugins")
     for plugin in plugins:
         if not any(known in plugin for known in _PLUGINS):
             args.not_modelled.append(f"plugins {plugin}: what this plugin changes of a step")
     apart = any("cut_cross_entropy" in plugin for plugin in plugins) and args.switch("cut_cross_entropy", True)
     liger = any(map(args.switch, ("liger_fused_linear_cross_entropy", "liger_cross_entropy", "chunked_cross_entropy")))
-    return "fused" if apart or liger else "passes"
+    return read_loss(apart or liger)
 
 
 def _attention(args: Arguments) -> dict[str, Any]:

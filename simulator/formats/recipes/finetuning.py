@@ -1,4 +1,4 @@
-"""What trainers on Hugging Face models say in the same words: adapters, optimizers and attention."""
+"""What trainers on Hugging Face models say in the same words: adapters, optimizers, attention and the loss."""
 
 import re
 from typing import Any
@@ -82,3 +82,11 @@ def read_attention(args: Arguments, key: str, implementation: str) -> dict[str, 
         args.not_modelled.append(f"{args.spelling(key)} = {name}: FlashAttention-2's kernels are assumed")
         kernels = "flash-2"
     return {"attention": kernels} | ({"attention_dropout": False} if kernels == "unfused" else {})
+
+
+def read_loss(by_parts: bool) -> dict[str, Any]:
+    """torch's ops over all logits, or a loss that is joined with the last GEMM, some tokens after others.
+
+    Such losses never hold all logits (Liger Kernel, arXiv 2410.10989, 3.2; Cut Cross-Entropy, arXiv 2411.09009).
+    """
+    return {"loss": "fused", "memory": {"logits": 0.0}} if by_parts else {"loss": "passes"}

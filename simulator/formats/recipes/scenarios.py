@@ -88,6 +88,7 @@ def scenario_table(
     scenario = check_train(table | {"name": name}, name)
     first = {"name": name, "kind": "train_step", "cluster": cluster_name, "nodes": nodes}
     said: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    said["memory"] = table.get("memory", {})  # all else is the stack's
     optional = {key for key, field in TrainScenario.model_fields.items() if field.default is None}
     found = {key: value for key, value in (first | said).items() if value != {} or key in optional}
     asked, filled = flat(scenario), flat(check_train(found, name))

@@ -61,7 +61,7 @@ _SIZES = {
     "batch.seq_len": ("sequence_len", "cutoff_len", "seq_len", "max_length"),
     "batch.global": ("step_scheduler.global_batch_size",),
 }
-STACK = "pytorch-fsdp"
+STACK = "transformers"
 
 
 @dataclass(frozen=True)

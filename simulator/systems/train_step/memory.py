@@ -31,9 +31,6 @@ _PARTS = (
     "mlp", "activation", "lora", "head", "scan",
 )  # fmt: skip
 _ACTIVATIONS = "activations: "
-SOFTMAX_BYTES = 4
-"""Of a logit that the loss keeps for its backward, in fp32."""
-
 RESIDUALS = "gradient residuals"
 OWNERS = (
     "weights", "quantized copies", "gradients", RESIDUALS, "master weights", "optimizer moments", "gathered weights",
@@ -325,7 +322,7 @@ def _layer_at_work(plan: TrainPlan, rank: int) -> float:
 def _logits(plan: TrainPlan, each: float | None) -> float:
     """Bytes of a rank's logits of one micro-batch beside the softmax, `each` bytes of one with it."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
-    beside = plan.shard.wide + 4 * plan.shard.loss_passes if each is None else each - SOFTMAX_BYTES
+    beside = plan.shard.wide + 4 * plan.shard.loss_passes if each is None else each - plan.shard.softmax_bytes
     return float(rows * words * beside)
 
 

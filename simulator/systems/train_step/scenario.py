@@ -211,10 +211,19 @@ class Memory(Table):
     buckets: bool = Field(False, description="zero 0: whether gradients travel in buckets that stay allocated")
     fresh: bool = Field(False, description="whether gradients are dropped after a step, and made by the next backward")
     repeated: bool = Field(False, description="whether keys and values stay as often as heads of queries read them")
-    logits: Annotated[float, Field(ge=4, le=64)] | None = Field(
-        None,
-        description="bytes per logit at the loss (default: fp32 and the computing type; passes: fp32 twice)",
+    norms: Annotated[float, Field(ge=0, le=16)] = Field(
+        0.0, description="bytes that a norm keeps of each element beside its input and output (6: op by op in fp32)"
     )
+    logits: Annotated[float, Field(ge=0, le=64)] | None = Field(
+        None,
+        description="bytes per logit at the loss (default: fp32 and the computing type; passes: fp32 twice; "
+        "0: by parts, never all of them)",
+    )
+
+    @property
+    def softmax_bytes(self) -> float:
+        """Bytes per logit that the loss keeps for its backward: its softmax, in fp32 where all logits are held."""
+        return 4.0 if self.logits is None else min(self.logits, 4.0)
 
 
 class Lora(Table):
