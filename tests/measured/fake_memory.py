@@ -24,9 +24,12 @@ _BLOCK_BYTES = 512
 """All sizes are multiples of it (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
 
 
-def peak_bytes(case: steps.Case, shape: Shape) -> int:
-    """The most bytes that tensors take in a step of an eager case, the second one: the optimizer has its moments."""
-    with FakeTensorMode(), _cuda_like():
+def peak_bytes(case: steps.Case, shape: Shape, norms_by_ops: bool = False) -> int:
+    """The most bytes that tensors take in a step of an eager case, the second one: the optimizer has its moments.
+
+    `norms_by_ops`: RMSNorm is made of torch's operations, in fp32, as Hugging Face's models have it.
+    """
+    with FakeTensorMode(), _cuda_like(_by_ops if norms_by_ops else _by_kernel):
         model, step = steps.prepare(case, shape, "cpu")
         live = _Live()
         for weight in model.parameters():
@@ -78,13 +81,22 @@ class _Norm(torch.autograd.Function):
         return torch.empty_like(x), torch.empty_like(weight)
 
 
+def _by_kernel(self: nn.RMSNorm, x: Tensor) -> Any:
+    return _Norm.apply(x, self.weight)
+
+
+def _by_ops(self: nn.RMSNorm, x: Tensor) -> Tensor:
+    wide = x.float()
+    return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
+
+
 @contextmanager
-def _cuda_like() -> Iterator[None]:
-    """CUDA's norm, flash attention, and weights that are made in bf16: fake ones cannot be cast in place."""
+def _cuda_like(norm: Any) -> Iterator[None]:
+    """This norm, flash attention, and weights that are made in bf16: fake ones cannot be cast in place."""
     torch.set_default_dtype(torch.bfloat16)
     try:
         with (
-            patch.object(nn.RMSNorm, "forward", lambda self, x: _Norm.apply(x, self.weight)),
+            patch.object(nn.RMSNorm, "forward", norm),
             patch.object(steps, "sdpa_kernel", lambda _: nullcontext()),
             patch.object(Model, "to", lambda self, *_: self),
         ):

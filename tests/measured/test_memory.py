@@ -29,8 +29,8 @@ CASES = {
 SMALL = ("states alone", "one key per query")
 
 
-def predicted_bytes(case, shape):
-    """What the stack `pytorch-fsdp` says of the case on one GPU."""
+def predicted_bytes(case, shape, stack="pytorch-fsdp"):
+    """What the stack says of the case on one GPU."""
     sizes = asdict(shape)
     model = {
         "num_hidden_layers": sizes["layers"], "hidden_size": shape.hidden, "intermediate_size": shape.ffn_hidden,
@@ -38,7 +38,7 @@ def predicted_bytes(case, shape):
         "vocab_size": shape.vocab, "tie_word_embeddings": shape.tied,
     }  # fmt: skip
     scenario = check_train({
-        "kind": "train_step", "cluster": {"base": "dgx-h100", "gpus_per_node": 1}, "stack": "pytorch-fsdp",
+        "kind": "train_step", "cluster": {"base": "dgx-h100", "gpus_per_node": 1}, "stack": stack,
         "model": {"preset": "llama3-8b", "overrides": model},
         "batch": {"global": case.micro_batch * case.micro_batches, "micro": case.micro_batch, "seq_len": case.seq_len},
         "recompute": {"mode": "full" if case.recompute else "none"},
@@ -54,3 +54,10 @@ def test_the_peak_is_what_autograd_holds(name):
     shape, micro_batch, seq_len, micro_batches, recompute = CASES[name]
     case = Case("oracle", micro_batch, seq_len, micro_batches, False, "flash", recompute)
     assert predicted_bytes(case, shape) == pytest.approx(peak_bytes(case, shape), rel=0.005)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_norms_op_by_op_keep_their_input_in_fp32_and_their_result(recompute):
+    case = Case("oracle", 2, 2048, 1, False, "flash", recompute)
+    oracle = peak_bytes(case, PLAIN, norms_by_ops=True)
+    assert predicted_bytes(case, PLAIN, "transformers") == pytest.approx(oracle, rel=0.005)

@@ -144,6 +144,28 @@ def test_full_recomputation_keeps_what_enters_a_layer_and_one_layer_at_work():
     assert static_bytes(step, 0)["layer at work"] == whole - entering + SEQ * KEPT["mlp"]
 
 
+@pytest.mark.parametrize(("logits", "softmax", "beside"), [(12, 4, 8), (6, 4, 2), (2, 2, 0), (0, 0, 0)])
+def test_a_loss_needs_the_bytes_per_logit_that_are_stated(logits, softmax, beside):
+    words = SEQ * WORDS
+    step = resolved(1, 3, memory={"logits": logits})
+    layer = static_bytes(resolved(1, 3, memory={"logits": 0}), 0)["layer at work"]
+    assert (activations(step).get("head", 0), static_bytes(step, 0)["layer at work"]) == (
+        softmax * words, max(beside * words, layer),
+    )  # fmt: skip
+
+
+def test_gradients_that_the_backward_makes_are_there_when_activations_are_gone():
+    kept, fresh = (peak(resolved(1, 1, memory={"fresh": made})) for made in (False, True))
+    logits, layer = SEQ * WORDS * 2, SEQ * KEPT["mlp"]
+    freed = min(4 * PARAMETERS, kept.activation_bytes + logits - layer)
+    assert fresh.peak_bytes == pytest.approx(kept.peak_bytes - 1.05 * freed)
+
+
+def test_gradients_of_earlier_micro_batches_are_there():
+    one, two = (peak(resolved(1, number, memory={"fresh": True}, batch={"seq_len": 4096})) for number in (1, 2))
+    assert ("gradients" in dict(one.held), dict(two.held)["gradients"]) == (False, 4 * PARAMETERS)
+
+
 @pytest.mark.parametrize(("gpus", "parallel", "ranks"), [(1, {}, 1), (2, {"tp": 2}, 2), (2, {"cp": 2}, 2)])
 def test_logits_of_a_micro_batch_are_at_work_where_they_are_more_than_a_layer(gpus, parallel, ranks):
     found = static_bytes(resolved(gpus, 3, parallel=parallel), 0)

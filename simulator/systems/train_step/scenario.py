@@ -212,7 +212,7 @@ class Memory(Table):
     fresh: bool = Field(False, description="whether gradients are dropped after a step, and made by the next backward")
     repeated: bool = Field(False, description="whether keys and values stay as often as heads of queries read them")
     norms: Annotated[float, Field(ge=0, le=16)] = Field(
-        0.0, description="bytes that a norm keeps of each element beside its input and output (6: op by op in fp32)"
+        0.0, description="bytes that a norm keeps of each element beside its input and output (4: op by op in fp32)"
     )
     logits: Annotated[float, Field(ge=0, le=64)] | None = Field(
         None,
