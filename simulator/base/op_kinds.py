@@ -17,14 +17,15 @@ EXCHANGE, COPY, HOST_WORK, PASS = "exchange", "copy", "host work", "pass"
 class OpKind:
     """One kind of op.
 
-    `form` says how it is priced. Of a training step: `phase` is what it is part of ("": its lane says), `family` whose
-    interference it takes and makes, `model` what of a profile prices it, `own` what does so where it was measured (its
-    name, if not given), `input_gradient` and `weight_gradient` the
-    kinds that give those, with bytes per byte of the forward for memory-bound kernels, `besides` a parameter of host
-    work beside it. Of a weight update: `step` is the phase of its report, `work` the parameters of host work that add
-    up, each times that entry of the op's shape or once (None), `traffic` the bytes that a pass moves per byte of the
-    op, and `per_tensor` whether each tensor has a launch of its own. `minor` ops only prepare, synchronise or clean up,
-    and are drawn as one; `colour` is that of a kind in charts of updates.
+    `form` says how it is priced. Of a training step: `phase` is what it is part of ("": its lane says), `family`
+    whose interference it takes and makes, `model` what of a profile prices it, `own` what does so where it was
+    measured (its name, if not given), `input_gradient` and `weight_gradient` the kinds that give those, with bytes
+    per byte of the forward for memory-bound kernels, `reads_input` whether its backward reads the input and not the
+    output, `besides` a parameter of host work beside it. Of a weight update: `step` is the phase of its report,
+    `work` the parameters of host work that add up, each times that entry of the op's shape or once (None),
+    `traffic` the bytes that a pass moves per byte of the op, and `per_tensor` whether each tensor has a launch of
+    its own. `minor` ops only prepare, synchronise or clean up, and are drawn as one; `colour` is that of a kind in
+    charts of updates.
     """
 
     name: str
@@ -36,6 +37,7 @@ class OpKind:
     input_gradient: str = ""
     input_traffic: float = 1.0
     weight_gradient: str = ""
+    reads_input: bool = False
     besides: str = ""
     step: str = ""
     work: Mapping[str, int | None] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class OpKind:
 
 def _kernel(
     name: str, form: str = MEMORY, phase: str = "", model: str | None = None, back: str = "", traffic: float = 1.0,
-    weights: str = "", besides: str = "", own: str = "",
+    weights: str = "", besides: str = "", own: str = "", reads_input: bool = False,
 ) -> OpKind:  # fmt: skip
     """A kernel; `back` gives the gradient of its input, and moves so many bytes per byte of the forward."""
     own_phase, family = {
@@ -56,7 +58,7 @@ def _kernel(
     }[form]  # fmt: skip
     return OpKind(
         name, form, phase or own_phase, family, name if model is None else model, own, input_gradient=back,
-        input_traffic=traffic, weight_gradient=weights, besides=besides,
+        input_traffic=traffic, weight_gradient=weights, reads_input=reads_input, besides=besides,
     )  # fmt: skip
 
 
@@ -84,11 +86,11 @@ _KINDS = (
     _kernel("experts", EXPERTS, model="", back="experts_dgrad", weights="experts_wgrad"),
     _kernel("experts_dgrad", EXPERTS, model="dgrad"),
     _kernel("experts_wgrad", EXPERTS, model="wgrad"),
-    _kernel("rms_norm", back="rms_norm_backward", traffic=1.5),  # x, dy -> dx
+    _kernel("rms_norm", back="rms_norm_backward", traffic=1.5, reads_input=True),  # x, dy -> dx
     _kernel("rms_norm_backward"),
-    _kernel("swiglu", back="swiglu_backward", traffic=10 / 6),  # gate, up, dy -> both gradients
+    _kernel("swiglu", back="swiglu_backward", traffic=10 / 6, reads_input=True),  # gate, up, dy -> both gradients
     _kernel("swiglu_backward"),
-    _kernel("gelu", model="copy", back="gelu_backward", traffic=1.5),
+    _kernel("gelu", model="copy", back="gelu_backward", traffic=1.5, reads_input=True),
     _kernel("gelu_backward", model="residual_add"),
     _kernel("residual_add", back="residual_add"),  # gradients of two branches meet
     _kernel("rope", model="copy", back="rope"),

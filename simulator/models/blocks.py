@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..base.op_kinds import op_kind
 from . import (
     altup,
     attention,
@@ -232,7 +233,26 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
             *towers.closing_kernels(spec, shard) * kind.closes,
         ),
     )
+    if adapts:
+        made = _without_unread(made)
     return freeze(made, projector=not adapts) if spec.inputs and spec.inputs.frozen else made
+
+
+def _without_unread(layer: Layer) -> Layer:
+    """The layer without what only gradients of frozen weights would read: inputs of GEMMs that have no adapter."""
+    kernels = layer.all
+    readers, behind = [*kernels[1:], *kernels[-1:]], [*kernels[2:], *kernels[-1:] * 2]
+    kept = iter([
+        replace(kernel, keeps=kernel.keeps[1:]) if _is_unread(kernel, reader, after) else kernel
+        for kernel, reader, after in zip(kernels, readers, behind, strict=True)
+    ])  # fmt: skip
+    return Layer(**{each.name: tuple(next(kept) for _ in getattr(layer, each.name)) for each in fields(layer)})
+
+
+def _is_unread(kernel: Kernel, reader: Kernel, after: Kernel) -> bool:
+    """Whether no backward reads the output: its own reads the input, and that of a frozen GEMM neither."""
+    frozen = reader.kind == "gemm" and not reader.trained and after.name != f"{reader.name}_lora_a"
+    return frozen and op_kind(kernel.kind).reads_input
 
 
 def freeze(layer: Layer, projector: bool) -> Layer:

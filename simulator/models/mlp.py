@@ -92,13 +92,13 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
         return ()
     kind, tokens = "swiglu" if spec.gated_ffn else "gelu", shard.tokens
     activated = tokens * inter
-    kept = activated * (shard.narrow + shard.wide * (shard.keeps_gate and spec.gated_ffn))
+    kept, gate = activated * shard.narrow, activated * shard.wide * (shard.keeps_gate and spec.gated_ffn)
     stored = shard.stored_bytes("mlp_act" if part == "mlp" else "moe_act", shard.wide)
     moved = 3 if spec.gated_ffn else 2
     sub_norm = (memory_bound("rms_norm", "ffn_sub_norm", "activation", inter, activated, 2, shard, kept),)
     return (
         *gemm(shard, table, "up", part, tokens, "up", keeps=stored),
-        memory_bound(kind, "activation", "activation", inter, activated, moved, shard, kept),
+        memory_bound(kind, "activation", "activation", inter, activated, moved, shard, kept, gate),
         *(sub_norm if spec.sub_norms else ()),
         *gemm(shard, table, "down", part, tokens, "down"),
     )
@@ -132,13 +132,14 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     shape = (rows, hidden, inter, moe.num_experts_per_tok, count, shard.etp, shard.ep, matrices)
     made = rows * inter / shard.etp
     stored, activated = shard.stored_bytes("expert_fc1", shard.narrow), shard.stored_bytes("moe_act", shard.wide)
+    trained = not shard.lora_rank  # else the backward reads what the activation needs, and no input of a GEMM
     keeps = (
-        Kept("moe", round(rows * hidden * stored + (matrices - 1) * made * activated)),
-        Kept("activation", round(made * shard.narrow)),
+        Kept("moe", round(trained * rows * hidden * stored + (matrices - 1) * made * activated)),
+        *(Kept("activation", round(made * shard.narrow)),) * trained,
     )
     return (
         memory_bound("permute", "sort", "moe", hidden, rows * hidden, 2, shard),
-        Kernel("experts", "experts", "moe", shape, shard.linear, keeps=keeps, trained=not shard.lora_rank),
+        Kernel("experts", "experts", "moe", shape, shard.linear, keeps=keeps, trained=trained),
         memory_bound("permute", "unsort", "moe", hidden, rows * hidden, 2, shard),
     )
 

@@ -152,9 +152,14 @@ def gemm(
 
 
 def memory_bound(
-    kind: str, name: str, part: str, width: int, elements: float, per_element: float, shard: Shard, keeps: float = 0
-) -> Kernel:
-    """A kernel that moves `per_element` activations for each element; the backward keeps `keeps` bytes."""
-    keeps += elements * shard.norm_bytes * (kind == "rms_norm")
-    kept = (Kept(part, round(keeps)),) if keeps else ()
+    kind: str, name: str, part: str, width: int, elements: float, per_element: float, shard: Shard, keeps: float = 0,
+    inside: float = 0,
+) -> Kernel:  # fmt: skip
+    """A kernel that moves `per_element` activations for each element.
+
+    The backward keeps `keeps` bytes, which are first among those of the kernel, and `inside` of what is between its
+    input and output.
+    """
+    inside += elements * shard.norm_bytes * (kind == "rms_norm")
+    kept = tuple(Kept(part, round(size)) for size in (keeps, inside) if size)
     return Kernel(kind, name, part, (width,), shard.dtype, round(elements * per_element * shard.wide), kept)

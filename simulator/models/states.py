@@ -166,14 +166,16 @@ def state_bytes(
     )
 
 
-def copy_bytes(compute: str, zero: int) -> float:
+def copy_bytes(compute: str, zero: int, any_layout: bool = False) -> float:
     """Bytes of the quantized copies of a weight of a layer; embedding and head are never quantized.
 
-    GEMMs in 8 or 4 bits read two, along rows and along columns; zero 3 quantizes what it gathers and keeps none. Scales
-    (at most 6 % of a copy) are left out. Source: Transformer Engine 2.
+    GEMMs in 8 or 4 bits read two, along rows and along columns; one where GEMMs take operands with one scale in
+    `any_layout`. Zero 3 quantizes what it gathers and keeps none. Scales (at most 6 % of a copy) are left out. Source:
+    Transformer Engine 2 (pytorch/csrc/quantizer.cpp, nvte_is_non_tn_fp8_gemm_supported).
     """
     each = element_bytes(compute)
-    return 2 * each if each < 2 and zero < 3 else 0
+    copies = 1 if any_layout and compute == "fp8" else 2
+    return copies * each if each < 2 and zero < 3 else 0
 
 
 # Activations

@@ -260,6 +260,12 @@ def _memory(ledger: StepLedger) -> Iterator[str]:
         "allocator reserved fills towards the limit of the device, so it is shown and not scored.\n"
     )
     yield from (*ledgers.markdown(scores_of_memory(ledger.table), ledgers.MEMORY), "")
+    yield (
+        "All of these steps ran. Some are predicted to need more memory than their device has; where a source does not "
+        "say what is recomputed or offloaded, it may be the plan that is not theirs (GB200's Llama 3 70B by Megatron "
+        "FSDP with offloading, MaxText, MLPerf's adapters with activations in 8 bits):\n"
+    )
+    yield from (*ledgers.markdown(ledgers.said_not_to_fit(ledger.table), ledgers.NOT_TO_FIT), "")
 
 
 def _worst(ledger: StepLedger, words: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ of it the workspace of cuBLAS.
 """
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -24,12 +24,17 @@ _BLOCK_BYTES = 512
 """All sizes are multiples of it (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize)."""
 
 
-def peak_bytes(case: steps.Case, shape: Shape, norms_by_ops: bool = False) -> int:
+RANK = 16  # of adapters
+
+
+def peak_bytes(case: steps.Case, shape: Shape, norms_by_ops: bool = False, adapted: Sequence[str] = ()) -> int:
     """The most bytes that tensors take in a step of an eager case, the second one: the optimizer has its moments.
 
-    `norms_by_ops`: RMSNorm is made of torch's operations, in fp32, as Hugging Face's models have it.
+    `norms_by_ops`: RMSNorm is made of torch's operations, in fp32, as Hugging Face's models have it. Where some linear
+    modules of a layer are `adapted`, all but their adapters is frozen.
     """
-    with FakeTensorMode(), _cuda_like(_by_ops if norms_by_ops else _by_kernel):
+    adapters = patch.object(steps, "Model", lambda shape: _adapt(Model(shape), adapted)) if adapted else nullcontext()
+    with FakeTensorMode(), _cuda_like(_by_ops if norms_by_ops else _by_kernel), adapters:
         model, step = steps.prepare(case, shape, "cpu")
         live = _Live()
         for weight in model.parameters():
@@ -39,6 +44,28 @@ def peak_bytes(case: steps.Case, shape: Shape, norms_by_ops: bool = False) -> in
             live.most = 0
             step()
     return live.most
+
+
+class _Adapted(nn.Module):
+    """A linear module with an adapter of two factors, as in LoRA (arXiv 2106.09685)."""
+
+    def __init__(self, base: nn.Linear):
+        super().__init__()
+        self.base = base
+        self.a, self.b = (
+            nn.Linear(base.in_features, RANK, bias=False), nn.Linear(RANK, base.out_features, bias=False),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.b(self.a(x))
+
+
+def _adapt(model: Model, names: Sequence[str]) -> Model:
+    model.requires_grad_(False)
+    for layer in model.layers:
+        for name in names:
+            setattr(layer, name, _Adapted(getattr(layer, name)))
+    return model
 
 
 class _Live(TorchDispatchMode):

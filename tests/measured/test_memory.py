@@ -10,7 +10,7 @@ from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 
 pytest.importorskip("torch", reason="the oracle is torch")
 
-from .fake_memory import peak_bytes
+from .fake_memory import RANK, peak_bytes
 from .models import Shape
 from .steps import Case
 
@@ -29,7 +29,7 @@ CASES = {
 SMALL = ("states alone", "one key per query")
 
 
-def predicted_bytes(case, shape, stack="pytorch-fsdp"):
+def predicted_bytes(case, shape, stack="pytorch-fsdp", **tables):
     """What the stack says of the case on one GPU."""
     sizes = asdict(shape)
     model = {
@@ -42,7 +42,7 @@ def predicted_bytes(case, shape, stack="pytorch-fsdp"):
         "model": {"preset": "llama3-8b", "overrides": model},
         "batch": {"global": case.micro_batch * case.micro_batches, "micro": case.micro_batch, "seq_len": case.seq_len},
         "recompute": {"mode": "full" if case.recompute else "none"},
-        "precision": {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False},
+        "precision": {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}, **tables,
     })  # fmt: skip
     step = ResolvedTrain(scenario)
     held = dict(rank_memory(step, simulate(step.program, step.costs))[0].held)
@@ -61,3 +61,14 @@ def test_norms_op_by_op_keep_their_input_in_fp32_and_their_result(recompute):
     case = Case("oracle", 2, 2048, 1, False, "flash", recompute)
     oracle = peak_bytes(case, PLAIN, norms_by_ops=True)
     assert predicted_bytes(case, PLAIN, "transformers") == pytest.approx(oracle, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("modules", "targets"),
+    [(("q", "k", "v"), ["qkv"]), (("q", "k", "v", "o"), ["qkv", "proj"])],
+    ids=["qkv", "attention"],
+)
+def test_frozen_weights_need_no_inputs_kept(modules, targets):
+    case = Case("oracle", 1, 4096, 1, False, "flash", False)
+    found = predicted_bytes(case, DEEP, lora={"rank": RANK, "targets": targets})
+    assert found == pytest.approx(peak_bytes(case, DEEP, adapted=modules), rel=0.005)

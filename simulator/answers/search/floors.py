@@ -259,7 +259,10 @@ def in_flight(grid: Grid, memo: Memo) -> InFlight:
 
 
 def _of_rank(grid: Grid, rank: int) -> tuple[tuple[int, ...], Floats]:
-    """Counts when the forwards of a cell have begun and its backwards have not ended."""
+    """Counts when the forwards of a cell have begun and its backwards have not ended.
+
+    A forward beside a backward fills what that frees: it counts when that has ended.
+    """
     stages, cells = grid.stages_of(rank), grid.columns[rank]
     kind, stage, microbatch = (column[..., None] for column in np.moveaxis(cells, 2, 0))
     halved = np.zeros((grid.stages, grid.microbatches), bool)
@@ -268,5 +271,7 @@ def _of_rank(grid: Grid, rank: int) -> tuple[tuple[int, ...], Floats]:
     own = stage == np.array(stages)
     begun = np.cumsum((own & (kind == KINDS.index(FORWARD))).sum(axis=1), axis=0)
     ended = np.cumsum((own & (kind == last)).sum(axis=1), axis=0)
-    ended[1:], ended[:1] = ended[:-1].copy(), 0
+    alone = (kind[:, 1, 0] < 0)[:, None]
+    before = np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
+    ended = np.where(alone, before, ended)
     return stages, np.unique(begun - ended, axis=0).astype(np.float64)

@@ -58,7 +58,7 @@ def _own_chunks(values: Values) -> str:
 
 
 def _has_eight_bit_weights(values: Values) -> bool:
-    return values["precision.compute"] in _EIGHT_BITS and values["parallel.zero"] != 3 and not values.gives("lora")
+    return values["precision.compute"] in _EIGHT_BITS and values["parallel.zero"] != 3
 
 
 _EIGHT_BITS = ("fp8", "fp8-block", "mxfp8")
@@ -79,7 +79,7 @@ NEEDS: tuple[Need, ...] = (
     Need("schedule.group", _has_groups, lambda values: f"goes with interleaved, not {values['schedule.name']}"),
     Need(
         "precision.weights", _has_eight_bit_weights,
-        lambda _: f"goes with precision.compute = {' or '.join(_EIGHT_BITS)}, parallel.zero below 3 and no [lora]",
+        lambda _: f"goes with precision.compute = {' or '.join(_EIGHT_BITS)}, parallel.zero below 3",
     ),
     needs_split("precision.dispatch", "parallel.ep", lambda stored: stored != "bf16"),
     *(
@@ -201,6 +201,7 @@ def _needless(values: Values) -> set[str]:
 _CONDITIONS: Mapping[str, Callable[[Values], bool]] = {
     "bucket": lambda values: values["parallel.zero"] in (1, 2),  # torch and FSDP have their own
     "memory.gradients": lambda values: values["parallel.zero"] in (0, 1),
+    "precision.weights": lambda values: values["precision.compute"] != "fp8-block",  # whose recipes keep 16 bits
     "overlap.dp": lambda values: not values.gives("overlap.fusion"),
 }
 """What a file may say anywhere, and a stack does not say everywhere."""

@@ -13,6 +13,7 @@ from ...hardware import Cluster, Device
 from ...models.blocks import Layer, head
 from ...models.states import Count, StateBytes, activation_bytes, copy_bytes, state_bytes, sum_counts
 from ...program import Place
+from ...schedules.grid import BACKWARD, FORWARD, KINDS
 from ...timeline import Timeline
 from ...timeline.memory import buffer_spans
 from ...uncertainty import fit_probability, memory_interval, shipped_memory_errors
@@ -31,6 +32,7 @@ _PARTS = (
     "mlp", "activation", "lora", "head", "scan",
 )  # fmt: skip
 _ACTIVATIONS = "activations: "
+_F, _B = KINDS.index(FORWARD), KINDS.index(BACKWARD)
 RESIDUALS = "gradient residuals"
 OWNERS = (
     "weights", "quantized copies", "gradients", RESIDUALS, "master weights", "optimizer moments", "gathered weights",
@@ -103,12 +105,29 @@ class Activations:
         buffers = timeline.program.buffers
         self._start, self._end = buffer_spans(timeline)
         self._place = column_of(buffers, "place", int)
+        if any(plan.grid.pairs for plan in resolved.plans):
+            self._wait_for_room()
         self._bytes = column_of(buffers, "bytes", int).astype(np.float64)
         plan = resolved.plan
         self._parts = resolved.memo.get("kept", plan, lambda: buffer_parts(plan), lambda _: plan.grid.cells)
         self._names = list(self._parts)
         number = {name: i for i, name in enumerate(self._names)}
         self._name = np.array([number[name] for name in column_of(buffers, "name", object).tolist()], np.int64)
+
+    def _wait_for_room(self) -> None:
+        """A forward beside a backward fills what that frees, layer by layer: it holds its own from its end on."""
+        ranks = self.resolved.grid.ranks
+        for place in range(len(self.timeline.program.places)):
+            plan, own = self.resolved.plans[place // ranks], np.flatnonzero(self._place == place)
+            cells = plan.grid.columns[place % ranks]
+            forwards = [(stage, microbatch) for kind, stage, microbatch in cells.reshape(-1, 3).tolist() if kind == _F]
+            if len(own) != len(forwards):  # some are on the host, or keep nothing
+                continue
+            buffer = dict(zip(forwards, own.tolist(), strict=True))
+            for (kind, *first), (other, *second) in cells[cells[:, 1, 0] >= 0].tolist():
+                forward, backward = (first, second) if kind == _F else (second, first)
+                if {kind, other} == {_F, _B}:
+                    self._start[buffer[tuple(forward)]] = self._end[buffer[tuple(backward)]]
 
     def bytes_over_time(self, place: int) -> tuple[Floats, dict[str, Floats]]:
         """Times in seconds, and for each buffer name the bytes held at `place` from each time on."""
@@ -155,7 +174,7 @@ def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
     They hold during the whole step; where `makes_gradients`, until the backward has freed the activations.
     """
     plan, said, context = resolved.plan, resolved.scenario, resolved.profile.value("memory.context_bytes")
-    key = (plan, said.precision, said.memory, context, makes_gradients(resolved))
+    key = (plan, said.precision, said.memory, context, makes_gradients(resolved), _takes_any_layout(resolved))
     every = resolved.memo.get(
         "static bytes", key, lambda: _of_all_ranks(resolved, context), lambda _: plan.grid.cells
     )  # fmt: skip
@@ -245,7 +264,15 @@ def _in_layers(holdings: Holdings) -> int:
 
 def _quantized(resolved: ResolvedTrain, holdings: Holdings) -> float:
     """Bytes of the 8-bit or 4-bit copies of layer weights that GEMMs read."""
-    return copy_bytes(resolved.scenario.precision.compute, resolved.plan.sharding.level) * _in_layers(holdings)
+    compute, zero = resolved.scenario.precision.compute, resolved.plan.sharding.level
+    return copy_bytes(compute, zero, _takes_any_layout(resolved)) * _in_layers(holdings)
+
+
+def _takes_any_layout(resolved: ResolvedTrain) -> bool:
+    """Whether GEMMs in 8 bits read operands along rows or columns, as on all devices that also compute in 4 bits."""
+    cluster = resolved.cluster
+    nodes = cluster.nodes if cluster.is_mixed else cluster.nodes[:1]
+    return all("fp4" in node.device.peak_flop_per_s for node in nodes)
 
 
 def _gathered(plan: TrainPlan, holdings: Holdings) -> float:

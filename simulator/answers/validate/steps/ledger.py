@@ -94,6 +94,7 @@ class StepLedger(Ledger):
             "median_over_sources": over_sources(self.scored),
             "memory": plain(scores_of_memory(self.table)),
             "memory_coverage": plain(coverage_of_memory(self.table)),
+            "said_not_to_fit": plain(said_not_to_fit(self.table)),
             "pairs_summary": plain(scores_of_pairs(self.pairs)),
             "pairs": plain(self.pairs),
             "table": plain(self.worst_first),
@@ -131,6 +132,8 @@ class StepLedger(Ledger):
             yield from _terminal(memory, MEMORY)
         if len(peaks := coverage_of_memory(self.table)):
             yield from ("peaks in the 90 % interval:", *_terminal(coverages(peaks), COVERAGE))
+        if (refused := said_not_to_fit(self.table))["rows"].any():
+            yield from ("rows that ran, and are said not to fit:", *_terminal(refused, NOT_TO_FIT))
         yield counts(self)
         yield from (f"not predicted: {reason}" for reason in self.why_not(f"{self.path}:"))
 
@@ -166,6 +169,8 @@ MEMORY_ERRORS = {"memory_deviation": "as shipped", "memory_left_out_deviation": 
 
 _FULL = 0.8
 """Share of a device above which a plan is predicted to fill it."""
+_MUCH = 1.15
+"""Share of a device above which a prediction is off by more than its interval, if the plan ran."""
 
 _TEXTS = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
 _COLUMNS = (
@@ -207,7 +212,7 @@ def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str
             "memory_error": found["predicted_gib"] / measured_gib - 1,
             "memory_deviation": of_peak.get("shipped"),
             "memory_left_out_deviation": of_peak.get("source"),
-            "memory_filled": found["predicted_gib"] / cells.number("gpu_mem_gb") if of_peak else None,
+            "memory_filled": found["predicted_gib"] / (cells.time("gpu_mem_gb") or np.nan),
             "assumed": "; ".join(case.assumed),
             "contradicts": case.key in contradicts,
         }
@@ -279,6 +284,22 @@ def coverage_of_memory(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["family", "name", "errors", *SCORES[5:]])
 
 
+def said_not_to_fit(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows that are predicted to need more memory than their device has: all, and by stack, of which some are off much.
+
+    Each of them ran. Where a source says little of recomputation or offloading, it may be the plan that is not theirs.
+    """
+    known = table[table["memory_filled"].notna()]
+    parts = [("all", known), *((str(name), part) for name, part in known.groupby("stack"))]
+    rows = [
+        {"name": name, "rows": int((part["memory_filled"] > 1).sum()), "of": len(part),
+         "much": int((part["memory_filled"] > _MUCH).sum())}
+        for name, part in parts
+    ]  # fmt: skip
+    found = pd.DataFrame(rows, columns=["name", "rows", "of", "much"])
+    return found[(found["rows"] > 0) | (found["name"] == "all")].sort_values("rows", ascending=False, kind="stable")
+
+
 def _is_peak_covered(rows: pd.DataFrame, column: str) -> "pd.Series[Any]":
     """Whether the interval of each row holds its measured peak; None where it has no interval."""
     near = np.log1p(rows["memory_error"]).abs() <= Z90 * rows[column]
@@ -316,6 +337,10 @@ _SCORES: Columns = {
 MEMORY: Columns = {
     "measured": ("measured", "text"), "rows": ("rows", "count"), "median_abs_error": ("median %", "share"),
     "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "yes"),
+}  # fmt: skip
+NOT_TO_FIT: Columns = {
+    "name": ("stack", "text"), "rows": ("rows", "count"), "of": ("of", "count"),
+    "much": (f"by more than {_MUCH - 1:.0%}", "count"),
 }  # fmt: skip
 COVERAGE: Columns = {
     "family": ("family", "text"), "name": ("rows", "text"),
