@@ -151,7 +151,7 @@ def _precision(scenario: TrainScenario) -> dict[str, Flag]:
         **_COMPUTE[precision.compute],
         "--accumulate-allreduce-grads-in-fp32": half and gradients == "fp32",
         "--grad-reduce-in-bf16": not half and precision.compute != "fp32" and gradients == "bf16",
-        "--fp8-param-gather": precision.weights is not None,
+        "--fp8-param-gather": precision.weights == "fp8",
         "--use-precision-aware-optimizer": moments is not None,
         "--exp-avg-dtype": moments,
         "--exp-avg-sq-dtype": moments,

@@ -58,7 +58,8 @@ def _own_chunks(values: Values) -> str:
 
 
 def _has_eight_bit_weights(values: Values) -> bool:
-    return values["precision.compute"] in _EIGHT_BITS and values["parallel.zero"] != 3
+    fits = values["precision.compute"] in _EIGHT_BITS and values["parallel.zero"] != 3
+    return fits or values["precision.weights"] == "bf16"
 
 
 _EIGHT_BITS = ("fp8", "fp8-block", "mxfp8")

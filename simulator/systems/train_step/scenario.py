@@ -136,8 +136,8 @@ class Precision(Table):
     reduce: Literal["fp32", "bf16"] | None = Field(None, description="type in which they travel (default: gradients')")
     moments: Literal["fp32", "bf16", "fp8"] = Field("fp32", description="type of the optimizer's moments")
     master: bool = Field(True, description="whether the optimizer keeps weights in fp32")
-    weights: Literal["fp8"] | None = Field(
-        None, description="type of layers' weights where no 16-bit ones are held (default: those, and copies)"
+    weights: Literal["fp8", "bf16"] | None = Field(
+        None, description="8-bit compute: weights of layers that are held, fp8 (copies alone) or bf16 (beside copies)"
     )
     dispatch: Literal["bf16", "fp8"] = Field(
         "bf16", description="type in which tokens go to experts, and the gradients of what those gave"
