@@ -18,9 +18,9 @@ HEAD = """# Models that no fit has read
 `data/validation/training_unseen.csv` holds published steps of models that are not in the [ledger](training-ledger.md)
 to which stacks and devices are fitted: Nemotron 3 Nano and Super, of Mamba-2, attention and experts, a BERT, whose
 tokens see each other in both directions, and adapters (LoRA) by NeMo AutoModel, of which no fit has read a dense
-step. Their errors say what a prediction is worth for what runcast has never been shown. `python -m
-tests.docs.unseen_page` writes this page, a test compares it, and `runcast validate --kind train_step --rows
-data/validation/training_unseen.csv` prints every row.
+step. Their errors say what a prediction is worth for what runcast has never been shown.
+`python -m tests.docs.unseen_page` writes this page, a test compares it, and
+`runcast validate --kind train_step --rows data/validation/training_unseen.csv` prints every row.
 """
 
 TAIL = """\
