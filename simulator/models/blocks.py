@@ -8,6 +8,7 @@ dropout, except of scores if asked for.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import takewhile
 from typing import Any
 
 from ..base.op_kinds import op_kind
@@ -47,6 +48,9 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
     ShortConvolution: (short_convolution.parameters, short_convolution.kernels),
 }
 """The parameters and kernels of what replaces attention, by the record of its sizes."""
+
+_READ_NORMS = ("qkv", "up", "router", "shared_gate")
+"""GEMMs that read what a norm made."""
 
 # Parameters
 
@@ -239,20 +243,26 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
 
 
 def _without_unread(layer: Layer) -> Layer:
-    """The layer without what only gradients of frozen weights would read: inputs of GEMMs that have no adapter."""
+    """The layer without outputs that only weight gradients would need, where the weights are frozen."""
     kernels = layer.all
-    readers, behind = [*kernels[1:], *kernels[-1:]], [*kernels[2:], *kernels[-1:] * 2]
     kept = iter([
-        replace(kernel, keeps=kernel.keeps[1:]) if _is_unread(kernel, reader, after) else kernel
-        for kernel, reader, after in zip(kernels, readers, behind, strict=True)
+        replace(kernel, keeps=kernel.keeps[1:]) if kernel.keeps and _is_unread(kernel, kernels[i + 1 :]) else kernel
+        for i, kernel in enumerate(kernels)
     ])  # fmt: skip
     return Layer(**{each.name: tuple(next(kept) for _ in getattr(layer, each.name)) for each in fields(layer)})
 
 
-def _is_unread(kernel: Kernel, reader: Kernel, after: Kernel) -> bool:
-    """Whether no backward reads the output: its own reads the input, and that of a frozen GEMM neither."""
-    frozen = reader.kind == "gemm" and not reader.trained and after.name != f"{reader.name}_lora_a"
-    return frozen and op_kind(kernel.kind).reads_input
+def _is_unread(kernel: Kernel, later: Kernels) -> bool:
+    """Whether no backward needs this output: the kernel's own needs its input, and no adapter reads the output.
+
+    All that comes before the next sum with the residual stream may read what a norm made.
+    """
+    first = later[0].name if later else ""
+    if not op_kind(kernel.kind).reads_input or first not in (*_READ_NORMS, "down"):
+        return False
+    branch = takewhile(lambda each: each.kind != "residual_add", later)
+    readers = ("down",) if first == "down" else _READ_NORMS
+    return not {each.name for each in branch} & {f"{name}_lora_a" for name in readers}
 
 
 def freeze(layer: Layer, projector: bool) -> Layer:
@@ -347,8 +357,8 @@ def _first_norm(spec: ModelSpec, shard: Shard, name: str, *, router: bool, gathe
     norm = _norm(spec, shard, name, shard.wide if router else shard.narrow)
     if not gathers or not shard.keeps_gathered or shard.side > 1:
         return norm
-    (own,) = norm.keeps
-    return replace(norm, keeps=(Kept(own.part, own.bytes * shard.tokens // shard.own_tokens),))
+    own, *inside = norm.keeps
+    return replace(norm, keeps=(Kept(own.part, own.bytes * shard.tokens // shard.own_tokens), *inside))
 
 
 def _norm_gate(spec: ModelSpec, shard: Shard) -> Kernels:

@@ -86,10 +86,12 @@ def states_bytes(resolved: ResolvedTrain) -> float:
     """Bytes of weights, gradients and the optimizer's states that the rank which has most has at least: the mean.
 
     It does not depend on micro-batch and recomputation, nor on the schedule where that has the first and the last stage
-    on the first and the last rank: the mean is of the same layers however they are dealt out.
+    on the first and the last rank: the mean is of the same layers however they are dealt out. Gradients that each
+    backward makes are left out: whether they are there at the peak depends on the number of micro-batches.
     """
-    ranks = range(resolved.grid.ranks)
-    total = sum(static_bytes(resolved, rank).get(name, 0.0) for rank in ranks for name in _STATES)
+    ranks, fresh = range(resolved.grid.ranks), resolved.scenario.memory.fresh
+    names = [name for name in _STATES if name != "gradients" or not fresh]
+    total = sum(static_bytes(resolved, rank).get(name, 0.0) for rank in ranks for name in names)
     mean = total / len(ranks) - len(_STATES)  # each is rounded to a byte
     return mean * (1 + resolved.profile.value("memory.fragmentation"))
 
@@ -261,7 +263,7 @@ def in_flight(grid: Grid, memo: Memo) -> InFlight:
 def _of_rank(grid: Grid, rank: int) -> tuple[tuple[int, ...], Floats]:
     """Counts when the forwards of a cell have begun and its backwards have not ended.
 
-    A forward beside a backward fills what that frees: it counts when that has ended.
+    The forward of a pair reuses the memory that the backward frees: it counts when that backward has ended.
     """
     stages, cells = grid.stages_of(rank), grid.columns[rank]
     kind, stage, microbatch = (column[..., None] for column in np.moveaxis(cells, 2, 0))

@@ -7,16 +7,17 @@ import numpy as np
 
 from ...base.arrays import Floats, Ints
 from ...base.rows import column_of
-from ...schedules.grid import BACKWARD, FORWARD, KINDS
+from ...schedules.grid import BACKWARD, KINDS
 from ...timeline import Timeline
 from ...timeline.memory import buffer_spans
 from .lower import buffer_parts
 from .lower.assembly import ACTIONS
+from .lower.kept import stage_buffer
 from .resolve import ResolvedTrain
 
 ACTIVATIONS = "activations: "
 """How owners of memory begin that are activations."""
-_F, _B = KINDS.index(FORWARD), KINDS.index(BACKWARD)
+_B = KINDS.index(BACKWARD)
 
 
 class Activations:
@@ -28,7 +29,7 @@ class Activations:
         self._start, self._end = buffer_spans(timeline)
         self._place = column_of(buffers, "place", int)
         if any(plan.grid.pairs for plan in resolved.plans):
-            self._wait_for_room()
+            self._reuse_room()
         self._bytes = column_of(buffers, "bytes", int).astype(np.float64)
         plan = resolved.plan
         self._parts = resolved.memo.get("kept", plan, lambda: buffer_parts(plan), lambda _: plan.grid.cells)
@@ -36,20 +37,30 @@ class Activations:
         number = {name: i for i, name in enumerate(self._names)}
         self._name = np.array([number[name] for name in column_of(buffers, "name", object).tolist()], np.int64)
 
-    def _wait_for_room(self) -> None:
-        """A forward beside a backward fills what that frees, layer by layer: it holds its own from its end on."""
-        ranks = self.resolved.grid.ranks
+    def _reuse_room(self) -> None:
+        """The forward of a pair reuses, layer by layer, the memory that the backward frees.
+
+        So what it keeps counts from the end of that backward on.
+        """
+        held, ranks = self._by_forward(), self.resolved.grid.ranks
         for place in range(len(self.timeline.program.places)):
-            plan, own = self.resolved.plans[place // ranks], np.flatnonzero(self._place == place)
-            cells = plan.grid.columns[place % ranks]
-            forwards = [(stage, microbatch) for kind, stage, microbatch in cells.reshape(-1, 3).tolist() if kind == _F]
-            if len(own) != len(forwards):  # some are on the host, or keep nothing
-                continue
-            buffer = dict(zip(forwards, own.tolist(), strict=True))
-            for (kind, *first), (other, *second) in cells[cells[:, 1, 0] >= 0].tolist():
-                forward, backward = (first, second) if kind == _F else (second, first)
-                if {kind, other} == {_F, _B}:
-                    self._start[buffer[tuple(forward)]] = self._end[buffer[tuple(backward)]]
+            cells = self.resolved.plans[place // ranks].grid.columns[place % ranks]
+            for (_, *forward), (kind, *backward) in cells[cells[:, 1, 0] >= 0].tolist():
+                filled, freed = (held.get((place, *one)) for one in (forward, backward))
+                if kind == _B and filled is not None and freed is not None:
+                    self._start[filled] = self._end[freed]
+
+    def _by_forward(self) -> dict[tuple[int, int, int], int]:
+        """The buffer of what a forward keeps on the device, by place, stage and micro-batch."""
+        program = self.timeline.program
+        ops, writes = program.accesses.row_of_value(), column_of(program.access_table, "write", bool)
+        access = program.accesses.values[writes[program.accesses.values]]
+        writer = np.full(len(program.buffers), -1, np.int64)
+        writer[column_of(program.access_table, "buffer", int)[access]] = ops[writes[program.accesses.values]]
+        stages = {stage_buffer(stage) for stage in range(self.resolved.grid.stages)}
+        own = [i for i, name in enumerate(column_of(program.buffers, "name", object).tolist()) if name in stages]
+        tags = (program.tags[tag][writer[own]].tolist() for tag in ("stage", "microbatch"))
+        return dict(zip(zip(self._place[own].tolist(), *tags, strict=True), own, strict=True))
 
     def bytes_over_time(self, place: int) -> tuple[Floats, dict[str, Floats]]:
         """Times in seconds, and for each buffer name the bytes held at `place` from each time on."""

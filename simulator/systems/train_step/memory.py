@@ -93,25 +93,25 @@ def rank_memory(resolved: ResolvedTrain, timeline: Timeline) -> tuple[RankMemory
 def static_bytes(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
     """Bytes by owner that a pipeline rank holds beside activations: states, exchange buffers, the CUDA context.
 
-    They hold during the whole step; where `makes_gradients`, until the backward has freed the activations.
+    They are held during the whole step; where `frees_gradients`, until the backward has freed the activations.
     """
     plan, said, context = resolved.plan, resolved.scenario, resolved.profile.value("memory.context_bytes")
-    key = (plan, said.precision, said.memory, context, makes_gradients(resolved), _takes_any_layout(resolved))
+    key = (plan, said.precision, said.memory, context, frees_gradients(resolved), _takes_any_layout(resolved))
     every = resolved.memo.get(
         "static bytes", key, lambda: _of_all_ranks(resolved, context), lambda _: plan.grid.cells
     )  # fmt: skip
     return every[rank]
 
 
-def makes_gradients(resolved: ResolvedTrain) -> bool:
-    """Whether gradients are there only when activations are gone: the backward of a single micro-batch makes them."""
-    return resolved.scenario.memory.fresh and resolved.microbatches == 1
+def frees_gradients(resolved: ResolvedTrain) -> bool:
+    """Whether gradients take no memory while activations are at their peak: one backward makes them all."""
+    return resolved.scenario.memory.fresh and max(resolved.shares) == 1
 
 
 def bytes_after_backward(resolved: ResolvedTrain, rank: int) -> Mapping[str, float]:
     """Bytes by owner when the backward has freed the activations; where it makes the gradients, these are there now."""
     plan, found = resolved.plan, static_bytes(resolved, rank)
-    if not makes_gradients(resolved):
+    if not frees_gradients(resolved):
         return found
     gradients = float(states_of(resolved, Holdings(plan, rank)).gradients)
     return {**found, "gradients": gradients, "layer at work": _layer_at_work(plan, rank)}
@@ -148,7 +148,7 @@ def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping
     found = {
         "weights": float(states.weights),
         "quantized copies": _quantized(resolved, holdings),
-        "gradients": 0.0 if makes_gradients(resolved) else float(states.gradients),
+        "gradients": 0.0 if frees_gradients(resolved) else float(states.gradients),
         "master weights": 0.0 if away else float(states.master),
         "optimizer moments": 0.0 if away else float(states.moments),
         "gathered weights": _gathered(plan, holdings),
@@ -246,7 +246,7 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     return float(sends + gathered + routed * (shard.ep > 1) + panels + fused)
 
 
-def _working(plan: TrainPlan, rank: int, each: float | None) -> float:
+def _working(plan: TrainPlan, rank: int, logit_bytes: float | None) -> float:
     """Working memory in bytes: in the backward of the largest layer, its recomputed activations and largest gradient.
 
     Or the logits of a head, if they are larger. As in Megatron, the loss keeps its softmax in fp32 as an activation and
@@ -254,29 +254,38 @@ def _working(plan: TrainPlan, rank: int, each: float | None) -> float:
     computed in separate passes; or as many bytes as the scenario says.
     """
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
-    logits = _logits(plan, each) if any(stage.head or stage.mtp for stage in own) else 0.0
+    logits = _logits(plan, logit_bytes) if any(stage.head or stage.mtp for stage in own) else 0.0
     return max(logits, _layer_at_work(plan, rank))
 
 
 def _layer_at_work(plan: TrainPlan, rank: int) -> float:
+    """Of a pair the forward is a layer ahead of what the backward has freed."""
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     layers = {
         (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
         for stage in own
         for position, number in enumerate(stage.layers)
     }
-    return max((_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items()), default=0.0)
+    ahead = (_kept_bytes(layer, plan.again, whole) for (_, whole), layer in layers.items() if plan.grid.pairs)
+    at_work = (_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items())
+    return max(at_work, default=0.0) + max(ahead, default=0)
 
 
-def _logits(plan: TrainPlan, each: float | None) -> float:
-    """Bytes of a rank's logits of one micro-batch beside the softmax, `each` bytes of one with it."""
+def _logits(plan: TrainPlan, logit_bytes: float | None) -> float:
+    """Bytes of a rank's logits of one micro-batch beside their softmax, given those of one logit with it."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
-    beside = plan.shard.wide + 4 * plan.shard.loss_passes if each is None else each - plan.shard.softmax_bytes
+    beside = plan.shard.wide + 4 * plan.shard.loss_passes
+    if logit_bytes is not None:
+        beside = logit_bytes - plan.shard.softmax_bytes
     return float(rows * words * beside)
 
 
+def _kept_bytes(layer: Layer, again: Again, whole: bool) -> int:
+    return activation_bytes(layer, "full" if whole else "selective", again.parts)
+
+
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:
-    dropped = activation_bytes(layer) - activation_bytes(layer, "full" if whole else "selective", again.parts)
+    dropped = activation_bytes(layer) - _kept_bytes(layer, again, whole)
     return float(dropped + max((kept.bytes for kernel in layer.all for kept in kernel.keeps), default=0))
 
 
