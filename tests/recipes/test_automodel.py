@@ -36,7 +36,7 @@ MANAGER = "_target_: nemo_automodel.components.distributed.fsdp2.FSDP2Manager"
 PEFT = "peft: {{_target_: nemo_automodel.components._peft.lora.PeftConfig, match_all_linear: True, dim: {}, alpha: 32}}"
 LEAN = {"gradients": "bf16", "reduce": "fp32", "moments": "bf16", "master": False}
 AGAIN = {"recompute": {"mode": "full", "early_stop": True}}
-TORCH = {"stack": "transformers", "loss": "passes"}
+TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "norms": 0.0}}
 
 
 @pytest.mark.parametrize(

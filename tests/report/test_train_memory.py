@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from runcast.simulator.engine import simulate
+from runcast.simulator.models.states import activation_bytes
 from runcast.simulator.predict import simulate as predict
 from runcast.simulator.systems.train_step.memory import memory_table, rank_memory, static_bytes
 from runcast.simulator.systems.train_step.report import make_train_report
@@ -154,6 +155,18 @@ def test_a_loss_needs_the_bytes_per_logit_that_are_stated(logits, softmax, besid
     )  # fmt: skip
 
 
+def test_what_software_keeps_may_all_be_stated():
+    said = {"gathered": True, "gate": True, "norms": 4, "repeated": True, "logits": 12}
+    plain, all_of_it = (peak(resolved(2, 1, parallel={"tp": 2}, memory=of)).peak_bytes for of in ({}, said))
+    assert all_of_it > plain
+
+
+def test_gradients_are_there_where_a_class_of_replicas_has_several_micro_batches():
+    said = {"memory": {"fresh": True}, "batch": {"seq_len": 4096}, "parallel": {"zero": 0}}
+    even, uneven = (peak(resolved(2, number, **said)) for number in (1, 2))
+    assert ("gradients" in dict(even.held), "gradients" in dict(uneven.held)) == (False, True)
+
+
 def test_gradients_that_the_backward_makes_are_there_when_activations_are_gone():
     kept, fresh = (peak(resolved(1, 1, memory={"fresh": made})) for made in (False, True))
     logits, layer = SEQ * WORDS * 2, SEQ * KEPT["mlp"]
@@ -194,10 +207,21 @@ def test_dualpipe_holds_one_micro_batch_more_than_ranks():
 
 @pytest.mark.parametrize("level", ["kernels", "coarse"])
 def test_a_forward_beside_a_backward_takes_the_room_that_this_frees(level):
-    """On one rank: two micro-batches are at work at once, and one is held."""
-    step = resolved(1, 4, MOE, schedule={"name": "interleaved-overlap"}, level=level)
-    one = resolved(1, 1, MOE, level=level)
-    assert activations(step) == activations(one)
+    """On one rank: two micro-batches are at work at once; one is held, and a layer of the other."""
+    said = {"level": level, "memory": {"logits": 0}}
+    step, one = resolved(1, 4, MOE, schedule={"name": "interleaved-overlap"}, **said), resolved(1, 1, MOE, **said)
+    more = static_bytes(step, 0)["layer at work"] - static_bytes(one, 0)["layer at work"]
+    assert (activations(step), more) == (activations(one), activation_bytes(step.plan.layer(0)))
+
+
+@pytest.mark.parametrize("schedule", [{"name": "interleaved-overlap", "vpp": 2}, {"name": "dualpipe-v"}])
+@pytest.mark.parametrize("share", [0.01, 0.5])
+def test_offloading_makes_no_pair_hold_more(schedule, share):
+    plain, away = (
+        peak(resolved(2, 8, parallel={"pp": 2}, schedule=schedule, offload={"activations": of})).activation_bytes
+        for of in (0.0, share)
+    )
+    assert away <= plain * 1.02
 
 
 def test_offload_halves_what_lies_there_long_enough():

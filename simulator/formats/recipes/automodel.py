@@ -30,7 +30,7 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
     has_adapters = args.has("peft.dim")
     more: dict[str, Any] = {
         "recompute": {"mode": "full", "early_stop": True} if args.switch("activation_checkpointing") else {},
-        **read_loss("FusedLinear" in args.text("loss")),
+        **read_loss("FusedLinear" in args.text("loss"), norms=True, gate=True),  # Liger's, or Transformer Engine's
         **_attention(args),
     }
     if has_adapters:

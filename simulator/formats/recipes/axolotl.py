@@ -96,7 +96,7 @@ def _loss(args: Arguments) -> dict[str, Any]:
             args.not_modelled.append(f"plugins {plugin}: what this plugin changes of a step")
     apart = any("cut_cross_entropy" in plugin for plugin in plugins) and args.switch("cut_cross_entropy", True)
     liger = any(map(args.switch, ("liger_fused_linear_cross_entropy", "liger_cross_entropy", "chunked_cross_entropy")))
-    return read_loss(apart or liger)
+    return read_loss(apart or liger, args.switch("liger_rms_norm"), args.switch("liger_glu_activation"))
 
 
 def _attention(args: Arguments) -> dict[str, Any]:

@@ -84,9 +84,17 @@ def read_attention(args: Arguments, key: str, implementation: str) -> dict[str, 
     return {"attention": kernels} | ({"attention_dropout": False} if kernels == "unfused" else {})
 
 
-def read_loss(by_parts: bool) -> dict[str, Any]:
+def read_loss(by_parts: bool, norms: bool = False, gate: bool = False) -> dict[str, Any]:
     """torch's ops over all logits, or a loss that is joined with the last GEMM, some tokens after others.
 
     Such losses never hold all logits (Liger Kernel, arXiv 2410.10989, 3.2; Cut Cross-Entropy, arXiv 2411.09009).
+    Liger's kernels for `norms` keep their input alone, and that for the `gate` computes its activation again.
     """
-    return {"loss": "fused", "memory": {"logits": 0.0}} if by_parts else {"loss": "passes"}
+    memory = {"logits": 0.0} if by_parts else {}
+    memory |= ({"norms": 0.0} if norms else {}) | ({"gate": False} if gate else {})
+    return {"loss": "fused" if by_parts else "passes"} | ({"memory": memory} if memory else {})
+
+
+def read_liger(on: bool) -> dict[str, Any]:
+    """All of Liger's kernels, as one switch of a trainer sets them, or none."""
+    return read_loss(on, norms=on, gate=on)

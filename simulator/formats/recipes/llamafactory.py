@@ -3,7 +3,7 @@
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_loss, read_moments
+from .finetuning import read_adapters, read_attention, read_liger, read_moments
 from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training
 
 _STAGES = ("pt", "sft")
@@ -29,7 +29,7 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
         args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
     more: dict[str, Any] = {
         "recompute": _recompute(args),
-        **read_loss(args.switch("enable_liger_kernel")),
+        **read_liger(args.switch("enable_liger_kernel")),
         **read_attention(args, "flash_attn", args.text("flash_attn", "auto")),
     }
     if tuning == "lora":

@@ -172,19 +172,17 @@ def _precision(args: Arguments, zero: int) -> dict[str, Any]:
     if args.has("fp4_format"):
         args.choice("fp4_format", "e2m1", ("e2m1", "nvfp4"))
         compute = "nvfp4"
-    found: dict[str, Any] = {"compute": compute, "moments": _moments(args, zero)}
+    found: dict[str, Any] = {"compute": compute, "moments": _moments(args, zero), "gradients": "fp32"}
     # Megatron-LM keeps gradients of BF16 models in FP32 unless told otherwise, those of FP16 models in FP16.
     if args.switch("grad_reduce_in_bf16"):
         found["gradients"] = "bf16"
     elif fp16 and not args.switch("grad_reduce_in_fp32"):
         found["gradients"] = "bf16"
         args.assumed.append("precision.gradients = bf16: fp16 gradients, which take as many bytes")
-    if args.switch("fp8_param_gather"):
-        if compute in FP8.values() and zero < 3:
-            found["weights"] = "fp8"
-        else:
-            args.not_modelled.append("--fp8-param-gather: weights in 8 bits go with FP8 GEMMs and no FSDP")
-    return found
+    gathers, can_gather = args.switch("fp8_param_gather"), compute in FP8.values() and zero < 3
+    if gathers and not can_gather:
+        args.not_modelled.append("--fp8-param-gather: weights in 8 bits go with FP8 GEMMs and no FSDP")
+    return found | {"weights": "fp8" if gathers and can_gather else "bf16"}
 
 
 def _moments(args: Arguments, zero: int) -> str:

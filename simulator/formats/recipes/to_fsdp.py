@@ -71,7 +71,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
         **_COMPUTES[scenario.precision.compute],
         **_types(scenario),
         **_recompute(scenario),
-        "use_liger_kernel": scenario.loss == "fused",
+        "use_liger_kernel": scenario.loss == "fused" and not scenario.memory.logits,
         **_adapters(scenario),
         **(_sharding(scenario) if scenario.parallel.zero == 3 else {}),
     }

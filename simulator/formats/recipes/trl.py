@@ -6,7 +6,7 @@ TRL adds the model, how long sequences are, and adapters (SFTConfig, ModelConfig
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_loss, read_moments
+from .finetuning import read_adapters, read_attention, read_liger, read_moments
 from .training import TRAINER_MICRO, Training
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
@@ -22,7 +22,7 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
     more: dict[str, Any] = {
         "recompute": _recompute(args),
-        **read_loss(args.switch("use_liger_kernel")),
+        **read_liger(args.switch("use_liger_kernel")),
         **read_attention(args, "attn_implementation", args.text("attn_implementation", "sdpa")),
     }
     if args.switch("use_peft"):

@@ -58,8 +58,7 @@ def _own_chunks(values: Values) -> str:
 
 
 def _has_eight_bit_weights(values: Values) -> bool:
-    fits = values["precision.compute"] in _EIGHT_BITS and values["parallel.zero"] != 3
-    return fits or values["precision.weights"] == "bf16"
+    return values["precision.compute"] in _EIGHT_BITS and values["parallel.zero"] != 3
 
 
 _EIGHT_BITS = ("fp8", "fp8-block", "mxfp8")
@@ -81,6 +80,7 @@ NEEDS: tuple[Need, ...] = (
     Need(
         "precision.weights", _has_eight_bit_weights,
         lambda _: f"goes with precision.compute = {' or '.join(_EIGHT_BITS)}, parallel.zero below 3",
+        lambda weights: weights == "fp8",
     ),
     needs_split("precision.dispatch", "parallel.ep", lambda stored: stored != "bf16"),
     *(

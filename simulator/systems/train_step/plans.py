@@ -57,7 +57,7 @@ def _types(given: Precision) -> Types:
     return Types(
         weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
         moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
-        layers=_BYTES[given.weights] if given.weights else weights,
+        layers=_BYTES["fp8"] if given.weights == "fp8" else weights,
     )  # fmt: skip
 
 

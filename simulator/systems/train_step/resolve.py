@@ -256,7 +256,8 @@ class ResolvedTrain(OnMachines):
             unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
             loss_passes=self.scenario.loss == "passes",
             keeps_gathered=self.scenario.memory.gathered, keeps_gate=self.scenario.memory.gate,
-            keeps_repeated=self.scenario.memory.repeated, norm_bytes=self.scenario.memory.norms,
+            keeps_repeated=self.scenario.memory.repeated,
+            norm_bytes=0.0 if self.spec.norm_bias else self.scenario.memory.norms,  # LayerNorm is one kernel
             softmax_bytes=self.scenario.memory.softmax_bytes,
             stored=tuple(self.scenario.precision.activations.model_dump(exclude_none=True).items()),
             dispatch=self.scenario.precision.dispatch if self.scenario.precision.dispatch != "bf16" else "",

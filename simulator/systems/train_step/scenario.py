@@ -136,8 +136,8 @@ class Precision(Table):
     reduce: Literal["fp32", "bf16"] | None = Field(None, description="type in which they travel (default: gradients')")
     moments: Literal["fp32", "bf16", "fp8"] = Field("fp32", description="type of the optimizer's moments")
     master: bool = Field(True, description="whether the optimizer keeps weights in fp32")
-    weights: Literal["fp8", "bf16"] | None = Field(
-        None, description="8-bit compute: weights of layers that are held, fp8 (copies alone) or bf16 (beside copies)"
+    weights: Literal["fp8", "bf16"] = Field(
+        "bf16", description="8-bit compute: weights of layers that are held, fp8 (copies alone) or bf16 (beside copies)"
     )
     dispatch: Literal["bf16", "fp8"] = Field(
         "bf16", description="type in which tokens go to experts, and the gradients of what those gave"
@@ -210,13 +210,13 @@ class Memory(Table):
     )
     buckets: bool = Field(False, description="zero 0: whether gradients travel in buckets that stay allocated")
     fresh: bool = Field(False, description="whether gradients are dropped after a step, and made by the next backward")
-    repeated: bool = Field(False, description="whether keys and values stay as often as heads of queries read them")
+    repeated: bool = Field(False, description="whether keys and values are kept once per query head (repeat_kv)")
     norms: Annotated[float, Field(ge=0, le=16)] = Field(
-        0.0, description="bytes that a norm keeps of each element beside its input and output (4: op by op in fp32)"
+        0.0, description="bytes that RMSNorm keeps of each element beside its input and output (4: op by op in fp32)"
     )
     logits: Annotated[float, Field(ge=0, le=64)] | None = Field(
         None,
-        description="bytes per logit at the loss (default: fp32 and the computing type; passes: fp32 twice; "
+        description="bytes per logit at the loss (default: fp32 and the computing type; passes: fp32 once more; "
         "0: by parts, never all of them)",
     )
 
