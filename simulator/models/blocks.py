@@ -49,7 +49,7 @@ _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[M
 }
 """The parameters and kernels of what replaces attention, by the record of its sizes."""
 
-_READ_NORMS = ("qkv", "up", "router", "shared_gate")
+_READ_NORMS = ("qkv", "q_down", "kv_down", "q_up", "kv_up", "up", "router", "shared_gate")
 """GEMMs that read what a norm made."""
 
 # Parameters

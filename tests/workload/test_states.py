@@ -220,3 +220,15 @@ def test_frozen_parameters_have_weights_only():
 
 def test_what_does_not_divide_is_padded():
     assert state_bytes(Count(10), zero=1, shard_dense=4, shard_expert=1).master == 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "kept"),
+    [("llama3-8b", ("qkv",), {"input_norm"}), ("llama3-8b", ("up",), {"mlp_norm"}), ("llama3-8b", ("down",), {"activation"}),
+     ("deepseek-v3", ("up",), {"mlp_norm"}), ("falcon-7b", ("up",), {"input_norm"})],
+)  # fmt: skip
+def test_what_adapters_read_is_kept_and_other_inputs_of_frozen_products_are_not(name, targets, kept):
+    spec = preset(name)
+    made = layer(spec, spec.n_layers - 1, Shard(1, 1024, lora_rank=8, adapted=targets))
+    found = {each.name for each in made.all if each.name in ("input_norm", "mlp_norm", "activation") and each.keeps}
+    assert found == kept
