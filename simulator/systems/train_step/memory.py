@@ -274,7 +274,7 @@ def _layer_at_work(plan: TrainPlan, rank: int) -> float:
 def _logits(plan: TrainPlan, logit_bytes: float | None) -> float:
     """Bytes of a rank's logits of one micro-batch beside their softmax, given those of one logit with it."""
     rows, words, _ = next(kernel.shape for kernel in head(plan.spec, plan.shard) if kernel.kind == "gemm")
-    beside = plan.shard.wide + 4 * plan.shard.loss_passes
+    beside: float = plan.shard.wide + 4 * plan.shard.loss_passes
     if logit_bytes is not None:
         beside = logit_bytes - plan.shard.softmax_bytes
     return float(rows * words * beside)
