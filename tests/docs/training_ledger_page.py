@@ -262,10 +262,10 @@ def _memory(ledger: StepLedger) -> Iterator[str]:
     yield from (*ledgers.markdown(scores_of_memory(ledger.table), ledgers.MEMORY), "")
     yield (
         "All of these steps ran. Some are predicted to need more memory than their device has; where a source does not "
-        "say what is recomputed or offloaded, it may be the plan that is not theirs (GB200's Llama 3 70B by Megatron "
-        "FSDP with offloading, MaxText, MLPerf's adapters with activations in 8 bits):\n"
+        "say what is recomputed or offloaded (MaxText; Llama 3 70B by Megatron FSDP), its real plan may differ from "
+        "the one that is simulated:\n"
     )
-    yield from (*ledgers.markdown(ledgers.said_not_to_fit(ledger.table), ledgers.NOT_TO_FIT), "")
+    yield from (*ledgers.markdown(ledgers.rows_over_memory(ledger.table), ledgers.OVER_MEMORY), "")
 
 
 def _worst(ledger: StepLedger, words: Mapping[str, Any]) -> Iterator[str]:

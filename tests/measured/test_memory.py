@@ -1,7 +1,5 @@
 """The peak memory of eager steps in plain PyTorch is what autograd holds (fake_memory.py), tensor by tensor."""
 
-from dataclasses import asdict
-
 import pytest
 from runcast.simulator.engine import simulate
 from runcast.simulator.scenario import check_train
@@ -31,9 +29,8 @@ SMALL = ("states alone", "one key per query")
 
 def predicted_bytes(case, shape, stack="pytorch-fsdp", **tables):
     """What the stack says of the case on one GPU."""
-    sizes = asdict(shape)
     model = {
-        "num_hidden_layers": sizes["layers"], "hidden_size": shape.hidden, "intermediate_size": shape.ffn_hidden,
+        "num_hidden_layers": shape.layers, "hidden_size": shape.hidden, "intermediate_size": shape.ffn_hidden,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
         "vocab_size": shape.vocab, "tie_word_embeddings": shape.tied,
     }  # fmt: skip

@@ -259,14 +259,14 @@ def _working(plan: TrainPlan, rank: int, logit_bytes: float | None) -> float:
 
 
 def _layer_at_work(plan: TrainPlan, rank: int) -> float:
-    """Of a pair the forward is a layer ahead of what the backward has freed."""
+    """Bytes of the largest layer at work; the forward of a pair is also a layer ahead of what the backward frees."""
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     layers = {
         (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
         for stage in own
         for position, number in enumerate(stage.layers)
     }
-    ahead = (_kept_bytes(layer, plan.again, whole) for (_, whole), layer in layers.items() if plan.grid.pairs)
+    ahead = (_layer_bytes(layer, plan.again, whole) for (_, whole), layer in layers.items() if plan.grid.pairs)
     at_work = (_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items())
     return max(at_work, default=0.0) + max(ahead, default=0)
 
@@ -280,12 +280,12 @@ def _logits(plan: TrainPlan, logit_bytes: float | None) -> float:
     return float(rows * words * beside)
 
 
-def _kept_bytes(layer: Layer, again: Again, whole: bool) -> int:
+def _layer_bytes(layer: Layer, again: Again, whole: bool) -> int:
     return activation_bytes(layer, "full" if whole else "selective", again.parts)
 
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:
-    dropped = activation_bytes(layer) - _kept_bytes(layer, again, whole)
+    dropped = activation_bytes(layer) - _layer_bytes(layer, again, whole)
     return float(dropped + max((kept.bytes for kernel in layer.all for kept in kernel.keeps), default=0))
 
 

@@ -94,7 +94,7 @@ class StepLedger(Ledger):
             "median_over_sources": over_sources(self.scored),
             "memory": plain(scores_of_memory(self.table)),
             "memory_coverage": plain(coverage_of_memory(self.table)),
-            "said_not_to_fit": plain(said_not_to_fit(self.table)),
+            "over_memory": plain(rows_over_memory(self.table)),
             "pairs_summary": plain(scores_of_pairs(self.pairs)),
             "pairs": plain(self.pairs),
             "table": plain(self.worst_first),
@@ -132,8 +132,8 @@ class StepLedger(Ledger):
             yield from _terminal(memory, MEMORY)
         if len(peaks := coverage_of_memory(self.table)):
             yield from ("peaks in the 90 % interval:", *_terminal(coverages(peaks), COVERAGE))
-        if (refused := said_not_to_fit(self.table))["rows"].any():
-            yield from ("rows that ran, and are said not to fit:", *_terminal(refused, NOT_TO_FIT))
+        if (refused := rows_over_memory(self.table))["rows"].any():
+            yield from ("rows that ran, and are predicted not to fit:", *_terminal(refused, OVER_MEMORY))
         yield counts(self)
         yield from (f"not predicted: {reason}" for reason in self.why_not(f"{self.path}:"))
 
@@ -170,7 +170,7 @@ MEMORY_ERRORS = {"memory_deviation": "as shipped", "memory_left_out_deviation": 
 _FULL = 0.8
 """Share of a device above which a plan is predicted to fill it."""
 _MUCH = 1.15
-"""Share of a device above which a prediction is off by more than its interval, if the plan ran."""
+"""Share of a device, about the upper end of the 90 % interval of a peak that just fits."""
 
 _TEXTS = ("source", "framework", "sw_version", "model", "arch", "gpu", "precision", "mem_convention")
 _COLUMNS = (
@@ -284,10 +284,11 @@ def coverage_of_memory(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["family", "name", "errors", *SCORES[5:]])
 
 
-def said_not_to_fit(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows that are predicted to need more memory than their device has: all, and by stack, of which some are off much.
+def rows_over_memory(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows that are predicted to need more memory than their device has, all and by stack; `much`: by over 15 %.
 
-    Each of them ran. Where a source says little of recomputation or offloading, it may be the plan that is not theirs.
+    All rows ran. Memory counts as the row's convention has it. Where a source does not say what is recomputed or
+    offloaded, its real plan may differ from the one that is simulated.
     """
     known = table[table["memory_filled"].notna()]
     parts = [("all", known), *((str(name), part) for name, part in known.groupby("stack"))]
@@ -338,7 +339,7 @@ MEMORY: Columns = {
     "measured": ("measured", "text"), "rows": ("rows", "count"), "median_abs_error": ("median %", "share"),
     "p90_abs_error": ("p90 %", "share"), "bias": ("bias %", "signed"), "scored": ("scored", "yes"),
 }  # fmt: skip
-NOT_TO_FIT: Columns = {
+OVER_MEMORY: Columns = {
     "name": ("stack", "text"), "rows": ("rows", "count"), "of": ("of", "count"),
     "much": (f"by more than {_MUCH - 1:.0%}", "count"),
 }  # fmt: skip
