@@ -49,7 +49,7 @@ TYPES_APART = 0.14
 """Standard deviation of ln(time of products) between data types at one site, beside what factors of phases say.
 
 Most likely by the 15 groups of source, stack and GPU of the ledger with several types, each source left out of the fit:
-ln(likelihood) is 108 more than without, 71 of it from one source (nvidia_dgxc on H100), and 107 for 0.1 and for 0.2
+ln(likelihood) is 100 more than without, 67 of it from one source (nvidia_dgxc on H100), 99 for 0.1 and 98 for 0.2
 (tests/bench/own_runs.py). Runs in one type alone do not need it: they say what that type takes.
 """
 
