@@ -106,7 +106,10 @@ def _tell_torchrun() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process without waiting for its threads, which may wait for peers that never answer."""
+    """End this process at once, whatever its threads do.
+
+    Some may wait for peers that never answer; and one that leaves C++ of torch while Python ends aborts the process.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

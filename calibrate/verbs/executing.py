@@ -50,7 +50,7 @@ def execute(
     Under torchrun (`torchrun --nproc-per-node 4 --no-python runcast execute ...`) each process is one rank; otherwise
     all ranks are started on this machine.
     """
-    from ..execute.world import World, spawn
+    from ..execute.world import World, leave, spawn
 
     changes = [*(changes or []), *([f"execute.scale={scale}"] if scale else [])]
     world = World.find(timedelta(seconds=timeout))
@@ -62,7 +62,10 @@ def execute(
         arguments = [str(scenario), "--device", device.value, "--timeout", str(timeout), *flags]
         raise typer.Exit(spawn(ranks, "runcast.calibrate.execute", arguments))
     with world.report_once():
-        _run(_checked(scenario, changes, out, device, world), world, device, out)
+        is_right = _run(_checked(scenario, changes, out, device, world), world, device, out)
+    if world.size > 1:
+        leave(0 if is_right else 1)
+    raise typer.Exit(0 if is_right else 1)
 
 
 def _checked(
@@ -84,13 +87,13 @@ def _checked(
     return execution
 
 
-def _run(execution: "Execution", world: "World", device: Device, out: Path | None) -> None:
-    """Run this process; the first says how it went, and wrong values are exit code 1."""
+def _run(execution: "Execution", world: "World", device: Device, out: Path | None) -> bool:
+    """Run this process; the first says how it went. Returns whether the values are right, as far as it knows."""
     from ..execute.backend import Backend, CudaBackend
 
     outcome = execution.run(world, CudaBackend(world.local_rank) if device is Device.CUDA else Backend())
     if outcome is None:
-        return
+        return True
     for line in outcome.lines():
         typer.echo(line)
     if out is not None:
@@ -98,4 +101,4 @@ def _run(execution: "Execution", world: "World", device: Device, out: Path | Non
         typer.echo(f"wrote {out}")
     if outcome.fault is not None:
         typer.echo(f"error: {outcome.fault}", err=True)
-        raise typer.Exit(1)
+    return outcome.fault is None
