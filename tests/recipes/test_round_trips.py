@@ -11,6 +11,7 @@ from runcast.simulator.base.memo import Memo
 from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training
 from runcast.simulator.models import preset_names
 from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.train_step.scenario import TrainScenario
 
 from .trips import FORMATS, plans
@@ -36,13 +37,25 @@ def amounts(scenario: TrainScenario, where: Path, memo: Memo) -> tuple[float, fl
     return report.step_time_s, report.peak.peak_bytes
 
 
+def what_counts(scenario: TrainScenario, where: Path, memo: Memo) -> tuple[object, ...]:
+    """All that a prediction depends on; a model and its split over stages can be said in several ways."""
+    said, plan = scenario.model_dump(exclude={"name", "model"}), ResolvedTrain(scenario, str(where), memo).plan
+    said["parallel"] |= {"layers": None, "embedding_as_layer": None}
+    return said, plan.spec, plan.stages
+
+
 def strays(scenarios, form: str, folder: Path) -> tuple[list[str], Counter[str]]:
-    """Plans that come back as others, and how many were refused, by the first thing that cannot be said."""
+    """Plans that come back as others, and how many were refused, by the first thing that cannot be said.
+
+    Only those that do not come back word by word are predicted: a prediction is a function of what is said.
+    """
     found, refused, memo = [], Counter[str](), Memo()
     for number, scenario in enumerate(scenarios):
         again = come_back(scenario, form, folder)
         if isinstance(again, str):
             refused[again.split(" = ")[0].removeprefix("scenario: ")] += 1
+        elif what_counts(again, folder / "again.toml", memo) == what_counts(scenario, folder, memo):
+            continue
         elif amounts(again, folder / "again.toml", memo) != pytest.approx(amounts(scenario, folder, memo), rel=CLOSE):
             found.append(f"{form} {number}: {scenario!r}")
     return found, refused
@@ -57,6 +70,16 @@ def test_some_random_plans_come_back_or_are_refused(form, tmp_path):
     found, refused = strays(islice(plans(1, form), 5), form, tmp_path)
 
     assert (found, refused.total() < 5) == ([], True)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_says_the_same_takes_the_same(form, tmp_path):
+    memo, trips = Memo(), [(plan, come_back(plan, form, tmp_path)) for plan in islice(plans(1, form), 10)]
+    back = [pair for pair in trips if not isinstance(pair[1], str)]
+    alike = [pair for pair in back if len({repr(what_counts(side, tmp_path, memo)) for side in pair}) == 1]
+    took = [[amounts(side, tmp_path, memo) for side in pair] for pair in alike]
+
+    assert took == [[before, before] for before, _ in took] != []
 
 
 @pytest.mark.slow
