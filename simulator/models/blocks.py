@@ -202,8 +202,8 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     table = _mlp_parameters(spec, kind)
     routed, both = moe is not None, kind.mixer and kind.network
     shared = spec.shared_norm and both
-    input_norm = _first_norm(spec, shard, "input_norm", router=routed and shared, gathers=not own)
-    mlp_norm = _first_norm(spec, shard, "mlp_norm", router=routed, gathers=not routed)
+    input_norm = _first_norm(spec, shard, "input_norm", wide=routed and shared, gathers=not own)
+    mlp_norm = _first_norm(spec, shard, "mlp_norm", wide=routed, gathers=not routed)
     # nothing reads the output of a sandwich norm in the backward, so its input is kept
     sandwich = (_norm(spec, shard, "post_norm", shard.wide, "residual"),) * spec.sandwich_norms
     made = Layer(
@@ -330,7 +330,8 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
     kind, moved = ("loss_passes", 38) if shard.loss_passes else ("cross_entropy", 2)
     loss = Kernel(kind, "loss", "head", (words,), shard.dtype, moved * shard.tokens * words, kept)
     transform = gemm(shard, table, "head_transform", "head", shard.own_tokens, keeps=shard.wide, dtype=shard.plain)
-    norms = [_norm(spec, shard, name, shard.wide) for name in ("final_norm", "head_norm")]
+    gathers = {"final_norm": not spec.head_transform, "head_norm": True}
+    norms = [_first_norm(spec, shard, name, wide=True, gathers=gathers[name]) for name in gathers]
     states = altup.end_kernels(spec, shard, "altup_unembed_projections")
     first = (*states, *streams.collapse(spec, shard, "head_streams", head=True))
     return (*first, *norms[:1] * spec.final_norm, *transform, *norms[1:] * spec.head_transform, *logits, loss)
@@ -349,12 +350,12 @@ def _norm(spec: ModelSpec, shard: Shard, name: str, width: float = 0, part: str 
     return memory_bound("rms_norm", name, part, spec.hidden_size, elements, 2, shard, elements * bytes_each)
 
 
-def _first_norm(spec: ModelSpec, shard: Shard, name: str, *, router: bool, gathers: bool) -> Kernel:
-    """The norm before attention or FFN; a router reads its output in 16 bits.
+def _first_norm(spec: ModelSpec, shard: Shard, name: str, *, wide: bool, gathers: bool) -> Kernel:
+    """The norm before attention, FFN or logits; a router and logits read its output in 16 bits (`wide`).
 
     Where the result is gathered over tp (`gathers`), the gathered tensor may be kept instead of the rank's part.
     """
-    norm = _norm(spec, shard, name, shard.wide if router else shard.narrow)
+    norm = _norm(spec, shard, name, shard.wide if wide else shard.narrow)
     if not gathers or not shard.keeps_gathered or shard.side > 1:
         return norm
     own, *inside = norm.keeps

@@ -201,9 +201,11 @@ class Experts(Table):
 
 
 class Memory(Table):
-    """What software keeps in device memory beyond what its kernels need; it takes no time."""
+    """What software keeps in device memory beyond what its kernels need."""
 
-    gathered: bool = Field(False, description="whether inputs gathered over tp stay, whole, for weights' gradients")
+    gathered: bool = Field(
+        False, description="whether inputs gathered over tp stay, whole, for weights' gradients: none is gathered again"
+    )
     gate: bool = Field(False, description="whether a dense gate's activation stays, beside the product made of it")
     gradients: Annotated[float, Field(ge=0, le=8)] = Field(
         0.0, description="zero 0, 1: bytes per weight of gradients as made and copied, beside those that are kept"

@@ -315,9 +315,9 @@ class LayerWriter:
         return (part, number) if self._with_weights and self._gathers_again(kernels) else None
 
     def _gathers_again(self, kernels: Kernels) -> bool:
-        """Whether weight gradients need tokens of other ranks, which sequence parallelism does not keep."""
+        """Whether weight gradients need tokens of other ranks, which sequence parallelism does not keep by itself."""
         learns = any(weight_gradient(kernel) for kernel in kernels if _reads_gathered(kernel))
-        return self._line and self.shard.sequence_parallel and learns
+        return self._line and self.shard.sequence_parallel and learns and not self.shard.keeps_gathered
 
     def _compute_beside_gather(
         self, core: Core, kernels: Kernels, size_bytes: float, after: Sequence[int], ahead: Input | None
