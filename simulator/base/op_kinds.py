@@ -115,7 +115,7 @@ _KINDS = (
     # Whole actions, at the coarser level
     OpKind("actions", "actions", phase="coarse", family="actions"),
     OpKind("issue", "issue", family="issue", besides="layer.s"),
-    OpKind("host_adam", "host_adam", family="host_adam"),
+    OpKind("host_adam", "host_adam", phase="optimizer", family="host_adam"),
     OpKind("cycle", "cycle", family="cycle"),
     # Host work of a weight update
     _host_work("init_group", "init", once="init_group.s", each="init_group.rank_s", minor=True),

@@ -34,6 +34,18 @@ def test_adam_on_the_host_takes_turns_with_the_other_gpus_of_its_socket():
     assert seconds == pytest.approx(size / share)
 
 
+def test_a_slow_host_issues_kernels_slowly_and_updates_weights_as_fast():
+    step = resolved(8, offload={"optimizer": True})
+    usual, slow = (step.restate({"time_factor.host": factor}) for factor in (1.0, 30.0))
+    ratio = [slow.costs.work_s[found].sum() / usual.costs.work_s[found].sum() for found in _of_the_host(step.program)]
+
+    assert ratio == pytest.approx([30.0, 1.0])
+
+
+def _of_the_host(program):
+    return ops(program, kind="issue"), ops(program, kind="host_adam")
+
+
 def test_offloaded_activations_take_the_time_of_their_route():
     step = resolved(1, 5, schedule={"name": "gpipe"}, offload={"activations": 1.0}, batch={"seq_len": 4096})
     seconds, size = priced(step, "offload")

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 CLUSTERS = ("dgx-h100", "dgx-a100", "h800-hgx", "dgx-b200", "h100-pcie", "l40s-pcie", "gb200-nvl72", "p5-h100-efa")
-STACKS = ("generic", "nanotron", "megatron-lm", "llm-foundry", "nemo")
+STACKS = ("generic", "nanotron", "megatron-lm", "torchtitan", "nemo")
 DENSE = ("llama3-8b", "qwen2.5-7b", "gpt3-6.7b")
 SPARSE = ("qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v2-lite")
 SCHEDULES = ("1f1b", "gpipe", "interleaved", "zb-h1", "v-half")

@@ -70,7 +70,7 @@ def table(read):
         ("eager_attention: true", "attention", "unfused"),
         ("flash_attention: true", "attention", "flash-2"),
         ("attn_implementation: flash_attention_3", "attention", "flash"),
-        ("liger_fused_linear_cross_entropy: true", "loss", None),
+        ("liger_fused_linear_cross_entropy: true", "loss", "fused"),
         ("", "loss", "passes"),
     ],
 )  # fmt: skip
@@ -97,7 +97,7 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
         ("fsdp: full_shard auto_wrap", "parallel", {"zero": 3}),
         ("flash_attn: fa3", "attention", "flash"),
         ("flash_attn: disabled", "attention_dropout", False),
-        ("enable_liger_kernel: true", "loss", None),
+        ("enable_liger_kernel: true", "loss", "fused"),
     ],
 )  # fmt: skip
 def test_what_a_key_of_llama_factory_says(table, text, key, value):

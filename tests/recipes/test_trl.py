@@ -30,7 +30,7 @@ def said(text, additions=None):
         ("gradient_checkpointing_kwargs: {use_reentrant: false}", "recompute", {"mode": "full", "early_stop": True}),
         ("gradient_checkpointing: false", "recompute", None),
         ("attn_implementation: flash_attention_3", "attention", "flash"),
-        ("use_liger_kernel: true", "loss", None),
+        ("use_liger_kernel: true", "loss", "fused"),
         ("", "loss", "passes"),
         ("use_peft: true", "lora", {"targets": ["qkv"]}),
         ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora", {"rank": 32}),

