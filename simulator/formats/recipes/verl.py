@@ -156,6 +156,8 @@ def _by_fsdp(args: Arguments, machine: Machine, shape: Shape, length: int, total
         args.imply("dp_replicate_size", machine.gpus // size, args.spelling("fsdp_size"))
     checkpointing = args.switch("model.enable_gradient_checkpointing", True)
     more: dict[str, Any] = {
+        "loss": "fused",
+        "memory": {"logits": 2.0},  # inplace_backward: the gradient is written over them
         "recompute": {"mode": "full", "early_stop": True} if checkpointing else {},
         "offload": {"activations": 1.0} if args.switch("model.enable_activation_offload") else {},
         **_adapters(args),
