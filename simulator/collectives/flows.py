@@ -19,8 +19,8 @@ from ..hardware import Cluster
 
 Pair = tuple[int, int]
 
-_MOST_PAIRS = 4096
-"""Pairs of leaves between which an all-to-all's bytes are followed; of more, each site's narrowest level counts."""
+_MOST_STEPS = 20_000_000
+"""Leaves times links for which the bytes of an all-to-all are followed; of more, each site's narrowest level counts."""
 
 
 def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nearby: int) -> float:
@@ -39,8 +39,7 @@ def tiles(group: Sequence[int], stage: Sequence[int]) -> list[tuple[int, ...]]:
     """A stage cut into groups of the shape of one, from its first rank on; ranks that are left over do not send."""
     steps, left, found = [rank - group[0] for rank in group], set(stage), []
     for first in sorted(stage):
-        one = tuple(first + step for step in steps)
-        if left.issuperset(one):
+        if first in left and left.issuperset(one := tuple(first + step for step in steps)):
             found.append(one)
             left.difference_update(one)
     return found or [tuple(group)]
@@ -83,7 +82,8 @@ def _left(cluster: Cluster, load: NDArray[np.float64]) -> float:
 def _all_to_all(cluster: Cluster, groups: Sequence[Sequence[int]]) -> float:
     """The share that is left if every rank sends equally to all ranks of its group on other islands."""
     sent = _between_leaves(cluster, groups)
-    return _left(cluster, _evenly(cluster, sent)) if len(sent) <= _MOST_PAIRS else _by_level(cluster, sent)
+    steps = len({dst for _, dst in sent}) * len(cluster.network.links)
+    return _left(cluster, _evenly(cluster, sent)) if steps <= _MOST_STEPS else _by_level(cluster, sent)
 
 
 def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]]) -> dict[tuple[str, str], float]:
@@ -126,12 +126,15 @@ def _pairs_of_leaves(
 
 def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
     """The load of every link if bytes from switch to switch are spread over all equal routes."""
-    load = np.zeros(len(cluster.network.links))
+    load, by_end = np.zeros(len(cluster.network.links)), defaultdict[str, dict[str, float]](dict)
     for (src, dst), rate in sent.items():
-        paths = cluster.network.paths(src, dst)
-        if not len(paths):
+        by_end[dst][src] = rate
+    for dst, rates in by_end.items():
+        found = cluster.network.spread_evenly(dst, rates)
+        if found is None:
+            src = next(src for src in rates if not len(cluster.network.paths(src, dst)))
             raise UserError(f"no route from {src} to {dst}: the links between are down")
-        np.add.at(load, paths.ravel(), rate / len(paths))
+        load += found
     return load
 
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator.collectives import flows
 from runcast.simulator.collectives.flows import tiles
 from runcast.simulator.collectives.networks import Uplinks
 from runcast.simulator.collectives.rings import ring_broadcast
@@ -91,20 +92,55 @@ def test_messages_to_another_site_share_the_link_between_them():
     assert share_left(keys, "send_recv", (0, 8), *stages) == pytest.approx(1 / 8)
 
 
-@pytest.mark.parametrize("nodes", [60, 70])
-def test_an_all_to_all_shares_the_link_between_sites_however_many_leaves_there_are(nodes):
+FOLLOWED = pytest.mark.parametrize("most_steps", [flows._MOST_STEPS, 0])
+"""With every byte followed, and by levels alone, as where there are too many leaves for that."""
+
+
+@FOLLOWED
+def test_an_all_to_all_shares_the_link_between_sites_however_many_leaves_there_are(most_steps, monkeypatch):
     """Each of n/2 NICs of a site sends (n/2)/(n - 1) of its bytes over a link of one NIC's rate."""
     keys = {**SMALL, "fabric": "leaf", "leaf_radix": 2, "sites": 2, "site_bandwidth": "400 Gb/s"}
+    monkeypatch.setattr(flows, "_MOST_STEPS", most_steps)
+    nodes = 60
     ranks, half = tuple(range(nodes)), nodes // 2
     assert share_left(keys, "all_to_all", ranks, nodes=nodes) == pytest.approx((nodes - 1) / half**2)
 
 
-@pytest.mark.parametrize("nodes", [60, 70])
-def test_an_all_to_all_shares_the_uplinks_of_each_site_however_many_leaves_there_are(nodes):
+@FOLLOWED
+def test_an_all_to_all_shares_the_uplinks_of_each_site_however_many_leaves_there_are(most_steps, monkeypatch):
     """A NIC alone under a leaf, with an uplink of a 40th, sends (n/2 - 1)/(n - 1) of its bytes inside its site."""
     keys = {**SMALL, "fabric": "leaf", "leaf_radix": 2, "oversubscription": 40, "sites": 2, "site_bandwidth": "1 PB/s"}
+    monkeypatch.setattr(flows, "_MOST_STEPS", most_steps)
+    nodes = 60
     ranks, half = tuple(range(nodes)), nodes // 2
     assert share_left(keys, "all_to_all", ranks, nodes=nodes) == pytest.approx((nodes - 1) / (half - 1) / 40)
+
+
+@pytest.mark.parametrize("leaves", [64, 72])
+def test_a_narrow_uplink_slows_an_all_to_all_of_few_and_of_many_leaves(leaves):
+    """8 NICs of a leaf spread what they send to other leaves over 8 uplinks, one of which has a tenth of its rate."""
+    narrow = [{"link": "leaf0<>spine0", "factor": 0.1}]
+    keys = {**LEAVES, "leaf_radix": 16, "spine_radix": 128, "degraded": narrow}
+    n = 8 * leaves
+    assert share_left(keys, "all_to_all", tuple(range(n)), nodes=n) == pytest.approx((n - 1) / (n - 8) / 10)
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 9)])
+def test_an_all_to_all_on_a_torus_is_bound_by_the_links_along_its_longer_side(sizes):
+    """Of all pairs width x `ahead` pass each link along the length; it has a quarter of a NIC's rate."""
+    n, (width, length) = sizes[0] * sizes[1], sizes
+    share = share_left({**SMALL, "fabric": "torus", "sizes": list(sizes)}, "all_to_all", tuple(range(n)), nodes=n)
+    ahead = sum(min(k, length - k) for k in range(1, length)) / 2  # hops along it, in each direction
+    assert share == pytest.approx((n - 1) / 4 / (width * ahead))
+
+
+@given(factor=st.floats(0.01, 1.0))
+def test_adaptive_routing_takes_a_narrow_link_for_no_less_than_a_dead_one(factor):
+    def left(of):
+        keys = {**LEAVES, "routing": "adaptive", "leaf_radix": 16, "degraded": [{"link": "leaf0>spine0", "factor": of}]}
+        return share_left(keys, "all_to_all", tuple(range(24)), nodes=24)
+
+    assert left(0) <= left(factor) <= left(1.0)
 
 
 def test_rails_alone_slow_nobody():

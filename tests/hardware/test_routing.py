@@ -3,6 +3,7 @@
 from collections import Counter
 from math import comb
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +129,26 @@ def test_a_cluster_repeats_itself_where_its_network_slows_nobody(keys: dict, eve
     if keys.get("fabric", "leaf_spine") != "leaf_spine":
         del given["cabling"]
     assert (cluster(given, 16).period > 0) == even
+
+
+FABRICS = (
+    {"fabric": "leaf_spine", "leaf_radix": 4, "spine_radix": 16, "cabling": "leaf"},
+    {"fabric": "fat_tree", "leaf_radix": 4, "cabling": "leaf"},
+    {"fabric": "torus", "sizes": [3, 5]},
+    {"fabric": "mesh", "sizes": [5, 3]},
+    {"fabric": "dragonfly", "groups": 3, "group_routers": 4, "global_links": 2},
+)
+
+
+@given(keys=st.sampled_from(FABRICS), data=st.data())
+def test_bytes_spread_evenly_are_those_of_every_route_listed(keys, data):
+    network = cluster({**SMALL, **keys, "routing": "spray"}, 15).network
+    leaves = sorted({leaf for own in network.leaves for leaf in own})
+    end = data.draw(st.sampled_from(leaves))
+    sent = {leaf: data.draw(st.floats(0, 10)) for leaf in leaves if leaf != end}
+    listed = np.zeros(len(network.links))
+    for leaf, rate in sent.items():
+        paths = network.paths(leaf, end)
+        np.add.at(listed, paths.ravel(), rate / len(paths))
+
+    assert network.spread_evenly(end, sent) == pytest.approx(listed)

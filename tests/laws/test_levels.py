@@ -2,7 +2,7 @@
 
 What an action asks of links is a mean over its seconds, and what it loses there a mean for each kind of op beside it.
 
-Where a host is too slow (that of eager PyTorch, for small steps) the levels differ: an action of the coarser level takes
+Where a host is too slow (eager PyTorch, for small steps) the levels differ: an action of the coarser level takes
 at least what its host takes, while hosts issue ahead as long as their stage waits for others. So a stack with that much
 host work is left out here; `docs/training.md` says so.
 """

@@ -5,7 +5,7 @@ among equal-cost paths (ECMP). `spray`: the bytes are split evenly over all of t
 and each takes the route whose fullest link is then the least loaded; of equal ones, that of its hash.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
@@ -76,6 +76,20 @@ class Network:
     def paths(self, src: str, dst: str) -> NDArray[np.int32]:
         """Every equal route from one switch to another, shape `[routes, links]`; of shape `[0, 0]` if there is none."""
         return self._paths.between(src, dst)
+
+    def spread_evenly(self, dst: str, sent: Mapping[str, float]) -> NDArray[np.float64] | None:
+        """The load of each link if bytes of many flows, by the switch that sends them, go to one; None without a route.
+
+        All equal routes get the same. With adaptive routing a narrow link gets less: as much as its rate says.
+        """
+        numbers = self._paths.numbers
+        if not numbers.keys() >= {dst, *sent}:
+            return None
+        from_each = np.zeros(len(numbers))
+        from_each[[numbers[src] for src in sent]] = list(sent.values())
+        looks = self.fabric.routing == "adaptive"
+        widths = self._capacity / self._capacity.max() if looks else np.ones(len(self.links))
+        return self._paths.spread_evenly(dst, from_each, widths)
 
     def route(self, src: str, dst: str, out: str, into: str, flow: int = 0) -> Route | None:
         """The route of a flow between NICs `out` and `into`, by its hash; None if there is none."""

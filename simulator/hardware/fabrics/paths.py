@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .plan import Hop
 
 Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
 
 _FAR = np.iinfo(np.int32).max // 2
 _KEPT = 1024
@@ -38,6 +39,34 @@ class Paths:
         if (src, dst) not in self._found:
             self._found[src, dst] = self._search(src, dst)
         return self._found[src, dst]
+
+    def spread_evenly(self, end: str, sent: Floats, widths: Floats) -> Floats | None:
+        """The load of each link if what switches send to one of them is spread over all routes between.
+
+        `sent` is by number of switch. A route gets a part in proportion to the product of its links' `widths`: with
+        equal ones all routes get the same. None if there is no route for something that is sent. Routes are counted,
+        not listed: those of a switch are those of the next ones together, so each link is looked at once.
+        """
+        to_end = self._distances_to(self.numbers[end])
+        if (sent[to_end >= _FAR] > 0).any():
+            return None
+        waves = self._waves(to_end)
+        routes, flow, load = np.zeros(len(self.numbers)), sent.copy(), np.zeros(len(self._src))
+        routes[self.numbers[end]] = 1.0
+        for links in waves:
+            np.add.at(routes, self._src[links], widths[links] * routes[self._dst[links]])
+        for links in reversed(waves):
+            src, dst = self._src[links], self._dst[links]
+            load[links] = flow[src] * widths[links] * routes[dst] / routes[src]
+            np.add.at(flow, dst, load[links])
+        return load
+
+    def _waves(self, to_end: Ints) -> list[NDArray[np.int64]]:
+        """The links on routes to the end, by the distance of where they begin, nearest first."""
+        goes_on = (to_end < _FAR) & (np.diff(self._first) > 0)
+        _, links = self._next(np.flatnonzero(goes_on).astype(np.int32), to_end)
+        links = links[np.argsort(to_end[self._src[links]], kind="stable")]
+        return np.split(links, np.flatnonzero(np.diff(to_end[self._src[links]])) + 1) if len(links) else []
 
     def _search(self, src: str, dst: str) -> Ints:
         if src == dst:
