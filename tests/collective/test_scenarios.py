@@ -89,6 +89,30 @@ def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced(
     assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2 such domains)",)
 
 
+NO_SUMS = {"network": "roce"}, {"fabric": "torus", "sizes": [2, 1]}
+WHY = "sharp: needs a fabric of InfiniBand switches that add (sharp = true in the cluster)"
+
+
+@pytest.mark.parametrize("keys", NO_SUMS)
+def test_a_base_lends_no_switches_that_add_to_a_network_without_them(keys):
+    found = predicted(cluster={"base": "dgx-h100", **keys})
+    assert ([row for row in found.rows if row.algorithm == "sharp"], found.notes[1]) == ([], f"left out: {WHY}")
+
+
+@pytest.mark.parametrize("keys", NO_SUMS)
+def test_switches_that_add_are_refused_by_name_where_a_network_has_none(keys):
+    with pytest.raises(UserError) as error:
+        predicted(cluster={"base": "dgx-h100", **keys}, algorithm="sharp")
+    assert error.value.faults == (f"a.toml: collective.algorithm = 'sharp': {WHY}",)
+
+
+def test_a_change_of_the_network_leaves_a_clusters_file_its_base(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "dgx-h100"\nnics = 4\n')
+    found = changed({"cluster.network": "roce"}, cluster=str(path))
+    assert not found.cluster.fabric.sharp
+
+
 @pytest.mark.parametrize("op", ["gather", "scatter"])
 def test_an_op_without_curves_has_algorithms_only(op):
     found = predicted(op)

@@ -296,6 +296,8 @@ def test_a_leaf_without_uplinks_says_so() -> None:
         ({"site_latency": "1 ms"}, 4, "sites = 1: expected at least 2"),
         ({"degraded": [{"link": "leaf0>moon", "factor": 0}]}, 4, "degraded = 'leaf0>moon': no such link"),
         ({"degraded": [{"link": "leaf0>spine", "factor": 2}]}, 4, "degraded.0.factor = 2: expected at most 1"),
+        ({"fabric": "mesh", "sizes": [4], "sharp": True}, 4, 'sharp = True: fabric "mesh" has none; rail, leaf, rail_'),
+        ({"network": "roce", "sharp": True}, 4, 'sharp = True: network "roce" has none; infiniband has it'),
         ({"routing": "random"}, 4, "routing = 'random': expected 'hash', 'spray' or 'adaptive'"),
     ],
 )

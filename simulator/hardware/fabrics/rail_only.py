@@ -13,4 +13,4 @@ def _plan(fabric: Fabric, rates: Rates) -> Plan:
     return Plan(leaves_of("rail", fabric.leaf_radix, [len(each) for each in rates]))
 
 
-RAIL_ONLY = Kind(_plan, frozenset(("leaf_radix",)), lambda _: True)
+RAIL_ONLY = Kind(_plan, frozenset(("leaf_radix", "sharp")), lambda _: True)
