@@ -135,6 +135,14 @@ def test_the_best_one_is_the_fastest_algorithm_at_the_largest_size():
     assert found.best.algorithm != found.winners[1 << 10].algorithm
 
 
+@pytest.mark.parametrize("level", ["formula", "chunks"])
+def test_data_is_cut_into_no_more_pieces_than_bytes(level):
+    few, many = (
+        predicted("broadcast", [1000, "1 MiB"], algorithm="chain", level=level, pieces=n).rows for n in (1000, 4096)
+    )
+    assert ([row.pieces for row in many], many[0]) == ([1000, 4096], few[0])
+
+
 def test_messages_one_by_one_and_folded_take_the_same_time():
     folded, whole = (seconds(level="chunks", algorithm="ring", every_rank=every) for every in (False, True))
     assert folded == pytest.approx(whole, rel=1e-12)
