@@ -22,7 +22,7 @@ def _leaf(fabric: Fabric, rates: Rates) -> Plan:
 
 
 def _under_one_spine(fabric: Fabric, rates: Rates, cabling: Cabling) -> Plan:
-    leaves = leaves_of(cabling, fabric.down_ports, [len(each) for each in rates])
+    leaves = leaves_of(fabric, cabling, [len(each) for each in rates])
     load: dict[str, float] = defaultdict(float)
     for names, each in zip(leaves, rates, strict=True):
         for leaf, rate in zip(names, each, strict=True):
