@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from math import exp
 
 import numpy as np
@@ -89,14 +90,22 @@ class ResolvedCollective(ResolvedScenario):
         gpus, place = np.arange(self.gpus), np.arange(self.gpus)
         node = np.repeat(np.arange(self.cluster.n_nodes), self.cluster.gpus_per_node)[: self.gpus]
         if self.keys.placement == "interleaved":
-            under = self.cluster.fabric.down_ports
-            gpus = np.lexsort((gpus, node // under, node % under))
+            turn = np.argsort(self._nodes_across_leaves)  # of each node
+            gpus = np.argsort(turn[node], kind="stable")
         of = {"packed": place // each, "interleaved": place // each, "scattered": node % groups, "rails": gpus % groups}
         found = tuple(tuple(gpus[of[self.keys.placement] == number].tolist()) for number in range(groups))
         if {len(one) for one in found} != {each}:
             allowed = f"groups of {' and '.join(str(len(one)) for one in found)} GPUs are not equal"
             raise self._fault("collective.placement", self.keys.placement, allowed)
         return found
+
+    @property
+    def _nodes_across_leaves(self) -> list[int]:
+        """All nodes: the first of each leaf, in order, then the second of each, and so on."""
+        under: dict[tuple[str, ...], list[int]] = {}
+        for node, leaves in enumerate(self.cluster.network.leaves):
+            under.setdefault(leaves[:1], []).append(node)  # with rails, the leaf of the first one
+        return [node for row in zip_longest(*under.values()) for node in row if node is not None]
 
     @property
     def ranks(self) -> tuple[int, ...]:
