@@ -16,7 +16,7 @@ from ..base.schema import validate
 from . import files
 from .cluster import Cluster
 from .device import device
-from .fabrics import IDEAL, Fabric, FabricError
+from .fabrics import IDEAL, Fabric, FabricError, has_sharp
 from .network_keys import NetworkKeys
 from .node import Node, NodeShape, build
 
@@ -123,10 +123,23 @@ def cluster_keys(spec: Spec, where: str = "cluster") -> dict[str, Any]:
     Raises:
         UserError: no such cluster, an unknown base, or a mix.
     """
+    return _over_bases(*_unmixed(spec, where))
+
+
+def own_keys(spec: Spec, where: str = "cluster") -> dict[str, Any]:
+    """The keys that a description itself says, over its `base`: a file's own, or of a name its `base` alone.
+
+    Raises:
+        UserError: no such cluster or file, or a mix.
+    """
+    return dict(files.plain(_unmixed(spec, where)[0]))
+
+
+def _unmixed(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
     table, where, prefix = _table(spec, where)
     if "mix" in table:
         raise UserError(f"{where}: {prefix}mix: nodes of several kinds: set the whole table")
-    return _over_bases(table, where, prefix)
+    return table, where, prefix
 
 
 def _parts(spec: Spec, nodes: int, where: str) -> list[_Part]:
@@ -204,6 +217,8 @@ def _node_table(node: str, where: str, key: str) -> tuple[str, Mapping[str, Any]
 def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Part:
     """Nodes of one kind, from a description that is checked with everything that it rests on."""
     keys = validate(_ClusterKeys, _over_bases(table, where, prefix), where, prefix)
+    if "sharp" not in table and not has_sharp(keys.fabric, keys.network):  # of its base, whose switches these are not
+        keys = keys.model_copy(update={"sharp": False})
     needs = (
         ("nics", keys.nics > 0 and not keys.nic, "nic, the rate of one"),
         ("nvlink", keys.nvlink != "none" and not keys.nvlink_bytes_per_s, "nvlink_bytes_per_s above zero"),

@@ -17,6 +17,7 @@ from ..base.files import to_toml, write_atomic
 from . import files
 from .catalogue import cluster, cluster_names
 from .device import Device, device
+from .fabrics import has_sharp
 
 STATED = "data sheet, stated on the command line"
 _NONE = "not stated, so there is none"
@@ -197,7 +198,10 @@ def _cluster_entries(sheet: DataSheet, server: str) -> Entries:
     entries = {key: _from_catalogue(table, key, f"cluster {server}") for key in _FABRIC if key in table}
     entries |= {"network": stated["network"]} if "network" in stated else {}
     alone = not sheet.server and not sheet.keys.get("nics")
-    return entries | ({"fabric": {"value": "single", "source": _NONE}} if alone else {})
+    entries |= {"fabric": {"value": "single", "source": _NONE}} if alone else {}
+    plain = files.plain(entries)
+    kept = has_sharp(plain["fabric"], plain["network"])
+    return {key: entry for key, entry in entries.items() if kept or key != "sharp"}
 
 
 def _check_cluster(table: Entries) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..base.errors import UserError, fault
 from ..base.units import times
-from ..hardware import cluster_keys, device_keys
+from ..hardware import cluster_keys, device_keys, own_keys
 from ..systems.keys import schema_defaults
 from ..systems.registry import system_of
 from .adapt import adapt
@@ -97,16 +97,23 @@ def _open(path: tuple[str, ...], table: dict[str, Any], known: Mapping[str, Any]
     given = outer if own is None else own
     if path not in _MACHINES or given is None:
         return {key: value for said in (outer, own) if isinstance(said, Mapping) for key, value in said.items()}
-    said = _MACHINES[path](given, where)
+    said, own_of = _MACHINES[path][0](given, where), _MACHINES[path][1]
     if isinstance(given, str):
-        table[path[-1]] = dict(said) if given.endswith(".toml") else {"base": given}
+        table[path[-1]] = own_of(given, where)
     return said
 
 
-_MACHINES: Mapping[tuple[str, ...], Callable[[Any, str], Mapping[str, Any]]] = {
-    ("cluster",): cluster_keys,
-    ("cluster", "device"): device_keys,
+def _own_device_keys(name: str, where: str) -> dict[str, Any]:
+    return dict(device_keys(name, where)) if name.endswith(".toml") else {"base": name}
+
+
+_Keys = Callable[[Any, str], dict[str, Any]]
+
+_MACHINES: Mapping[tuple[str, ...], tuple[_Keys, _Keys]] = {
+    ("cluster",): (cluster_keys, own_keys),
+    ("cluster", "device"): (device_keys, _own_device_keys),
 }
+"""All keys of a machine by its place in a scenario, and those that it says itself over its base."""
 
 
 def multiplies(value: Any) -> bool:

@@ -64,11 +64,11 @@ def show_cluster(
     """Print what the network between nodes is made of, and draw it."""
     from ..figures import Section, draw_fabric, write_html
     from ..hardware import cluster as build
-    from ..hardware import cluster_keys
+    from ..hardware import own_keys
     from ..scenario.changes import parse_changes
 
     changes = parse_changes(settings or [], such_as="fabric=fat_tree")
-    machine = build({**cluster_keys(cluster), **changes} if changes else cluster, nodes)
+    machine = build({**own_keys(cluster), **changes} if changes else cluster, nodes)
     facts = [("cluster", f"{cluster}, {nodes:,} nodes of {machine.nodes[0].device.name}"), *machine.parts().facts()]
     for name, what in facts:
         typer.echo(f"{name:14}{what}")

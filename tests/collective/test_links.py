@@ -252,3 +252,20 @@ def test_a_ring_whose_ranks_interleave_leaves_puts_every_message_on_an_uplink():
     assert interleaved.ranks == (0, 2, 1, 3)
     assert interleaved.rows[0].seconds == pytest.approx(2 * 1.5 * (64 << 20) / 12.5e6, rel=0.01)
     assert packed.rows[0].seconds < interleaved.rows[0].seconds
+
+
+OF_TWO_NODES = {"leaf_radix": 32}
+UNDER_A_LEAF = [
+    ({"fabric": "leaf", **OF_TWO_NODES}, [0, 2, 1, 3]),
+    ({"fabric": "leaf_spine", "cabling": "leaf", **OF_TWO_NODES}, [0, 2, 1, 3]),
+    ({"fabric": "rail", "leaf_radix": 4}, [0, 2, 1, 3]),
+    ({"fabric": "torus", "sizes": [4]}, [0, 1, 2, 3]),
+    ({"fabric": "dragonfly", "groups": 2, "group_routers": 1, "global_links": 1}, [0, 2, 1, 3]),
+]
+
+
+@pytest.mark.parametrize(("keys", "order"), UNDER_A_LEAF, ids=[str(keys) for keys, _ in UNDER_A_LEAF])
+def test_interleaved_ranks_take_the_nodes_of_all_leaves_in_turn(keys, order):
+    """Two nodes of 8 NICs are at a leaf or router, or one at each router of a torus."""
+    found = collective(cluster={"base": "dgx-h100", **keys}, nodes=4, placement="interleaved")
+    assert [rank // 8 for rank in found.ranks[::8]] == order

@@ -44,8 +44,10 @@ MISTAKES = [
     ({"loads": 2}, "collective.loads = 2: is for all_to_all_v (op = 'all_reduce')"),
     ({"op": "all_to_all_v", "loads": [1, 2]}, "collective.loads = [1.0, 2.0]: expected a number, or one for each of 16 "
      "ranks"),
-    ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of one for "
-     "each rank"),
+    ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of numbers "
+     "above zero, one for each rank"),
+    ({"op": "all_to_all_v", "nodes": 1, "gpus": 2, "loads": [0, 1]}, "collective.loads = (0, 1): expected a number "
+     "above zero, or a list of numbers above zero, one for each rank"),
     ({"op": "all_to_all_v", "level": "measured"}, "collective.algorithm = 'all': measured: fitted curves are of ranks "
      "that all receive as much"),
     ({"backend": "nccl", "level": "chunks"}, "collective.backend = 'nccl': libraries are priced by level formula; gloo "
@@ -59,6 +61,7 @@ MISTAKES = [
     ({"backend": "nccl", "cluster": "l40s-pcie", "protocol": "LL128"}, "collective.backend = 'nccl': its all_reduce of "
      "these ranks and sizes has ring LL, ring Simple, tree LL, tree Simple"),
     ({"level": "exact"}, "collective.level = 'exact': expected 'measured', 'formula' or 'chunks'"),
+    ({"cluster": {"base": "dgx-h100", "nics": 0}}, "cluster.nics = 0: no NIC is attached to n0.gpu0"),
     ({"pieces": 0}, "collective.pieces = 0: expected more than 0"),
 ]  # fmt: skip
 
@@ -89,6 +92,30 @@ def test_all_algorithms_that_these_ranks_can_do_and_the_fitted_curve_are_priced(
     assert found.notes == ("left out: nvls: NVLS adds inside one NVSwitch domain (given: ranks of 2 such domains)",)
 
 
+NO_SUMS = {"network": "roce"}, {"fabric": "torus", "sizes": [2, 1]}
+WHY = "sharp: needs a fabric of InfiniBand switches that add (sharp = true in the cluster)"
+
+
+@pytest.mark.parametrize("keys", NO_SUMS)
+def test_a_base_lends_no_switches_that_add_to_a_network_without_them(keys):
+    found = predicted(cluster={"base": "dgx-h100", **keys})
+    assert ([row for row in found.rows if row.algorithm == "sharp"], found.notes[1]) == ([], f"left out: {WHY}")
+
+
+@pytest.mark.parametrize("keys", NO_SUMS)
+def test_switches_that_add_are_refused_by_name_where_a_network_has_none(keys):
+    with pytest.raises(UserError) as error:
+        predicted(cluster={"base": "dgx-h100", **keys}, algorithm="sharp")
+    assert error.value.faults == (f"a.toml: collective.algorithm = 'sharp': {WHY}",)
+
+
+def test_a_change_of_the_network_leaves_a_clusters_file_its_base(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "dgx-h100"\nnics = 4\n')
+    found = changed({"cluster.network": "roce"}, cluster=str(path))
+    assert not found.cluster.fabric.sharp
+
+
 @pytest.mark.parametrize("op", ["gather", "scatter"])
 def test_an_op_without_curves_has_algorithms_only(op):
     found = predicted(op)
@@ -109,6 +136,14 @@ def test_the_best_one_is_the_fastest_algorithm_at_the_largest_size():
     assert found.best == min(last, key=lambda row: row.seconds)
     assert found.winners[1 << 30] == found.best
     assert found.best.algorithm != found.winners[1 << 10].algorithm
+
+
+@pytest.mark.parametrize("level", ["formula", "chunks"])
+def test_data_is_cut_into_no_more_pieces_than_bytes(level):
+    few, many = (
+        predicted("broadcast", [1000, "1 MiB"], algorithm="chain", level=level, pieces=n).rows for n in (1000, 4096)
+    )
+    assert ([row.pieces for row in many], many[0]) == ([1000, 4096], few[0])
 
 
 def test_messages_one_by_one_and_folded_take_the_same_time():

@@ -97,6 +97,11 @@ def test_a_named_server_lends_its_board_and_network(tmp_path):
     assert (wires[0], made.nodes[0].host_power_w, made.fabric) == (wires[1], 4600.0, shipped.fabric)
 
 
+def test_a_named_server_on_another_network_lends_no_switches_that_add(tmp_path):
+    add_device(sheet("dgx-h100", network="roce"), tmp_path)
+    assert not cluster(str(tmp_path / "mine-cluster.toml"), 2).fabric.sharp
+
+
 def test_every_number_has_a_source():
     entries = [
         entry

@@ -162,12 +162,16 @@ class ClusterNet(IslandNet):
         return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp, self._loads)
 
     def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
-        """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest."""
+        """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest.
+
+        There are no more pieces than bytes.
+        """
         group = self.group(root)
         if not algorithm.pipelined:
             return group
-        net, counts = self.run_by(algorithm), _PIECES if pieces is None else (pieces,)
-        cuts = [replace(group, pieces=count) for count in counts if count <= max(size, 1)]
+        net, most = self.run_by(algorithm), max(int(size), 1)
+        counts = [count for count in _PIECES if count <= most] if pieces is None else [min(pieces, most)]
+        cuts = [replace(group, pieces=count) for count in counts]
         return min(cuts, key=lambda cut: net.seconds(algorithm.terms(cut, size)))
 
     @property

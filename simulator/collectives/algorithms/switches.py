@@ -92,7 +92,7 @@ def _no_nvls(group: Group) -> str:
 def _no_sharp(group: Group) -> str:
     if group.islands == 1:
         return "SHARP adds between nodes (given: ranks of one)"
-    return "" if group.sharp else "needs switches that add (sharp = true in the cluster)"
+    return "" if group.sharp else "needs a fabric of InfiniBand switches that add (sharp = true in the cluster)"
 
 
 NVLS = Algorithm("all_reduce", "nvls", _nvls_terms, _nvls, refuses=_no_nvls, pipelined=True)

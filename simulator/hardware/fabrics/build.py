@@ -33,6 +33,9 @@ KINDS: dict[str, Kind] = {
 IDEAL = ("rail", "leaf", "single")
 """Kinds in which no two flows collide by chance."""
 
+_ADDING = ("infiniband", "")
+"""Kinds of network whose switches may add what NICs send (SHARP); of the last one nothing is known."""
+
 _BORDER_COST = 1000
 """What the way to a border costs a route, in other links: more than any way inside a site."""
 
@@ -60,10 +63,21 @@ def check_keys(fabric: Fabric) -> None:
             having = ", ".join(name for name, kind in KINDS.items() if key in kind.keys)
             shown = list(value) if isinstance(value, tuple) else value
             raise FabricError(key, shown, f'fabric "{fabric.kind}" has none; {having} have it')
+    if fabric.sharp and not has_sharp(fabric.kind, fabric.network):
+        raise FabricError("sharp", True, f'network "{fabric.network}" has none; {_ADDING[0]} has it')
     if fabric.sites > 1 and not fabric.site_bytes_per_s:
         raise FabricError("sites", fabric.sites, "needs site_bandwidth, the rate between two sites")
     if fabric.sites == 1 and (fabric.site_bytes_per_s or fabric.site_latency_s):
         raise FabricError("sites", fabric.sites, "expected at least 2 with site_bandwidth or site_latency")
+
+
+def has_sharp(kind: str, network: str) -> bool:
+    """Whether a kind of fabric on a kind of network may have switches that add.
+
+    SHARP is InfiniBand's, and no tree of its switches spans a torus, a mesh or a dragonfly of single routers (NVIDIA
+    SHARP manual, "Setting up NVIDIA SHARP Environment": fat trees, Dragonfly+ and hypercubes).
+    """
+    return "sharp" in KINDS[kind].keys and network in _ADDING
 
 
 def plane_of(fabric: Fabric, nic: int) -> int:

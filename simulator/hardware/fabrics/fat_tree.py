@@ -49,5 +49,5 @@ def _pods(fabric: Fabric, leaves: Sequence[str], rate: float) -> tuple[list[Hop]
     return hops, min(aggs * rate, above)
 
 
-_KEYS = frozenset(("oversubscription", "leaf_radix", "cabling", "core_oversubscription"))
+_KEYS = frozenset(("oversubscription", "leaf_radix", "cabling", "core_oversubscription", "sharp"))
 FAT_TREE = Kind(_plan, _KEYS, sprays_without_loss)

@@ -22,7 +22,7 @@ def _leaf(fabric: Fabric, rates: Rates) -> Plan:
 
 
 def _under_one_spine(fabric: Fabric, rates: Rates, cabling: Cabling) -> Plan:
-    leaves = leaves_of(cabling, fabric.down_ports, [len(each) for each in rates])
+    leaves = leaves_of(fabric, cabling, [len(each) for each in rates])
     load: dict[str, float] = defaultdict(float)
     for names, each in zip(leaves, rates, strict=True):
         for leaf, rate in zip(names, each, strict=True):
@@ -39,10 +39,10 @@ def _is_even(fabric: Fabric) -> bool:
     return fabric.oversubscription == 1
 
 
-RAIL = Kind(_rail, frozenset(("oversubscription", "leaf_radix")), _is_even)
+RAIL = Kind(_rail, frozenset(("oversubscription", "leaf_radix", "sharp")), _is_even)
 """NIC k of every node in a pod ends in the pod's leaf k."""
 
-LEAF = Kind(_leaf, frozenset(("oversubscription", "leaf_radix")), _is_even)
+LEAF = Kind(_leaf, frozenset(("oversubscription", "leaf_radix", "sharp")), _is_even)
 """All NICs of a node end in one leaf."""
 
 SINGLE = Kind(_single, frozenset(("oversubscription", "leaf_radix")), _is_even)

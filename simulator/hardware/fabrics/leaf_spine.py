@@ -30,5 +30,5 @@ def _spines(fabric: Fabric, leaves: Sequence[str], rate: float) -> tuple[list[Ho
     return hops, uplinks * rate
 
 
-_KEYS = frozenset(("oversubscription", "leaf_radix", "cabling", "spines", "spine_radix"))
+_KEYS = frozenset(("oversubscription", "leaf_radix", "cabling", "spines", "spine_radix", "sharp"))
 LEAF_SPINE = Kind(_plan, _KEYS, sprays_without_loss)

@@ -151,11 +151,18 @@ def port_rate(rates: Rates) -> float:
     return max((rate for each in rates for rate in each), default=0.0)
 
 
-def leaves_of(cabling: Cabling, down: int, nics: Sequence[int]) -> Leaves:
-    """The leaf of each NIC: a leaf per rail of a pod of nodes, or one for all NICs of a node."""
-    rails = max(nics, default=0)
+def leaves_of(fabric: Fabric, cabling: Cabling, nics: Sequence[int]) -> Leaves:
+    """The leaf of each NIC: a leaf per rail of a pod of nodes, or one for all NICs of a node.
+
+    Raises:
+        FabricError: a leaf has fewer ports that face down than a node has NICs that end in it.
+    """
+    rails, down = max(nics, default=0), fabric.down_ports
     if cabling == "rail":
         return tuple(tuple(f"leaf{node // down * rails + k}" for k in range(n)) for node, n in enumerate(nics))
+    if down < rails and len(nics) > 1:  # a node alone needs no leaf
+        allowed = f"a leaf has {down} of its ports for NICs; expected at least the {rails} of a node, which end in it"
+        raise FabricError("leaf_radix", fabric.leaf_radix, allowed)
     nodes_per_leaf = max(1, down // max(1, rails))
     return tuple((f"leaf{node // nodes_per_leaf}",) * n for node, n in enumerate(nics))
 
@@ -171,7 +178,7 @@ Above = Callable[[Fabric, Sequence[str], float], tuple[Sequence[Hop], float]]
 
 def plan_of_leaves(fabric: Fabric, rates: Rates, above: Above) -> Plan:
     """Leaves cabled as the fabric says, and what is above them; a lone leaf needs nothing above."""
-    leaves = leaves_of(fabric.cabling, fabric.down_ports, [len(each) for each in rates])
+    leaves = leaves_of(fabric, fabric.cabling, [len(each) for each in rates])
     names = numbered(leaves)
     if len(names) < 2:
         return Plan(leaves)

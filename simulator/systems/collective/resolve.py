@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from math import exp
 
 import numpy as np
@@ -19,7 +20,7 @@ from ...engine import simulate
 from ...hardware import cluster_inputs
 from ...profile import PROVENANCE, Z90
 from ...profile.forms import BUS_FACTOR
-from ..machines import ResolvedScenario, content_hash, release
+from ..machines import ResolvedScenario, content_hash, release, without_route
 from ..tables import FOR_PEOPLE
 from .lower import Exchange, lower
 from .scenario import CollectiveKeys, CollectiveScenario
@@ -89,14 +90,22 @@ class ResolvedCollective(ResolvedScenario):
         gpus, place = np.arange(self.gpus), np.arange(self.gpus)
         node = np.repeat(np.arange(self.cluster.n_nodes), self.cluster.gpus_per_node)[: self.gpus]
         if self.keys.placement == "interleaved":
-            under = self.cluster.fabric.down_ports
-            gpus = np.lexsort((gpus, node // under, node % under))
+            turn = np.argsort(self._nodes_across_leaves)  # of each node
+            gpus = np.argsort(turn[node], kind="stable")
         of = {"packed": place // each, "interleaved": place // each, "scattered": node % groups, "rails": gpus % groups}
         found = tuple(tuple(gpus[of[self.keys.placement] == number].tolist()) for number in range(groups))
         if {len(one) for one in found} != {each}:
             allowed = f"groups of {' and '.join(str(len(one)) for one in found)} GPUs are not equal"
             raise self._fault("collective.placement", self.keys.placement, allowed)
         return found
+
+    @property
+    def _nodes_across_leaves(self) -> list[int]:
+        """All nodes: the first of each leaf, in order, then the second of each, and so on."""
+        under: dict[tuple[str, ...], list[int]] = {}
+        for node, leaves in enumerate(self.cluster.network.leaves):
+            under.setdefault(leaves[:1], []).append(node)  # with rails, the leaf of the first one
+        return [node for row in zip_longest(*under.values()) for node in row if node is not None]
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -128,9 +137,20 @@ class ResolvedCollective(ResolvedScenario):
         """The hops between the ranks of each group."""
         members, loads = self.members, self.loads
         try:
-            return tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
+            nets = tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
         except UserError as error:
             raise self._fault("collective.gpus", self.gpus, str(error)) from None
+        if nets[0].islands > 1:
+            self._check_nics()
+        return nets
+
+    def _check_nics(self) -> None:
+        """Islands reach each other through NICs alone."""
+        try:
+            for rank in self.hardware.one_of_each(self.ranks):
+                self.cluster.nic_of(rank)
+        except UserError as error:
+            raise without_route(self.where, error) from None
 
     @cached_property
     def net(self) -> ClusterNet:
