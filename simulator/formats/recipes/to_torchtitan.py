@@ -66,6 +66,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
         "training": {**_batch(scenario, asked.dims.dp), **_precision(scenario)},
         "parallelism": _parallelism(scenario, spec, asked),
         "activation_checkpoint": _recompute(scenario, spec),
+        **_compiled(scenario),
     }
     return to_toml(table).strip().splitlines()
 
@@ -155,3 +156,9 @@ def _recompute(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Any]:
     if again.mode == "selective":
         return {"mode": "selective", "selective_ac_option": "op"}
     return {"mode": again.mode, **stops}
+
+
+def _compiled(scenario: TrainScenario) -> dict[str, Any]:
+    """A compiled layer computes the gate's activation again, and a compiled loss is one kernel."""
+    parts = ["model"] * (not scenario.memory.gate) + ["loss"] * (scenario.loss == "fused")
+    return {"compile": {"enable": True, "components": parts}} if parts else {}

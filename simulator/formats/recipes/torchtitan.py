@@ -25,6 +25,7 @@ SCHEDULES = {
 _VARIANT = re.compile(r"_((non_)?fused_qkv|(flex|varlen)(_attn)?)$")
 """What a flavor's name says of its kernels."""
 TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
+_COMPILED = ("model", "loss")  # components of torchtitan's [compile]
 TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 _KEYS = {
     "parallel.tp": "tensor_parallel_degree",
@@ -69,6 +70,7 @@ def read_torchtitan(
         "recompute": _recompute(args, spec, schedule, pp),
         "overlap": {"tp": True} if args.switch("enable_async_tensor_parallel") and tp > 1 else {},
         "experts": _dispatcher(args, parallel),
+        **_software(args),
     }
     if any("lora" in name for name in args.texts("converters")):
         table["lora"] = {"rank": args.whole("rank", 8)}
@@ -78,8 +80,17 @@ def read_torchtitan(
         args.fault(_KEYS[misfit.key], misfit.allowed, misfit.value)
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
-    args.assumed.append("stack by default: how torchtitan issues its kernels was not measured")
     return table, shape.config
+
+
+def _software(args: Arguments) -> dict[str, str]:
+    """Compiled layers or eager PyTorch, and the loss in one kernel where that is compiled, too."""
+    on = args.switch("compile.enable")
+    parts = (args.texts("compile.components") or _COMPILED) if on else ()
+    stack = "torchtitan" if "model" in parts else "pytorch-fsdp"
+    why = "layers are compiled" if "model" in parts else "eager PyTorch, as no layer is compiled"
+    args.assumed.append(f"stack = {stack}: {why}")
+    return {"stack": stack, "loss": "fused" if "loss" in parts else "passes"}
 
 
 def _model(args: Arguments, registry: Registry | None) -> Shape:
