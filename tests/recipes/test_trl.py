@@ -32,6 +32,7 @@ def said(text, additions=None):
         ("attn_implementation: flash_attention_3", "attention", "flash"),
         ("use_liger_kernel: true", "loss", "fused"),
         ("", "loss", "passes"),
+        ("loss_type: chunked_nll", "memory", {"logits": 0.0}),
         ("use_peft: true", "lora", {"targets": ["qkv"]}),
         ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora", {"rank": 32}),
     ],
@@ -49,3 +50,24 @@ def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
 def test_a_type_that_weights_cannot_have_is_one_line():
     with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16"):
         said(LLAMA + "dtype: float8")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["beta: 0.1", "max_prompt_length: 512", "num_generations: 8", "use_vllm: true", "vllm_mode: colocate",
+     "desirable_weight: 1.0", "center_rewards_coefficient: 0.01", "teacher_model_name_or_path: Qwen/Qwen3-8B"],
+)  # fmt: skip
+def test_a_script_that_is_not_of_sft_is_one_line(key):
+    name, _, value = key.partition(": ")
+    with pytest.raises(UserError) as refused:
+        said(LLAMA.replace("max_length: 4096\n", "dataset_name: ours\n") + key)
+    line = f"r.yaml: {name} = {value}: not modelled: only steps of SFT, which train one model on texts"
+
+    assert str(refused.value) == f"{line}, without a reference or reward"
+
+
+def test_a_loss_of_dpo_is_none_of_sft():
+    with pytest.raises(UserError) as refused:
+        said(LLAMA + "loss_type: sigmoid")
+
+    assert str(refused.value) == "r.yaml: loss_type = 'sigmoid': expected one of nll, chunked_nll, dft"

@@ -43,10 +43,16 @@ class TrainerForm:
 
 
 _DEEPSPEED = r'"(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(bf16|fp16)"\s*:\s*\{'
+_NAMED = r"^model_name_or_path\s*:"
+_TRL = (
+    "(torch_)?dtype|attn_implementation|datasets|dataset_(name|config|text_field|train_split)|use_peft|lora_r|load_in_4bit"
+    "|packing_strategy|(assistant|completion)_only_loss|max_(prompt|completion)_length|num_generations|use_vllm|beta"
+)
+"""Keys that TRL's scripts have and LLaMA-Factory has not."""
 _FORMS = (
     TrainerForm("axolotl", r"^base_model\s*:", "base_model", read_axolotl),
-    TrainerForm("trl", r"^max_(seq_)?length\s*:", "model_name_or_path", read_trl),
-    TrainerForm("llamafactory", r"^model_name_or_path\s*:", "model_name_or_path", read_llamafactory),
+    TrainerForm("trl", rf"^max_(seq_)?length\s*:|(?s:\A(?=.*{_NAMED}).*^({_TRL})\s*:)", "model_name_or_path", read_trl),
+    TrainerForm("llamafactory", _NAMED, "model_name_or_path", read_llamafactory),
     TrainerForm("automodel", r"nemo_automodel\.|^step_scheduler\s*:", "model.name", read_automodel),
     TrainerForm("deepspeed", _DEEPSPEED, "--model", deepspeed.read_alone, is_json=True),
 )

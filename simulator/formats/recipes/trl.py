@@ -6,7 +6,7 @@ TRL adds the model, how long sequences are, and adapters (SFTConfig, ModelConfig
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_liger, read_moments
+from .finetuning import read_adapters, read_attention, read_loss, read_moments
 from .training import TRAINER_MICRO, Training
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
@@ -22,7 +22,7 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
     more: dict[str, Any] = {
         "recompute": _recompute(args),
-        **read_liger(args.switch("use_liger_kernel")),
+        **_loss(args),
         **read_attention(args, "attn_implementation", args.text("attn_implementation", "sdpa")),
     }
     if args.switch("use_peft"):
@@ -37,6 +37,13 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         moments=read_moments(args, "optim"),
         more=more,
     )
+
+
+def _loss(args: Arguments) -> dict[str, Any]:
+    """torch's, or by parts of the logits: with Liger's kernels, or in chunks of tokens (`chunked_nll`)."""
+    kind = args.choice("loss_type", "nll", ("nll", "chunked_nll", "dft"))
+    liger = args.switch("use_liger_kernel")
+    return read_loss(liger or kind == "chunked_nll", norms=liger, gate=liger)
 
 
 def _compute(args: Arguments) -> str:
