@@ -58,7 +58,7 @@ def share_by_ddp(training: Training) -> Tables:
 def has_fsdp(args: Arguments) -> bool:
     """Whether the file asks for FSDP: by its own keys, or by the distributed_type of accelerate's config."""
     kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP"))
-    return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or any(map(args.has, _FSDP_KEYS))
+    return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or args.has_section("fsdp_config")
 
 
 def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: int, replicas: int) -> Tables:
@@ -92,7 +92,6 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
     return found
 
 
-_FSDP_KEYS = ("fsdp_config.sharding_strategy", "fsdp_config.reshard_after_forward", "fsdp_config.offload_params")
 FSDP_STRATEGIES = {
     "FULL_SHARD": (3, True, False),
     "SHARD_GRAD_OP": (3, False, False),
