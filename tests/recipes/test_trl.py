@@ -25,6 +25,10 @@ def said(text, additions=None):
         (SHARDED, "precision", {"reduce": "bf16"}),
         (SHARDED + "bf16: false", "precision", {"compute": "fp32", "reduce": "fp32"}),
         ("dtype: bfloat16", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("dtype: auto", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("torch_dtype: float16", "precision",
+         {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("dtype: float32", "precision", {"reduce": "fp32"}),
         ("optim: adamw_bnb_8bit", "precision", {"reduce": "fp32", "moments": "fp8"}),
         ("", "recompute", {"mode": "full"}),
         ("gradient_checkpointing_kwargs: {use_reentrant: false}", "recompute", {"mode": "full", "early_stop": True}),
@@ -41,6 +45,15 @@ def test_what_a_key_says(text, key, value):
     assert said(LLAMA + text).get(key) == value
 
 
+def test_a_file_without_a_length_has_trls_default():
+    recipe = parse_recipe(LLAMA.replace("max_length: 4096", "dataset_name: ours"), "r.yaml", "dgx-h100")
+
+    assert (recipe.form, recipe.table["batch"]["seq_len"], recipe.assumed[:2]) == (
+        "trl", 1024, ("model.preset = llama3-8b: the shape of meta-llama/Llama-3.1-8B, by its name",
+                      "batch.seq_len = 1024: TRL's default of max_length"),
+    )  # fmt: skip
+
+
 def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
     (tmp_path / "fsdp.yaml").write_text("distributed_type: FSDP\nfsdp_config: {fsdp_reshard_after_forward: false}\n")
 
@@ -48,7 +61,7 @@ def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
 
 
 def test_a_type_that_weights_cannot_have_is_one_line():
-    with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16"):
+    with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16, float16"):
         said(LLAMA + "dtype: float8")
 
 

@@ -16,7 +16,9 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
     """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
     length = seq_len or args.whole("max_length", _LENGTH)
     micro = "per_device_train_batch_size"
-    if not args.switch("packing"):
+    if not seq_len and not args.has("max_length"):
+        args.assumed.append(f"batch.seq_len = {length}: TRL's default of max_length")
+    elif not args.switch("packing"):
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as max_length allows")
     if not args.has(micro):
         args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
@@ -27,7 +29,7 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
     }
     if args.switch("use_peft"):
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
-    lean = args.choice("dtype", "float32", ("float32", "auto", "bfloat16")) == "bfloat16" and "lora" not in more
+    lean = _is_half(args) and "lora" not in more
     return Training(
         length,
         args.whole(micro, TRAINER_MICRO),
@@ -37,6 +39,16 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         moments=read_moments(args, "optim"),
         more=more,
     )
+
+
+def _is_half(args: Arguments) -> bool:
+    """Whether the model is loaded, and its weights kept, in 16 bits."""
+    kind = args.choice("dtype", "float32", ("float32", "auto", "bfloat16", "float16"))
+    if kind == "auto":
+        args.assumed.append("precision.master = false: dtype is auto, and checkpoints of today are in 16 bits")
+    elif kind == "float16":
+        args.assumed.append("precision.gradients = bf16: dtype is float16, which takes as many bytes")
+    return kind != "float32"
 
 
 def _loss(args: Arguments) -> dict[str, Any]:
