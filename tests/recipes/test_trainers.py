@@ -93,6 +93,10 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
         ("bf16: true", "precision", {"reduce": "fp32"}),
         ("pure_bf16: true", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
         ("bf16: true\nfp8: true", "precision", {"compute": "fp8", "reduce": "fp32"}),
+        ("", "precision", {"compute": "fp32", "reduce": "fp32"}),
+        ("tf32: true", "precision", {"compute": "tf32", "reduce": "fp32"}),
+        ("finetuning_type: lora", "precision", {"reduce": "fp32"}),
+        ("finetuning_type: lora\nfp16: true", "precision", {"compute": "fp16", "reduce": "fp32"}),
         ("finetuning_type: lora\nlora_rank: 4", "lora", {"rank": 4}),
         ("finetuning_type: lora\nlora_target: q_proj,k_proj,v_proj", "lora", {"rank": 8, "targets": ["qkv"]}),
         ("sequence_parallel_size: 4\nsequence_parallel_mode: ulysses", "parallel",
@@ -105,6 +109,19 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
 )  # fmt: skip
 def test_what_a_key_of_llama_factory_says(table, text, key, value):
     assert table(FACTORY + text).get(key) == value
+
+
+@pytest.mark.parametrize(
+    ("tuning", "line"),
+    [
+        ("full", "precision.compute = fp32: neither bf16 nor fp16 is on, and the weights are made FP32"),
+        ("lora", "precision.compute = bf16: neither bf16 nor fp16 is on, and a frozen model computes in"),
+    ],
+)
+def test_llama_factory_without_a_type_says_in_which_it_computes(read, tuning, line):
+    recipe = read(FACTORY.replace("full", tuning))
+
+    assert [one.startswith(line) for one in recipe.assumed if "precision.compute" in one] == [True]
 
 
 def test_the_same_model_by_its_id_by_a_preset_and_by_its_config(table, tmp_path):
