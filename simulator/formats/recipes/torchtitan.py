@@ -66,7 +66,7 @@ def read_torchtitan(
         "parallel": parallel,
         "schedule": schedule,
         "batch": batch,
-        "precision": _precision(args),
+        "precision": _precision(args, parallel),
         "recompute": _recompute(args, spec, schedule, pp),
         "overlap": {"tp": True} if args.switch("enable_async_tensor_parallel") and tp > 1 else {},
         "experts": _dispatcher(args, parallel),
@@ -237,7 +237,8 @@ def _batch_of_tokens(args: Arguments, seq_len: int, dp: int, pp: int) -> dict[st
     return {"global": max(total, 1), "micro": micro, "seq_len": seq_len}
 
 
-def _precision(args: Arguments) -> dict[str, Any]:
+def _precision(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
+    """Types; gradients that wait for the last micro-batch have the type in which they travel."""
     param = args.choice("mixed_precision_param", "bfloat16", TYPES)
     reduce = TYPES[args.choice("mixed_precision_reduce", "float32", ("float32", "bfloat16"))]
     own = args.choice("training.dtype", "float32", ("float32", "bfloat16"))
@@ -251,7 +252,9 @@ def _precision(args: Arguments) -> dict[str, Any]:
         found["compute"] = "nvfp4"
     if own == "bfloat16":  # the sharded weights themselves, hence gradients and moments
         return found | {"gradients": "bf16", "moments": "bf16", "master": False, "reduce": reduce}
-    return found | ({"reduce": "bf16"} if reduce == "bf16" else {})
+    waiting = parallel.get("sync_each_microbatch") is False and TYPES[param] != "fp32"
+    types = {"reduce": "bf16"} | ({"gradients": "bf16"} if waiting else {})
+    return found | (types if reduce == "bf16" else {})
 
 
 def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp: int) -> dict[str, Any]:

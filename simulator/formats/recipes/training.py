@@ -65,7 +65,8 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
     """FSDP as accelerate sets it up, over `ranks` of dp and cp, of which `replicas` groups hold the model each.
 
     Gradients of a step's micro-batches are added up before they are reduced, unless `sync_each_batch` (transformers'
-    trainer.py: no_sync). They travel in the type of computation (accelerate's utils/dataclasses.py: reduce_dtype).
+    trainer.py: no_sync). They travel in the type of computation (accelerate's utils/dataclasses.py: reduce_dtype), and
+    those of 16 bits are added up so, too, by FSDP 1 and 2 (torch's _FSDPParam: no copy where both types are one).
     """
     zero, reshard, per_node = _strategy(args)
     parallel: dict[str, Any] = {"zero": zero}
@@ -84,6 +85,8 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
         found["precision"]["reduce"] = "bf16"
     if training.reduce:
         found["precision"]["reduce"] = training.reduce
+    if parallel.get("sync_each_microbatch") is False and found["precision"]["reduce"] == "bf16":
+        found["precision"]["gradients"] = "bf16"
     if args.switch("fsdp_config.offload_params") or "offload" in args.texts("fsdp"):
         found["offload"] = {"optimizer": True}
         args.not_modelled.append(f"{args.spelling('fsdp_config.offload_params')}: {WEIGHTS_STAY}")
