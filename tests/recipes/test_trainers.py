@@ -238,6 +238,7 @@ def launch(read, tmp_path):
 
     def recipe(config, text=FACTORY + "bf16: true\ngradient_accumulation_steps: 2\n"):
         (tmp_path / "launch.yaml").write_text(config)
+        (tmp_path / "zero1.json").write_text('{"zero_optimization": {"stage": 1}}')
         return read(text, additions=Additions(accelerate=str(tmp_path / "launch.yaml")))
 
     return recipe
@@ -250,6 +251,9 @@ def launch(read, tmp_path):
         ("distributed_type: FSDP", {"zero": 3, "reshard": True, "sync_each_microbatch": False}),
         ("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}",
          {"zero": 3, "reshard": False, "sync_each_microbatch": False}),
+        ("distributed_type: DEEPSPEED", {"zero": 2}),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, zero3_init_flag: true}", {"zero": 3}),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: zero1.json}", {"zero": 1}),
     ],
 )  # fmt: skip
 def test_accelerates_config_says_who_shares_the_model(launch, config, parallel):
@@ -268,13 +272,32 @@ def test_what_accelerate_starts_is_compared_with_the_machine(launch):
 @pytest.mark.parametrize(
     ("config", "text", "line"),
     [
-        ("distributed_type: DEEPSPEED", FACTORY, "launch.yaml: distributed_type = 'DEEPSPEED': expected one of NO"),
+        ("distributed_type: TPU", FACTORY, "launch.yaml: distributed_type = 'TPU': expected one of NO, MULTI_GPU"),
+        (
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: 3}",
+            FACTORY + "gradient_accumulation_steps: 2",
+            "deepspeed_config.gradient_accumulation_steps = 3: the trainer's own file says 2; expected the same",
+        ),
+        (
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: none.json}",
+            FACTORY,
+            "launch.yaml: deepspeed_config.deepspeed_config_file = 'none.json': no such file here",
+        ),
         ("distributed_type: FSDP", AXOLOTL, "--accelerate: goes with recipes of llamafactory, trl, not with axolotl"),
     ],
 )
 def test_a_config_of_accelerate_that_does_not_go_with_the_recipe(launch, config, text, line):
     with pytest.raises(UserError, match=line):
         launch(config, text)
+
+
+def test_a_device_of_accelerates_deepspeed_is_that_of_deepspeeds_file(launch):
+    recipe = launch("distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: cpu, zero_stage: 2}\n")
+
+    assert (recipe.table["offload"], recipe.read[-3:-1], recipe.unknown) == (
+        {"optimizer": True},
+        ("distributed_type = DEEPSPEED", "deepspeed_config.offload_optimizer_device = cpu"), (),
+    )  # fmt: skip
 
 
 def test_a_model_on_the_command_line_must_exist(read):

@@ -57,7 +57,7 @@ def share_by_ddp(training: Training) -> Tables:
 
 def has_fsdp(args: Arguments) -> bool:
     """Whether the file asks for FSDP: by its own keys, or by the distributed_type of accelerate's config."""
-    kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP"))
+    kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED"))
     return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or args.has_section("fsdp_config")
 
 
