@@ -127,10 +127,11 @@ def _resolved(table: Mapping[str, Any], base: str, where: str) -> ResolvedTrain:
 
 def _faults(log: Log, resolved: ResolvedTrain) -> Iterator[str]:
     """What a log tells that is not of this step, or cannot be."""
-    scenario, dims = resolved.scenario, resolved.dims
+    dims, batch = resolved.dims, resolved.scenario.batch
     sizes = {
         "world_size": dims.world_size, "tp": dims.tp, "cp": dims.cp, "pp": dims.pp,
-        "global_batch": scenario.batch.global_, "seq_len": scenario.batch.seq_len,
+        "global_batch": batch.global_, "micro_batch": batch.micro, "seq_len": batch.seq_len,
+        "accumulation": batch.global_ // (batch.micro * dims.dp),
     }  # fmt: skip
     differing = {name: size for name, size in sizes.items() if log.facts.get(name, size) != size}
     yield from (f"{name} = {log.facts[name]:g}: {resolved.where} says {size}" for name, size in differing.items())

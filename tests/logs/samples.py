@@ -90,6 +90,17 @@ TRAINER_LOG = """\
 """
 """transformers 4.46."""
 
+TRAINER_START = """\
+***** Running training *****
+  Num examples = 30,720
+  Instantaneous batch size per device = 1
+  Total train batch size (w. parallel, distributed & accumulation) = 512
+  Gradient Accumulation steps = 32
+  Total optimization steps = 60
+{'train_runtime': 13320.0, 'train_samples_per_second': 2.306, 'train_steps_per_second': 0.005, 'epoch': 1.0}
+"""
+"""transformers 4.46, with the lines of its start."""
+
 TORCHTITAN_ALL_RANKS = "".join(
     f"[rank{rank}]:[titan] 2026-02-24 19:46:{second:02},508 - root - INFO - step:  {step}  loss:  7.62585  "
     f"grad_norm: 26.6250  memory: 66.91GiB(37.51%)  tps: 10,050  tflops: 314.71  mfu: 13.99%\n"

@@ -18,6 +18,7 @@ READ = [
     (samples.DEEPSPEED_PIPELINE, "deepspeed_pipeline_log", {10: 3.12, 20: 0.563, 30: 0.561}, 0.562),
     (samples.TRAINER_STATE, "trainer_log", {500: 2.469}, 2.469),
     (samples.TRAINER_LOG, "trainer_log", {0: 1 / 0.405}, 1 / 0.405),
+    (samples.TRAINER_START, "trainer_log", {60: 222.0}, 222.0),
     (samples.TORCHTITAN_ALL_RANKS, "torchtitan_log", {2: 4.0, 3: 2.0, 4: 2.0}, 2.0),
 ]
 
@@ -42,6 +43,7 @@ def test_every_format_has_a_sample():
         (samples.NEMO_2, {"global_batch": 128}),
         (samples.BRIDGE, {"flop_per_s_per_gpu": 411.3e12}),
         (samples.NANOTRON, {"tokens_per_s_per_gpu": 120_000, "flop_per_s_per_gpu": 430.5e12}),
+        (samples.TRAINER_START, {"micro_batch": 1, "global_batch": 512, "accumulation": 32}),
         (samples.DEEPSPEED, {"memory_bytes": 40.5 * 2**30}),
     ],
 )
@@ -80,3 +82,14 @@ def test_the_mean_of_a_whole_run_says_so():
 def test_a_log_without_a_step_time_says_what_was_expected():
     with pytest.raises(UserError, match=r"^run.log: no line tells the time of a step; expected a log of Megatron-LM, "):
         read_log(Path("run.log"), "loss: 1.93\n")
+
+
+def test_a_rate_of_one_digit_is_no_time():
+    lines = samples.TRAINER_START.splitlines()
+    with pytest.raises(UserError) as refused:
+        read_log(Path("run.log"), lines[-1])
+
+    assert str(refused.value) == (
+        "run.log: train_steps_per_second = 0.005: has fewer than three digits; expected train_runtime beside the "
+        "number of steps (step, global_step, Total optimization steps = 60)"
+    )

@@ -28,16 +28,29 @@ def read(tmp_path):
         ("[parallelism]\ndata_parallel_replicate_degree = 2", "parallel", {"zero": 3, "shard": 4}),
         ('[parallelism]\nfsdp_reshard_after_forward = "never"', "parallel", {"zero": 3, "reshard": False}),
         ("[parallelism]\ncontext_parallel_degree = 8", "parallel", {"cp": 8, "cp_type": "all_gather", "zero": 3}),
-        ('[quantize]\nconverters = ["quantize.linear.float8"]', "precision", {"compute": "fp8"}),
+        ('[quantize]\nconverters = ["quantize.linear.float8"]', "precision",
+         {"compute": "fp8", "reduce": "fp32"}),
         ('[training]\nmixed_precision_reduce = "bfloat16"', "precision", {"reduce": "bf16"}),
+        ('[training]\nmixed_precision_reduce = "bfloat16"\n[parallelism]\nfsdp_defer_gradient_reduction = true',
+         "precision", {"gradients": "bf16", "reduce": "bf16"}),
+        ("[parallelism]\nfsdp_defer_gradient_reduction = true", "precision", {"reduce": "fp32"}),
         ('[training]\ndtype = "bfloat16"', "precision",
          {"gradients": "bf16", "reduce": "fp32", "moments": "bf16", "master": False}),
         ('[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "2"', "recompute",
          {"mode": "full", "layers": 16}),
+        ("", "stack", "pytorch-fsdp"),
+        ("[compile]\nenable = false", "stack", "pytorch-fsdp"),
+        ("[compile]\nenable = true", "stack", "torchtitan"),
+        ("[training]\ncompile = true", "stack", "torchtitan"),
+        ('[compile]\nenable = true\ncomponents = ["loss"]', "stack", "pytorch-fsdp"),
+        ("", "loss", "passes"),
+        ('[compile]\nenable = true\ncomponents = ["model"]', "loss", "passes"),
+        ('[compile]\nenable = true\ncomponents = ["loss"]', "loss", "fused"),
     ],
 )  # fmt: skip
 def test_what_a_key_says(read, text, key, value):
-    assert read(MODEL + text)[key] == value
+    """None is what is as by default, and left out."""
+    assert read(MODEL + text).get(key) == value
 
 
 def test_stages_hold_the_modules_that_are_listed(read):

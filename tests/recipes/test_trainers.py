@@ -47,6 +47,9 @@ def table(read):
         (SHARDED + "tensor_parallel_size: 2", "parallel", {"tp": 2, "sequence_parallel": False, "zero": 3}),
         (SHARDED + "context_parallel_size: 2", "parallel", {"cp": 2, "cp_type": "all_gather", "zero": 3}),
         (SHARDED + "sequence_parallel_degree: 2\nring_attn_func: batch_ring", "parallel", {"cp": 2, "zero": 3}),
+        ("fsdp_version: 2\nfsdp_config: {state_dict_type: FULL_STATE_DICT}", "parallel", {"zero": 3}),
+        ("fsdp_config: {fsdp_version: 2}", "parallel", {"zero": 3}),
+        ("fsdp_config: {transformer_layer_cls_to_wrap: LlamaDecoderLayer}", "precision", {"reduce": "bf16"}),
         ("fsdp: [shard_grad_op, auto_wrap]", "parallel", {"zero": 3, "reshard": False}),
         ("fsdp_config: {fsdp_reshard_after_forward: SHARD_GRAD_OP}", "parallel", {"zero": 3, "reshard": False}),
         ("fsdp_config: {fsdp_sharding_strategy: NO_SHARD}", "parallel", {"zero": 0}),
@@ -90,6 +93,10 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
         ("bf16: true", "precision", {"reduce": "fp32"}),
         ("pure_bf16: true", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
         ("bf16: true\nfp8: true", "precision", {"compute": "fp8", "reduce": "fp32"}),
+        ("", "precision", {"compute": "fp32", "reduce": "fp32"}),
+        ("tf32: true", "precision", {"compute": "tf32", "reduce": "fp32"}),
+        ("finetuning_type: lora", "precision", {"reduce": "fp32"}),
+        ("finetuning_type: lora\nfp16: true", "precision", {"compute": "fp16", "reduce": "fp32"}),
         ("finetuning_type: lora\nlora_rank: 4", "lora", {"rank": 4}),
         ("finetuning_type: lora\nlora_target: q_proj,k_proj,v_proj", "lora", {"rank": 8, "targets": ["qkv"]}),
         ("sequence_parallel_size: 4\nsequence_parallel_mode: ulysses", "parallel",
@@ -102,6 +109,19 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
 )  # fmt: skip
 def test_what_a_key_of_llama_factory_says(table, text, key, value):
     assert table(FACTORY + text).get(key) == value
+
+
+@pytest.mark.parametrize(
+    ("tuning", "line"),
+    [
+        ("full", "precision.compute = fp32: neither bf16 nor fp16 is on, and the weights are made FP32"),
+        ("lora", "precision.compute = bf16: neither bf16 nor fp16 is on, and a frozen model computes in"),
+    ],
+)
+def test_llama_factory_without_a_type_says_in_which_it_computes(read, tuning, line):
+    recipe = read(FACTORY.replace("full", tuning))
+
+    assert [one.startswith(line) for one in recipe.assumed if "precision.compute" in one] == [True]
 
 
 def test_the_same_model_by_its_id_by_a_preset_and_by_its_config(table, tmp_path):
@@ -218,6 +238,7 @@ def launch(read, tmp_path):
 
     def recipe(config, text=FACTORY + "bf16: true\ngradient_accumulation_steps: 2\n"):
         (tmp_path / "launch.yaml").write_text(config)
+        (tmp_path / "zero1.json").write_text('{"zero_optimization": {"stage": 1}}')
         return read(text, additions=Additions(accelerate=str(tmp_path / "launch.yaml")))
 
     return recipe
@@ -230,6 +251,9 @@ def launch(read, tmp_path):
         ("distributed_type: FSDP", {"zero": 3, "reshard": True, "sync_each_microbatch": False}),
         ("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}",
          {"zero": 3, "reshard": False, "sync_each_microbatch": False}),
+        ("distributed_type: DEEPSPEED", {"zero": 2}),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, zero3_init_flag: true}", {"zero": 3}),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: zero1.json}", {"zero": 1}),
     ],
 )  # fmt: skip
 def test_accelerates_config_says_who_shares_the_model(launch, config, parallel):
@@ -248,13 +272,32 @@ def test_what_accelerate_starts_is_compared_with_the_machine(launch):
 @pytest.mark.parametrize(
     ("config", "text", "line"),
     [
-        ("distributed_type: DEEPSPEED", FACTORY, "launch.yaml: distributed_type = 'DEEPSPEED': expected one of NO"),
+        ("distributed_type: TPU", FACTORY, "launch.yaml: distributed_type = 'TPU': expected one of NO, MULTI_GPU"),
+        (
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: 3}",
+            FACTORY + "gradient_accumulation_steps: 2",
+            "deepspeed_config.gradient_accumulation_steps = 3: the trainer's own file says 2; expected the same",
+        ),
+        (
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: none.json}",
+            FACTORY,
+            "launch.yaml: deepspeed_config.deepspeed_config_file = 'none.json': no such file here",
+        ),
         ("distributed_type: FSDP", AXOLOTL, "--accelerate: goes with recipes of llamafactory, trl, not with axolotl"),
     ],
 )
 def test_a_config_of_accelerate_that_does_not_go_with_the_recipe(launch, config, text, line):
     with pytest.raises(UserError, match=line):
         launch(config, text)
+
+
+def test_a_device_of_accelerates_deepspeed_is_that_of_deepspeeds_file(launch):
+    recipe = launch("distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: cpu, zero_stage: 2}\n")
+
+    assert (recipe.table["offload"], recipe.read[-3:-1], recipe.unknown) == (
+        {"optimizer": True},
+        ("distributed_type = DEEPSPEED", "deepspeed_config.offload_optimizer_device = cpu"), (),
+    )  # fmt: skip
 
 
 def test_a_model_on_the_command_line_must_exist(read):

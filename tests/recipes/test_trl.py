@@ -23,8 +23,15 @@ def said(text, additions=None):
         (SHARDED + "gradient_accumulation_steps: 2", "parallel", {"zero": 3, "sync_each_microbatch": False}),
         ("fsdp: full_shard\nfsdp_config: {reshard_after_forward: false}", "parallel", {"zero": 3, "reshard": False}),
         (SHARDED, "precision", {"reduce": "bf16"}),
+        (SHARDED + "gradient_accumulation_steps: 2", "precision", {"gradients": "bf16", "reduce": "bf16"}),
+        ("fsdp: full_shard\ngradient_accumulation_steps: 2", "precision", {"gradients": "bf16", "reduce": "bf16"}),
+        (SHARDED + "gradient_accumulation_steps: 2\nbf16: false", "precision", {"compute": "fp32", "reduce": "fp32"}),
         (SHARDED + "bf16: false", "precision", {"compute": "fp32", "reduce": "fp32"}),
         ("dtype: bfloat16", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("dtype: auto", "precision", {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("torch_dtype: float16", "precision",
+         {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
+        ("dtype: float32", "precision", {"reduce": "fp32"}),
         ("optim: adamw_bnb_8bit", "precision", {"reduce": "fp32", "moments": "fp8"}),
         ("", "recompute", {"mode": "full"}),
         ("gradient_checkpointing_kwargs: {use_reentrant: false}", "recompute", {"mode": "full", "early_stop": True}),
@@ -32,12 +39,22 @@ def said(text, additions=None):
         ("attn_implementation: flash_attention_3", "attention", "flash"),
         ("use_liger_kernel: true", "loss", "fused"),
         ("", "loss", "passes"),
+        ("loss_type: chunked_nll", "memory", {"logits": 0.0}),
         ("use_peft: true", "lora", {"targets": ["qkv"]}),
         ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora", {"rank": 32}),
     ],
 )  # fmt: skip
 def test_what_a_key_says(text, key, value):
     assert said(LLAMA + text).get(key) == value
+
+
+def test_a_file_without_a_length_has_trls_default():
+    recipe = parse_recipe(LLAMA.replace("max_length: 4096", "dataset_name: ours"), "r.yaml", "dgx-h100")
+
+    assert (recipe.form, recipe.table["batch"]["seq_len"], recipe.assumed[:2]) == (
+        "trl", 1024, ("model.preset = llama3-8b: the shape of meta-llama/Llama-3.1-8B, by its name",
+                      "batch.seq_len = 1024: TRL's default of max_length"),
+    )  # fmt: skip
 
 
 def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
@@ -47,5 +64,26 @@ def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
 
 
 def test_a_type_that_weights_cannot_have_is_one_line():
-    with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16"):
+    with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16, float16"):
         said(LLAMA + "dtype: float8")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["beta: 0.1", "max_prompt_length: 512", "num_generations: 8", "use_vllm: true", "vllm_mode: colocate",
+     "desirable_weight: 1.0", "center_rewards_coefficient: 0.01", "teacher_model_name_or_path: Qwen/Qwen3-8B"],
+)  # fmt: skip
+def test_a_script_that_is_not_of_sft_is_one_line(key):
+    name, _, value = key.partition(": ")
+    with pytest.raises(UserError) as refused:
+        said(LLAMA.replace("max_length: 4096\n", "dataset_name: ours\n") + key)
+    line = f"r.yaml: {name} = {value}: not modelled: only steps of SFT, which train one model on texts"
+
+    assert str(refused.value) == f"{line}, without a reference or reward"
+
+
+def test_a_loss_of_dpo_is_none_of_sft():
+    with pytest.raises(UserError) as refused:
+        said(LLAMA + "loss_type: sigmoid")
+
+    assert str(refused.value) == "r.yaml: loss_type = 'sigmoid': expected one of nll, chunked_nll, dft"

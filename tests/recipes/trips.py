@@ -67,7 +67,7 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
         "level": "kernels" if zero == 3 else "coarse", "model": {"preset": model, "mtp": form in ("", "megatron")},
         "parallel": {key: value for key, value in parallel.items() if value is not None},
         "schedule": _schedule(chance, pp, form), "overlap": _overlap(chance, tp, pp, zero, form),
-        "precision": _precision(chance, zero, form), "recompute": _recompute(chance, form, sparse),
+        "precision": _precision(chance, parallel, form), "recompute": _recompute(chance, form, sparse),
         "offload": _offload(chance, form), "experts": _experts(chance, sparse),
         "batch": {"global": micro * one((64, 128, 288)), "micro": micro, "seq_len": one((2048, 4096, 8192))},
         **({"attention": one(("flash-2", "unfused"))} if maybe(0.15) else {}),
@@ -98,12 +98,13 @@ def _overlap(chance: Random, tp: int, pp: int, zero: int, form: str) -> dict[str
     return found | ({"wgrad": True} if chance.random() < 0.1 and form in ("", "megatron") else {})
 
 
-def _precision(chance: Random, zero: int, form: str) -> dict[str, Any]:
+def _precision(chance: Random, parallel: dict[str, Any], form: str) -> dict[str, Any]:
     known = {"fsdp": ("bf16", "bf16", "fp32"), "torchtitan": ("bf16", "bf16", "fp8", "mxfp8", "fp32")}
     compute = chance.choice(known.get(form, ("bf16", "bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "fp32")))
     found: dict[str, Any] = {"compute": compute}
-    if form == "fsdp" and compute == "bf16" and zero == 3:
+    if form == "fsdp" and compute == "bf16" and parallel["zero"] == 3:
         found["reduce"] = "bf16"
+        found |= {"gradients": "bf16"} if parallel["sync_each_microbatch"] is False else {}
     elif chance.random() < 0.3:
         found |= chance.choice(({"gradients": "bf16"}, {"moments": "bf16"}, {"reduce": "bf16"}, {"master": False}))
     return found

@@ -22,7 +22,7 @@ class Format(NamedTuple):
 
     `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before. `facts` are found
     in other lines of the text. `allocated` is whether memory_bytes are what torch gave out at most, not what its
-    allocator took from the device.
+    allocator took from the device. `fault` says why what it tells is no time of a step; empty where it is one.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Format(NamedTuple):
     seconds_are: str = ""
     facts: Callable[[str], dict[str, float]] = lambda text: {}
     allocated: bool = True
+    fault: Callable[[str], str] = lambda text: ""
 
 
 BY_CLOCK = "seconds of a step are those between the times of two lines over the steps between them"

@@ -59,6 +59,8 @@ def read_log(path: Path, text: str, step: int | None = None, or_else: str = "") 
 
 
 def _log(path: Path, form: Format, lines: Mapping[int, Line], text: str, step: int | None) -> Log:
+    if wrong := form.fault(text):
+        raise UserError(f"{path}: {wrong}")
     steps = {number: line for number, line in lines.items() if line.seconds > 0}
     if not steps:
         raise UserError(f"{path}: tells of {len(lines)} steps, but of none a time above zero")

@@ -214,6 +214,10 @@ class Arguments:
         """Whether the file gives it."""
         return name in self._arguments
 
+    def has_section(self, section: str) -> bool:
+        """Whether the file gives any key of a section."""
+        return any(one.spelled.lower().startswith(f"{section}.") for one in self._arguments.values())
+
     def gives(self, name: str) -> bool:
         """Whether the file gives it, and not as what is off."""
         return self.has(name) and not self._is_off(name)

@@ -10,7 +10,7 @@ from typing import Any
 from .arguments import Arguments
 from .training import HALF, TRAINER_MICRO, WEIGHTS_STAY, Tables, Training
 
-_STAGE = "zero_optimization.stage"
+STAGE = "zero_optimization.stage"
 _MICRO, _ACCUMULATION, _TOTAL = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size"
 _BUCKET = "zero_optimization.reduce_bucket_size"
 _BUCKET_SIZE = 500_000_000  # elements
@@ -75,12 +75,12 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
 
 
 def _stage(args: Arguments) -> int:
-    stage = args.whole(_STAGE, int(args.switch("zero_optimization")), minimum=0)  # true alone is stage 1
+    stage = args.whole(STAGE, int(args.switch("zero_optimization")), minimum=0)  # true alone is stage 1
     if stage > 3:
-        args.fault(_STAGE, "expected 0 to 3")
+        args.fault(STAGE, "expected 0 to 3")
         return 3
     if stage > 1 and args.has("pipeline.stages") and read_axes(args).get("pp"):
-        args.fault(_STAGE, "expected 0 or 1 with stages of a pipeline")
+        args.fault(STAGE, "expected 0 or 1 with stages of a pipeline")
     return stage
 
 

@@ -17,7 +17,7 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
     """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
     _check_kind(args)
     tuning = args.choice("finetuning_type", "lora", (*_TUNING, *_OTHER_TUNING))
-    compute = _compute(args)
+    compute = _compute(args, tuning)
     length = seq_len or args.whole("cutoff_len", 2048)
     packed = args.switch("packing", args.text("stage", "sft") == "pt") or args.switch("neat_packing")
     if args.switch("neat_packing"):
@@ -63,12 +63,26 @@ def _check_kind(args: Arguments) -> None:
         args.fault(name, "not read: of Megatron-LM in LLaMA-Factory; give its arguments as a file of their own")
 
 
-def _compute(args: Arguments) -> str:
+def _compute(args: Arguments, tuning: str) -> str:
     if args.switch("fp8"):
         return "fp8"
     if args.switch("bf16") or args.switch("pure_bf16"):
         return "bf16"
-    return "fp16" if args.switch("fp16") else "tf32" if args.switch("tf32") else "fp32"
+    return "fp16" if args.switch("fp16") else _compute_without_a_type(args, tuning)
+
+
+def _compute_without_a_type(args: Arguments, tuning: str) -> str:
+    """The checkpoint's type under adapters (extras/misc.py: infer_optim_dtype), but trained weights are made FP32.
+
+    DeepSpeed, whose file then names no type either, makes FP32 of the whole model.
+    """
+    if tuning == "lora" and not args.has("deepspeed"):
+        why = "a frozen model computes in the checkpoint's type, today 16 bits"
+        args.assumed.append(f"precision.compute = bf16: neither bf16 nor fp16 is on, and {why}")
+        return "bf16"
+    compute = "tf32" if args.switch("tf32") else "fp32"
+    args.assumed.append(f"precision.compute = {compute}: neither bf16 nor fp16 is on, and the weights are made FP32")
+    return compute
 
 
 def _axes(args: Arguments) -> dict[str, Any]:

@@ -30,7 +30,8 @@ REASONS: Mapping[str, str] = {
     "parallel.sync_each_microbatch": "pipelines reduce gradients behind the last micro-batch",
     "parallel.pad_vocab": "the vocabulary is not padded",
     "schedule.group": "it has groups of pp micro-batches",
-    "precision.gradients": "gradients have the type of the sharded weights",
+    "precision.gradients": "gradients have the type of the sharded weights; those that wait for "
+    "the last micro-batch that in which they travel",
     "precision.moments": "moments have the type of the sharded weights",
     "precision.master": "the sharded weights are those of the optimizer",
     "precision.weights": "gathered weights are in 16 bits",
@@ -66,6 +67,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
         "training": {**_batch(scenario, asked.dims.dp), **_precision(scenario)},
         "parallelism": _parallelism(scenario, spec, asked),
         "activation_checkpoint": _recompute(scenario, spec),
+        **_compiled(scenario),
     }
     return to_toml(table).strip().splitlines()
 
@@ -155,3 +157,9 @@ def _recompute(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Any]:
     if again.mode == "selective":
         return {"mode": "selective", "selective_ac_option": "op"}
     return {"mode": again.mode, **stops}
+
+
+def _compiled(scenario: TrainScenario) -> dict[str, Any]:
+    """A compiled layer computes the gate's activation again, and a compiled loss is one kernel."""
+    parts = ["model"] * (not scenario.memory.gate) + ["loss"] * (scenario.loss == "fused")
+    return {"compile": {"enable": True, "components": parts}} if parts else {}

@@ -25,6 +25,7 @@ SCHEDULES = {
 _VARIANT = re.compile(r"_((non_)?fused_qkv|(flex|varlen)(_attn)?)$")
 """What a flavor's name says of its kernels."""
 TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
+_COMPILED = ("model", "loss")  # components of torchtitan's [compile]
 TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 _KEYS = {
     "parallel.tp": "tensor_parallel_degree",
@@ -65,10 +66,11 @@ def read_torchtitan(
         "parallel": parallel,
         "schedule": schedule,
         "batch": batch,
-        "precision": _precision(args),
+        "precision": _precision(args, parallel),
         "recompute": _recompute(args, spec, schedule, pp),
         "overlap": {"tp": True} if args.switch("enable_async_tensor_parallel") and tp > 1 else {},
         "experts": _dispatcher(args, parallel),
+        **_software(args),
     }
     if any("lora" in name for name in args.texts("converters")):
         table["lora"] = {"rank": args.whole("rank", 8)}
@@ -78,8 +80,17 @@ def read_torchtitan(
         args.fault(_KEYS[misfit.key], misfit.allowed, misfit.value)
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
-    args.assumed.append("stack by default: how torchtitan issues its kernels was not measured")
     return table, shape.config
+
+
+def _software(args: Arguments) -> dict[str, str]:
+    """Compiled layers or eager PyTorch, and the loss in one kernel where that is compiled, too."""
+    on = args.switch("compile.enable")
+    parts = (args.texts("compile.components") or _COMPILED) if on else ()
+    stack = "torchtitan" if "model" in parts else "pytorch-fsdp"
+    why = "layers are compiled" if "model" in parts else "eager PyTorch, as no layer is compiled"
+    args.assumed.append(f"stack = {stack}: {why}")
+    return {"stack": stack, "loss": "fused" if "loss" in parts else "passes"}
 
 
 def _model(args: Arguments, registry: Registry | None) -> Shape:
@@ -226,7 +237,8 @@ def _batch_of_tokens(args: Arguments, seq_len: int, dp: int, pp: int) -> dict[st
     return {"global": max(total, 1), "micro": micro, "seq_len": seq_len}
 
 
-def _precision(args: Arguments) -> dict[str, Any]:
+def _precision(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
+    """Types; gradients that wait for the last micro-batch have the type in which they travel."""
     param = args.choice("mixed_precision_param", "bfloat16", TYPES)
     reduce = TYPES[args.choice("mixed_precision_reduce", "float32", ("float32", "bfloat16"))]
     own = args.choice("training.dtype", "float32", ("float32", "bfloat16"))
@@ -240,7 +252,9 @@ def _precision(args: Arguments) -> dict[str, Any]:
         found["compute"] = "nvfp4"
     if own == "bfloat16":  # the sharded weights themselves, hence gradients and moments
         return found | {"gradients": "bf16", "moments": "bf16", "master": False, "reduce": reduce}
-    return found | ({"reduce": "bf16"} if reduce == "bf16" else {})
+    waiting = parallel.get("sync_each_microbatch") is False and TYPES[param] != "fp32"
+    types = {"reduce": "bf16"} | ({"gradients": "bf16"} if waiting else {})
+    return found | (types if reduce == "bf16" else {})
 
 
 def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp: int) -> dict[str, Any]:

@@ -43,10 +43,16 @@ class TrainerForm:
 
 
 _DEEPSPEED = r'"(zero_optimization|train_(micro_)?batch_size(_per_gpu)?)"\s*:|"(bf16|fp16)"\s*:\s*\{'
+_NAMED = r"^model_name_or_path\s*:"
+_TRL = (
+    "(torch_)?dtype|attn_implementation|datasets|dataset_(name|config|text_field|train_split)|use_peft|lora_r|load_in_4bit"
+    "|packing_strategy|(assistant|completion)_only_loss|max_(prompt|completion)_length|num_generations|use_vllm|beta"
+)
+"""Keys that TRL's scripts have and LLaMA-Factory has not."""
 _FORMS = (
     TrainerForm("axolotl", r"^base_model\s*:", "base_model", read_axolotl),
-    TrainerForm("trl", r"^max_(seq_)?length\s*:", "model_name_or_path", read_trl),
-    TrainerForm("llamafactory", r"^model_name_or_path\s*:", "model_name_or_path", read_llamafactory),
+    TrainerForm("trl", rf"^max_(seq_)?length\s*:|(?s:\A(?=.*{_NAMED}).*^({_TRL})\s*:)", "model_name_or_path", read_trl),
+    TrainerForm("llamafactory", _NAMED, "model_name_or_path", read_llamafactory),
     TrainerForm("automodel", r"nemo_automodel\.|^step_scheduler\s*:", "model.name", read_automodel),
     TrainerForm("deepspeed", _DEEPSPEED, "--model", deepspeed.read_alone, is_json=True),
 )
@@ -62,6 +68,7 @@ _SIZES = {
     "batch.global": ("step_scheduler.global_batch_size",),
 }
 STACK = "transformers"
+_PLUGIN_STAGE = 2  # zero_stage of accelerate's DeepSpeedPlugin
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,9 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     own = to_arguments(keys, form, where)
     own.check_readable()
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
-    launcher = _open("accelerate", Path(additions.accelerate)) if additions.accelerate else None
+    launcher = _open_launcher(Path(additions.accelerate)) if additions.accelerate else None
+    if zero is None and launcher is not None:
+        zero = _find_launched_deepspeed(launcher)
     files = Files(own, zero, launcher)
     shape = find_model(own, TRAINERS[form].model_key, additions.model)
     training = TRAINERS[form].read(own, additions.seq_len)
@@ -131,12 +140,35 @@ def _open_deepspeed(own: Arguments, named: Any, where: str) -> Arguments | None:
         return to_arguments(named, "deepspeed", where)
     if not own.has("deepspeed"):
         return None
-    file = find_file(own.text("deepspeed"), where)
+    return _open_named(own, "deepspeed")
+
+
+def _open_named(args: Arguments, key: str) -> Arguments:
+    """The arguments of the file of DeepSpeed's that a key names; a fault is raised."""
+    file = find_file(args.text(key), args.where)
     if file is None:
-        own.fault("deepspeed", "no such file here, beside the recipe, or in a folder above it")
-        own.check()
+        args.fault(key, "no such file here, beside the recipe, or in a folder above it")
+        args.check()
     assert file is not None
     return _open("deepspeed", file)
+
+
+def _open_launcher(file: Path) -> Arguments:
+    """The arguments of accelerate's config; with DeepSpeed they are those of DeepSpeed's file in other words."""
+    table = read_table(read_text(file, most_bytes=MOST_SETTINGS), str(file))
+    launched = str(table.get("distributed_type")).upper() == "DEEPSPEED"
+    return to_arguments(table, "accelerate_deepspeed" if launched else "accelerate", str(file))
+
+
+def _find_launched_deepspeed(launcher: Arguments) -> Arguments | None:
+    """The file that accelerate's config names, or that config itself; None where it launches without DeepSpeed."""
+    if launcher.text("distributed_type").upper() != "DEEPSPEED":
+        return None
+    if launcher.has(key := "deepspeed_config.deepspeed_config_file"):
+        return _open_named(launcher, key)
+    if not launcher.has(deepspeed.STAGE):
+        launcher.imply(deepspeed.STAGE, _PLUGIN_STAGE)
+    return launcher
 
 
 class TrainerStep:

@@ -57,15 +57,16 @@ def share_by_ddp(training: Training) -> Tables:
 
 def has_fsdp(args: Arguments) -> bool:
     """Whether the file asks for FSDP: by its own keys, or by the distributed_type of accelerate's config."""
-    kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP"))
-    return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or any(map(args.has, _FSDP_KEYS))
+    kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED"))
+    return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or args.has_section("fsdp_config")
 
 
 def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: int, replicas: int) -> Tables:
     """FSDP as accelerate sets it up, over `ranks` of dp and cp, of which `replicas` groups hold the model each.
 
     Gradients of a step's micro-batches are added up before they are reduced, unless `sync_each_batch` (transformers'
-    trainer.py: no_sync). They travel in the type of computation (accelerate's utils/dataclasses.py: reduce_dtype).
+    trainer.py: no_sync). They travel in the type of computation (accelerate's utils/dataclasses.py: reduce_dtype), and
+    those of 16 bits are added up so, too, by FSDP 1 and 2 (torch's _FSDPParam: no copy where both types are one).
     """
     zero, reshard, per_node = _strategy(args)
     parallel: dict[str, Any] = {"zero": zero}
@@ -84,6 +85,8 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
         found["precision"]["reduce"] = "bf16"
     if training.reduce:
         found["precision"]["reduce"] = training.reduce
+    if parallel.get("sync_each_microbatch") is False and found["precision"]["reduce"] == "bf16":
+        found["precision"]["gradients"] = "bf16"
     if args.switch("fsdp_config.offload_params") or "offload" in args.texts("fsdp"):
         found["offload"] = {"optimizer": True}
         args.not_modelled.append(f"{args.spelling('fsdp_config.offload_params')}: {WEIGHTS_STAY}")
@@ -92,7 +95,6 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
     return found
 
 
-_FSDP_KEYS = ("fsdp_config.sharding_strategy", "fsdp_config.reshard_after_forward", "fsdp_config.offload_params")
 FSDP_STRATEGIES = {
     "FULL_SHARD": (3, True, False),
     "SHARD_GRAD_OP": (3, False, False),

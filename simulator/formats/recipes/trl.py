@@ -6,7 +6,7 @@ TRL adds the model, how long sequences are, and adapters (SFTConfig, ModelConfig
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_liger, read_moments
+from .finetuning import read_adapters, read_attention, read_loss, read_moments
 from .training import TRAINER_MICRO, Training
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
@@ -16,18 +16,20 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
     """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
     length = seq_len or args.whole("max_length", _LENGTH)
     micro = "per_device_train_batch_size"
-    if not args.switch("packing"):
+    if not seq_len and not args.has("max_length"):
+        args.assumed.append(f"batch.seq_len = {length}: TRL's default of max_length")
+    elif not args.switch("packing"):
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as max_length allows")
     if not args.has(micro):
         args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
     more: dict[str, Any] = {
         "recompute": _recompute(args),
-        **read_liger(args.switch("use_liger_kernel")),
+        **_loss(args),
         **read_attention(args, "attn_implementation", args.text("attn_implementation", "sdpa")),
     }
     if args.switch("use_peft"):
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
-    lean = args.choice("dtype", "float32", ("float32", "auto", "bfloat16")) == "bfloat16" and "lora" not in more
+    lean = _is_half(args) and "lora" not in more
     return Training(
         length,
         args.whole(micro, TRAINER_MICRO),
@@ -37,6 +39,23 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         moments=read_moments(args, "optim"),
         more=more,
     )
+
+
+def _is_half(args: Arguments) -> bool:
+    """Whether the model is loaded, and its weights kept, in 16 bits."""
+    kind = args.choice("dtype", "float32", ("float32", "auto", "bfloat16", "float16"))
+    if kind == "auto":
+        args.assumed.append("precision.master = false: dtype is auto, and checkpoints of today are in 16 bits")
+    elif kind == "float16":
+        args.assumed.append("precision.gradients = bf16: dtype is float16, which takes as many bytes")
+    return kind != "float32"
+
+
+def _loss(args: Arguments) -> dict[str, Any]:
+    """torch's, or by parts of the logits: with Liger's kernels, or in chunks of tokens (`chunked_nll`)."""
+    kind = args.choice("loss_type", "nll", ("nll", "chunked_nll", "dft"))
+    liger = args.switch("use_liger_kernel")
+    return read_loss(liger or kind == "chunked_nll", norms=liger, gate=liger)
 
 
 def _compute(args: Arguments) -> str:

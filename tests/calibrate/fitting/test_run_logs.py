@@ -66,6 +66,17 @@ def titan(seconds, tokens):
     )
 
 
+def trainer(sequences=16, accumulation=4):
+    """What Hugging Face's Trainer prints where it starts and ends."""
+    return f"""\
+  Instantaneous batch size per device = 1
+  Total train batch size (w. parallel, distributed & accumulation) = {sequences:,}
+  Gradient Accumulation steps = {accumulation}
+  Total optimization steps = 500
+{{'train_runtime': 855.0, 'train_steps_per_second': 0.585, 'epoch': 1.0}}
+"""
+
+
 @pytest.fixture
 def read(tmp_path, monkeypatch):
     """Write files, and read one of them as a run; nothing may be simulated."""
@@ -135,6 +146,8 @@ FAULTS = {
     "no machines": ({"own.log": block() + megatron(1.6)}, None, "expected --cluster, or the scenario own.toml"),
     "no world": ({"own.log": titan(1.5, 10_922).partition("\n")[2], "own.toml": TITAN}, "dgx-h100", "on how many GPUs"),
     "another batch": ({"own.log": megatron(1.6, batch=32), "own.toml": SCENARIO}, None, "= 32: own.toml says 16"),
+    "trainer's batch": ({"own.log": trainer(1024), "own.toml": SCENARIO}, None, "_batch = 1024: own.toml says 16"),
+    "accumulation": ({"own.log": trainer(16, 2), "own.toml": SCENARIO}, None, "accumulation = 2: own.toml says 4"),
     "too fast": ({"own.log": megatron(0.0016), "own.toml": SCENARIO}, None, "of the peak of the GPUs; expected s"),
     "tokens of a node": ({"own.log": titan(1.5, 87_381), "own.toml": TITAN}, "dgx-h100", "this is that of a node"),
     "plan": ({"own.log": block(tensor_model_parallel_size=3) + megatron(1.6)}, "dgx-h100", "tp 3 x cp 1 x pp 1 = 3 "),
