@@ -177,6 +177,14 @@ def test_every_key_is_accounted_for(read):
     assert recipe.unknown == ("context_parallell_size: did you mean context_parallel_size or expert_parallel_size?",)
 
 
+def test_kernels_of_liger_that_are_read_are_not_said_to_be_left_out(read):
+    recipe = read(AXOLOTL + "liger_rms_norm: true\nliger_glu_activation: true\n")
+
+    assert (recipe.table["memory"], [line for line in recipe.not_modelled if "liger" in line]) == (
+        {"norms": 0.0, "gate": False}, [],
+    )  # fmt: skip
+
+
 def test_what_an_optimizer_and_adapters_leave_out_is_named(read):
     recipe = read(AXOLOTL + LORA + "lora_target_modules: [q_proj, lm_head]\noptimizer: muon\n")
 
