@@ -147,7 +147,8 @@ class Cluster:
         me = self._gpu(gpu)
         nics = self.nodes[me.node].nics_of.get(me.local, ())
         if not nics:
-            raise UserError(f"no NIC is attached to {me}")
+            there = len(self.nodes[me.node].nics)
+            raise UserError(fault("cluster.nics", "", there, f"no NIC is attached to {me}"))
         return tuple(f"n{me.node}.{nic}" for nic in nics)
 
     def _gpu(self, gpu: int) -> Place:

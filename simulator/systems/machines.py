@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..base.errors import UserError, fault
+from ..base.errors import Fault, UserError, fault
 from ..base.files import path_beside
 from ..base.memo import Memo
 from ..base.named_files import find_files
@@ -24,6 +24,12 @@ from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers
 from ..program import Program
 from ..timeline import Timeline
 from .tables import FOR_PEOPLE, Model
+
+
+def without_route(where: str, error: UserError) -> UserError:
+    """The error of a way between machines with its file, and with `cluster` where it names no key of it."""
+    lines = (line if isinstance(line, Fault) else f"cluster: {line}" for line in error.faults)
+    return UserError(*(f"{where}: {line}" for line in lines))
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,10 @@ MISTAKES = [
     ({"loads": 2}, "collective.loads = 2: is for all_to_all_v (op = 'all_reduce')"),
     ({"op": "all_to_all_v", "loads": [1, 2]}, "collective.loads = [1.0, 2.0]: expected a number, or one for each of 16 "
      "ranks"),
-    ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of one for "
-     "each rank"),
+    ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of numbers "
+     "above zero, one for each rank"),
+    ({"op": "all_to_all_v", "nodes": 1, "gpus": 2, "loads": [0, 1]}, "collective.loads = (0, 1): expected a number "
+     "above zero, or a list of numbers above zero, one for each rank"),
     ({"op": "all_to_all_v", "level": "measured"}, "collective.algorithm = 'all': measured: fitted curves are of ranks "
      "that all receive as much"),
     ({"backend": "nccl", "level": "chunks"}, "collective.backend = 'nccl': libraries are priced by level formula; gloo "
@@ -59,6 +61,7 @@ MISTAKES = [
     ({"backend": "nccl", "cluster": "l40s-pcie", "protocol": "LL128"}, "collective.backend = 'nccl': its all_reduce of "
      "these ranks and sizes has ring LL, ring Simple, tree LL, tree Simple"),
     ({"level": "exact"}, "collective.level = 'exact': expected 'measured', 'formula' or 'chunks'"),
+    ({"cluster": {"base": "dgx-h100", "nics": 0}}, "cluster.nics = 0: no NIC is attached to n0.gpu0"),
     ({"pieces": 0}, "collective.pieces = 0: expected more than 0"),
 ]  # fmt: skip
 

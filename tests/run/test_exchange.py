@@ -122,7 +122,9 @@ def test_those_who_are_alone_on_their_nics_are_not_slower(size):
 
 
 def test_without_a_network_the_message_says_what_helps(given):
-    with pytest.raises(UserError, match=r"exchanges between workers: no NIC is .*; state sync.bandwidth$"):
+    with pytest.raises(
+        UserError, match=r"exchanges between workers: cluster.nics = 0: no NIC is .*; state sync.bandwidth$"
+    ):
         simulate(given, ["cluster={base='dgx-h100', nics=0}"])
 
 

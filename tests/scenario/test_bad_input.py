@@ -175,7 +175,7 @@ def test_a_cluster_without_a_route(scenario, capsys):
 
     code, lines = run(capsys, "simulate", scenario)
 
-    assert (code, lines) == (2, [f"error: {scenario}: cluster: no NIC is attached to n1.gpu0"])
+    assert (code, lines) == (2, [f"error: {scenario}: cluster.nics = 0: no NIC is attached to n1.gpu0"])
 
 
 def test_two_outputs_in_one_file(scenario, capsys):

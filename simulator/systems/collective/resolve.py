@@ -20,7 +20,7 @@ from ...engine import simulate
 from ...hardware import cluster_inputs
 from ...profile import PROVENANCE, Z90
 from ...profile.forms import BUS_FACTOR
-from ..machines import ResolvedScenario, content_hash, release
+from ..machines import ResolvedScenario, content_hash, release, without_route
 from ..tables import FOR_PEOPLE
 from .lower import Exchange, lower
 from .scenario import CollectiveKeys, CollectiveScenario
@@ -137,9 +137,20 @@ class ResolvedCollective(ResolvedScenario):
         """The hops between the ranks of each group."""
         members, loads = self.members, self.loads
         try:
-            return tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
+            nets = tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
         except UserError as error:
             raise self._fault("collective.gpus", self.gpus, str(error)) from None
+        if nets[0].islands > 1:
+            self._check_nics()
+        return nets
+
+    def _check_nics(self) -> None:
+        """Islands reach each other through NICs alone."""
+        try:
+            for rank in self.hardware.one_of_each(self.ranks):
+                self.cluster.nic_of(rank)
+        except UserError as error:
+            raise without_route(self.where, error) from None
 
     @cached_property
     def net(self) -> ClusterNet:

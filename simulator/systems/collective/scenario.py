@@ -44,7 +44,7 @@ def _loads(value: Any) -> tuple[float, ...]:
     loads = as_tuple(value) if isinstance(value, list | tuple) else (value,)
     number = all(isinstance(load, int | float) and not isinstance(load, bool) for load in loads)
     if not loads or not number or not all(0 < load < inf for load in loads):
-        raise ValueError("expected a number above zero, or a list of one for each rank")
+        raise ValueError("expected a number above zero, or a list of numbers above zero, one for each rank")
     return tuple(map(float, loads))
 
 

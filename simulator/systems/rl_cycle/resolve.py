@@ -16,7 +16,7 @@ from ...models.model import identity
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
 from ..lengths import Lengths
-from ..machines import ResolvedScenario, content_hash, release, shape_of
+from ..machines import ResolvedScenario, content_hash, release, shape_of, without_route
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
 from ..weight_update.system import resolve
@@ -103,7 +103,7 @@ class ResolvedCycle(ResolvedScenario):
         try:
             return move_s(kind, self.cluster.n_gpus, state, self.cluster, self.profile)
         except UserError as error:  # a route that does not exist
-            raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
+            raise without_route(self.where, error) from None
 
     def _check_state(self, state: int) -> None:
         """A GPU must hold the state, and a node's memory those of all its GPUs (0 bytes: not stated)."""

@@ -19,7 +19,7 @@ from ...models import ModelSpec, Weights, weights
 from ...profile import Profile, check_complete, profile_notes
 from ...program import Program
 from ...timeline import Timeline
-from ..machines import OnMachines, content_hash, release, shape_of
+from ..machines import OnMachines, content_hash, release, shape_of, without_route
 from ..tables import FOR_PEOPLE
 from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
@@ -178,7 +178,7 @@ class Resolved(OnMachines):
         try:
             costs = cost(program, machines, profile, STREAMS, store=self.store, memo=self.memo)
         except UserError as error:  # a route that does not exist
-            raise UserError(*(f"{self.where}: cluster: {line}" for line in error.faults)) from None
+            raise without_route(self.where, error) from None
         for factor in np.unique(self.slowness[self.slowness > 1]):
             slow = set(np.flatnonzero(self.slowness == factor).tolist())
             places = [place for place, at in enumerate(self.program.places) if set(at.ranks) <= slow]
