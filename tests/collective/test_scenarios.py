@@ -111,6 +111,15 @@ def test_the_best_one_is_the_fastest_algorithm_at_the_largest_size():
     assert found.best.algorithm != found.winners[1 << 10].algorithm
 
 
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast", "all_to_all"])
+def test_the_curve_of_unequal_nodes_is_that_of_the_slowest_in_either_order(op):
+    h100, a100 = ({"base": base, "nodes": 2} for base in ("dgx-h100", "dgx-a100"))
+    mixes = [{"mix": mix} for mix in ([h100, a100], [a100, h100])]
+    mixed = [seconds(op, cluster=mix, nodes=4, level="measured")["measured"] for mix in mixes]
+    alone = [seconds(op, cluster=base, nodes=4, level="measured")["measured"] for base in ("dgx-h100", "dgx-a100")]
+    assert mixed == [max(alone)] * 2
+
+
 def test_messages_one_by_one_and_folded_take_the_same_time():
     folded, whole = (seconds(level="chunks", algorithm="ring", every_rank=every) for every in (False, True))
     assert folded == pytest.approx(whole, rel=1e-12)

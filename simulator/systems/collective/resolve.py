@@ -8,7 +8,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Price
+from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Price, price_slowest
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
@@ -207,8 +207,8 @@ class ResolvedCollective(ResolvedScenario):
         return Measured(self.hardware, Layout(self.hardware.cluster, dict.fromkeys(self.ranks, self.ranks)))
 
     def _curve(self, size: int) -> Price:
-        """What the profile's fitted curve says."""
-        return self._curves.price(Collective(self._kind, self.ranks, size), self.ranks[0])
+        """What the fitted curve says, of the slowest kind of node."""
+        return price_slowest(self._curves, self.hardware, Collective(self._kind, self.ranks, size))
 
     @property
     def _takes_curve(self) -> bool:
