@@ -23,11 +23,21 @@ def pricer(choice: Choice, machines: Machines, layout: Layout) -> Pricer:
     return Chosen(machines, layout, choice) if choice else Measured(machines, layout)
 
 
+def price_slowest(exchanges: Pricer, machines: Machines, collective: Collective) -> Price:
+    """The price of an exchange on the slowest kind of node of its ranks, for which all others wait.
+
+    Raises:
+        UserError: as `Pricer.price`, of any of these kinds.
+    """
+    firsts = machines.one_of_each(collective.group)
+    return max((exchanges.price(collective, rank) for rank in firsts), key=lambda price: price.seconds)
+
+
 STREAMS: Final = "streams"
 """How updates exchange: as streams round NCCL's ring, link by link (`costs.ring`)."""
 
 __all__ = [
     "CURVES", "EXECUTED", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines",
     "Measured", "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity",
-    "networks_of", "pricer", "relay", "ring_broadcast",
+    "networks_of", "price_slowest", "pricer", "relay", "ring_broadcast",
 ]  # fmt: skip

@@ -32,11 +32,12 @@ class Collective(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """The price of one rank's part of an exchange without contention; all of its `seconds` are shared work.
+    """The price of one rank's part of an exchange without contention.
 
-    `spread` is a relative standard deviation, `provenance` indexes PROVENANCE, and `demand` is bytes/s by link.
-    `least_s` is the time of its bytes at line rate, a lower bound with any software. `by_formula`: it is a closed form
-    of an algorithm, not a profile's curve.
+    Of its `seconds`, `latency_s` are those of links between sites, which nothing shares and no software changes; all
+    others are shared work. `spread` is a relative standard deviation, `provenance` indexes PROVENANCE, and `demand` is
+    bytes/s by link. `least_s` is the time of its bytes at line rate, a lower bound with any software. `by_formula`: it
+    is a closed form of an algorithm, not a profile's curve.
     """
 
     seconds: float
@@ -45,6 +46,12 @@ class Price:
     demand: Mapping[int, float] = field(default_factory=dict)
     least_s: float = 0.0
     by_formula: bool = False
+    latency_s: float = 0.0
+
+    @property
+    def work_s(self) -> float:
+        """Seconds of shared work."""
+        return self.seconds - self.latency_s
 
 
 class Pricer(Protocol):

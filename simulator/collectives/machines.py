@@ -129,11 +129,11 @@ class Machines:
     def on_links(self, alone: Price, wires: Wires, sent: Sent) -> Price:
         """Add the rates on links to a price, and raise its time to the least time that the links allow."""
         least = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
-        seconds = max(alone.seconds, least)
+        work = max(alone.work_s, least)
         # Cap rates at the capacity: with sums computed in the switch, the curve is faster than a ring's bytes allow.
         moved = wires.bytes(sent.port, sent.nics).items()
-        demand = {link: min(moved_bytes / seconds, float(self.capacity[link])) for link, moved_bytes in moved}
-        return replace(alone, seconds=seconds, demand=demand, least_s=least)
+        demand = {link: min(moved_bytes / work, float(self.capacity[link])) for link, moved_bytes in moved}
+        return replace(alone, seconds=work + alone.latency_s, demand=demand, least_s=least)
 
     def islands(self, group: Sequence[int]) -> int:
         """The number of islands on which a group lies."""

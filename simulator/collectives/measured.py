@@ -4,6 +4,8 @@ A rank represents all ranks of its stage, so an exchange uses the links of that 
 port.
 """
 
+from dataclasses import replace
+
 from ..profile import PROVENANCE, Estimate
 from .collective import Collective, Price, Pricer
 from .layout import Layout, Reach
@@ -42,7 +44,7 @@ class Measured:
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
         alone = Price(seconds, float(found.spread[0]), int(found.provenance[0]))
-        return self._machines.on_links(alone, wires, sent)
+        return _across(self._machines.on_links(alone, wires, sent), self._layout.far_s(kind, group))
 
     @staticmethod
     def _sent(kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
@@ -81,6 +83,14 @@ class Measured:
         if kind == "send_recv":
             return {"link_bytes_per_s": nic * min(each, nics)}
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
+
+
+def _across(price: Price, latency_s: float) -> Price:
+    """The price with what links between sites add at least (`sites`), which is as exact as the cluster's numbers."""
+    if not latency_s:
+        return price
+    seconds = price.seconds + latency_s
+    return replace(price, seconds=seconds, spread=price.spread * price.seconds / seconds, latency_s=latency_s)
 
 
 def price_forwarded(pricer: Pricer, machines: Machines, collective: Collective, rank: int, wires: Wires) -> Price:

@@ -23,7 +23,7 @@ class RingBroadcast:
     Per byte that a root sends, the whole ring puts `share[k]` bytes on `link[k]`, minus the shares of the idle hop back
     to the root's island: `unused[island]` holds their positions in `link` and their values. A link inside an island
     bounds the whole stream, so it counts with at least `least[k] = 1`. `latency_s` is the wire latency of one hop
-    between islands.
+    between islands, without links between sites: `apart_s[island]` is what these add on all hops from a root in it.
     """
 
     link: NDArray[np.int64]
@@ -32,6 +32,7 @@ class RingBroadcast:
     unused: tuple[tuple[NDArray[np.int64], Floats], ...]
     island_of: NDArray[np.int64]
     latency_s: float
+    apart_s: Floats
 
     @property
     def islands(self) -> int:
@@ -101,13 +102,15 @@ def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
         unused=tuple((where[a:b], share[a:b]) for a, b in pairwise(ends.tolist())),
         island_of=np.array([island_of[rank] for rank in ranks], np.int64),
         latency_s=_latency(cluster, islands),
+        apart_s=_apart(cluster, islands),
     )
 
 
 def side_by_side(rings: Sequence[RingBroadcast]) -> RingBroadcast:
     """Merge rings over groups of equal size that gather equally many bytes at the same time.
 
-    Their shares on a link add up. In a gather no hop is idle. Hops, islands and latency are those of the longest ring.
+    Their shares on a link add up. In a gather no hop is idle. Hops, islands and latency are those of the longest ring,
+    and what links between sites add is that of the slowest.
     """
     longest = max(rings, key=lambda ring: ring.islands)
     link, where = np.unique(np.concatenate([ring.link for ring in rings]), return_inverse=True)
@@ -120,6 +123,7 @@ def side_by_side(rings: Sequence[RingBroadcast]) -> RingBroadcast:
         share=np.bincount(where, share, minlength=len(link)).astype(np.float64),
         least=np.bincount(where, asked, minlength=len(link)).astype(np.float64),
         unused=(idle,) * longest.islands,
+        apart_s=np.full(longest.islands, max(float(ring.apart_s.max()) for ring in rings)),
     )
 
 
@@ -256,8 +260,16 @@ def _nics(cluster: Cluster, island: list[int]) -> list[tuple[int, str]]:
 
 
 def _latency(cluster: Cluster, islands: list[list[int]]) -> float:
-    """Wire latency in seconds of one hop between islands, from NIC to NIC."""
+    """Wire latency in seconds of one hop between islands, from NIC to NIC, without links between sites."""
     if len(islands) == 1:
         return 0.0
     (_, nic_a), (_, nic_b) = _rails(cluster, islands[0], islands[1])[0]
-    return sum(cluster.links[link].latency_s for link in cluster.route(nic_a, nic_b))
+    route = [link for link in cluster.route(nic_a, nic_b) if link not in cluster.between_sites]
+    return sum(cluster.links[link].latency_s for link in route)
+
+
+def _apart(cluster: Cluster, islands: list[list[int]]) -> Floats:
+    """Seconds that links between sites add on all hops but the one into an island, for each island."""
+    sites = [cluster.site_of(island[0]) for island in islands]
+    into = np.array([cluster.site_latency_s[a, b] for a, b in pairwise([sites[-1], *sites])])
+    return into.sum() - into

@@ -15,6 +15,7 @@ from ..base.arrays import Floats
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
 from ..collectives import CURVES, Choice, Collective, Layout, Machines, Networks, Pricer, pricer
+from ..collectives.sites import crossings, farthest_s
 from ..hardware import Cluster, Route, Shares
 from ..profile import Parameter, Profile
 from ..program import Place, Program
@@ -233,22 +234,44 @@ class Pricing:
     # Along routes
 
     def route(
-        self, ops: Ops, routes: Sequence[Shares], latency: Sequence[Term], rates: Floats, basis: Mapping[str, Parameter]
+        self,
+        ops: Ops,
+        routes: Sequence[Shares],
+        latency: Sequence[Term],
+        rates: Floats,
+        basis: Mapping[str, Parameter],
+        *,
+        trips: int = 1,
     ) -> None:
         """Charge ops that move their bytes along all routes at the same time; the most crowded link sets the rate.
 
         A route has the share of its bytes on each link.
 
-        `rates` are the sustained rates of links in bytes/s. `basis` replaces the parameter of a kind of link.
+        `rates` are the sustained rates of links in bytes/s. `basis` replaces the parameter of a kind of link. Ops wait
+        `trips` times for the latency of links between sites.
         """
         links, which = np.unique([link for route in routes for link in route], return_inverse=True)
-        crossings = np.bincount(which, [share for route in routes for share in route.values()])
-        per_route = rates[links] / crossings
+        shares = np.bincount(which, [share for route in routes for share in route.values()])
+        per_route = rates[links] / shares
         slowest, rate = int(links[per_route.argmin()]), float(per_route.min())
         size = self.bytes(ops)
         parameter = basis.get(self.cluster.links[slowest].kind) or self.sustain(slowest, bytes=ends(size))
-        self.sheet.charge(ops, [*latency, Term(size / rate, parameter, work=True)])
-        self.sheet.demand(ops, links, (crossings * rate).astype(np.float64))
+        far = self._between_sites(trips * max(self._apart_s(route) for route in routes))
+        self.sheet.charge(ops, [*latency, *far, Term(size / rate, parameter, work=True)])
+        self.sheet.demand(ops, links, (shares * rate).astype(np.float64))
+
+    def _apart_s(self, route: Shares) -> float:
+        """Seconds that links between sites add to bytes along a route."""
+        far = self.cluster.between_sites & route.keys()
+        return sum(route[link] * self.cluster.links[link].latency_s for link in far)
+
+    @staticmethod
+    def _between_sites(seconds: float) -> list[Term]:
+        return [Term(seconds, Parameter(1.0, 0.0, "exact", "cluster.site_latency"))] if seconds else []
+
+    def across_sites(self, kind: str, group: Sequence[int]) -> list[Term]:
+        """The latency that links between sites add to an exchange of a group; none if all its ranks are at one."""
+        return self._between_sites(crossings(kind) * farthest_s(self.cluster, [group]))
 
     def route_own(
         self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term], share: float = 1.0

@@ -52,7 +52,8 @@ def _pass_down(
         share = pricing.sustain(tree.slowest, bytes=ends(size), **_features(ring, kind))
         filling = Term(tree.hops * (hop.value + wire_s), hop)
         before = [term.take(np.flatnonzero(np.isin(ops, own))) for term in latency]
-        pricing.sheet.charge(own, [*before, filling, Term(size * tree.s_per_byte, share, work=True)])
+        further = pricing.across_sites("broadcast", group)
+        pricing.sheet.charge(own, [*before, filling, *further, Term(size * tree.s_per_byte, share, work=True)])
         shares = np.array(list(tree.shares.values()))
         pricing.sheet.demand(own, list(tree.shares), shares / tree.s_per_byte)
 
@@ -104,7 +105,7 @@ def pass_round(
         seconds = size[mine] / rate[island[mine]]
         wire = Term(seconds, parameter, work=True)
         before = [term.take(mine) for term in latency]
-        pricing.sheet.charge(ops[mine], [*before, _filling(pricing, ring, seconds), wire])
+        pricing.sheet.charge(ops[mine], [*before, _filling(pricing, ring, island[mine], seconds), wire])
     watched = np.ones(len(ring.link), bool) if only is None else only[ring.link]
     if watched.any():
         for here in np.unique(island).tolist():
@@ -130,11 +131,16 @@ def _through(pricing: Pricing, memories: Ops, bound: tuple[float, int]) -> tuple
     return min(bound, (float(pricing.capacity[narrowest]) / 2, narrowest), key=lambda one: one[0])
 
 
-def _filling(pricing: Pricing, ring: RingBroadcast, seconds: Floats) -> Term:
-    """Seconds that filling the ring adds to the transfer: the p-norm of both minus the transfer, as they overlap."""
+def _filling(pricing: Pricing, ring: RingBroadcast, island: Ops, seconds: Floats) -> Term:
+    """Seconds that filling the ring adds to the transfer: the p-norm of both minus the transfer, as they overlap.
+
+    The root of each transfer is in this island.
+    """
     inside, between = ring.hops()
     hop, node_hop = pricing.profile["broadcast.hop_s"], pricing.profile["broadcast.node_hop_s"]
-    filling = inside * hop.value + between * (node_hop.value + wires_s(pricing, ring))
+    filling: Floats | float = inside * hop.value + between * (node_hop.value + wires_s(pricing, ring))
+    if ring.apart_s.any():
+        filling = filling + ring.apart_s[island]
     filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
     return Term(filled - seconds, _bounded_by(pricing, node_hop) if between else hop)
 

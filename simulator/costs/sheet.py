@@ -72,7 +72,8 @@ class Sheet:
 
     def enter(self, ops: Ops, prices: Sequence[Price]) -> None:
         """Set the price of each op."""
-        self._work[ops] = [price.seconds for price in prices]
+        self._latency[ops] = [price.latency_s for price in prices]
+        self._work[ops] = [price.work_s for price in prices]
         self._spread[ops] = [price.spread for price in prices]
         self._provenance[ops] = [price.provenance for price in prices]
         self._row[ops] = np.arange(len(ops)) + len(self._links)

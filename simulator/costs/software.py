@@ -16,11 +16,11 @@ def by_software(found: Price, phase: str, machines: Machines, *, far: bool = Fal
     """
     if found.by_formula:
         return found
-    usual = found.seconds + (machines.profile.value_or(besides, 0.0) if besides else 0.0)
-    seconds = max(usual * _factor(phase, machines, far), min(usual, found.least_s))
-    slower = seconds / found.seconds if found.demand else 1.0
+    usual = found.work_s + (machines.profile.value_or(besides, 0.0) if besides else 0.0)
+    work = max(usual * _factor(phase, machines, far), min(usual, found.least_s))
+    slower = work / found.work_s if found.demand else 1.0
     demand = {link: min(rate / slower, float(machines.capacity[link])) for link, rate in found.demand.items()}
-    return replace(found, seconds=seconds, demand=demand)
+    return replace(found, seconds=work + found.latency_s, demand=demand)
 
 
 def _factor(phase: str, machines: Machines, far: bool) -> float:

@@ -25,7 +25,8 @@ def gather_metas(pricing: Pricing, ops: Ops) -> None:
     for ranks, own in pricing.group_by_ranks(ops):
         tensors, nodes = pricing.shape(own, 0), len({pricing.cluster.node_of(rank) for rank in ranks})
         between = pricing.host("gather.node_tensor_s", tensors * (nodes > 1))
-        pricing.sheet.charge(own, [pricing.host("gather.tensor_s", tensors), between])
+        latency = pricing.across_sites("all_gather", ranks)
+        pricing.sheet.charge(own, [pricing.host("gather.tensor_s", tensors), between, *latency])
 
 
 def register(pricing: Pricing, ops: Ops) -> None:
@@ -53,7 +54,7 @@ def agree(pricing: Pricing, ops: Ops) -> None:
         doublings = float(np.log2(ring.islands))
         wires = Term(2 * doublings * wires_s(pricing, ring), pricing.profile["agree.doubling_s"])
         terms = [pricing.latency_of("agree.latency_s"), pricing.latency_of("agree.doubling_s", doublings), wires]
-        pricing.sheet.charge(own, terms)
+        pricing.sheet.charge(own, [*terms, *pricing.across_sites("all_reduce", group)])
 
 
 def host_copy(pricing: Pricing, ops: Ops) -> None:
@@ -81,6 +82,8 @@ def _copy_in(pricing: Pricing, ops: Ops, kind: str = "h2d") -> None:
 def read(pricing: Pricing, ops: Ops) -> None:
     """RDMA from the owner's host memory to the receiver's device; the shape holds the owner.
 
+    A read asks before it gets, so it crosses from site to site twice.
+
     What a rank owns itself loops through its NIC, unless the software copies it in memory (`read.in_memory`).
     """
     owners = pricing.shape(ops, 0).astype(np.int64)
@@ -94,7 +97,8 @@ def read(pricing: Pricing, ops: Ops) -> None:
         for owner in np.unique(owners[np.isin(ops, own)]).tolist():
             mine = own[np.isin(own, ops[owners == owner])]
             route = {**read_route(pricing.cluster, owner, root), pricing.hbm[root]: 1.0}
-            pricing.route(mine, [route], [pricing.latency_of("rdma.latency_s")], pricing.machines.one_sided, basis)
+            start = [pricing.latency_of("rdma.latency_s")]
+            pricing.route(mine, [route], start, pricing.machines.one_sided, basis, trips=2)
 
 
 def device_copy(pricing: Pricing, ops: Ops) -> None:

@@ -109,6 +109,20 @@ class Cluster:
             self._islands[gpu] = min(self._first_gpu[home], in_rack)
         return self._islands[gpu]
 
+    def site_of(self, gpu: int) -> int:
+        """The site of a GPU: that of its island's first one, as an island needs no network."""
+        return self.network.site_of(self.node_of(self.island(gpu)))
+
+    @cached_property
+    def site_latency_s(self) -> NDArray[np.float64]:
+        """Seconds that links between sites add to a message from one site to another, shape `[sites, sites]`."""
+        return self.network.site_latency_s
+
+    @cached_property
+    def between_sites(self) -> frozenset[int]:
+        """The links between sites."""
+        return frozenset(self.node_links + link for link in self.network.between_sites)
+
     def _over_nvlink(self, gpu: int) -> Iterator[int]:
         """The GPUs that a GPU reaches over NVLink, in ascending order."""
         home = self.node_of(gpu)

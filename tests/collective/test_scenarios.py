@@ -31,7 +31,10 @@ MISTAKES = [
     ({"gpus": 17}, "collective.gpus = 17: 2 nodes have 16 GPUs"),
     ({"gpus": 0}, "collective.gpus = 0: expected more than 0"),
     ({"gpus": 1}, "collective.gpus = 1: expected 2 GPUs or more in a group (all groups have 1)"),
-    ({"gpus": 9}, "collective.gpus = 9: algorithms need islands of equal size (given: 1 and 8)"),
+    ({"gpus": 9}, "collective.gpus = 9: algorithms need islands of equal size (given: 1 and 8); level measured does "
+     "not"),
+    ({"cluster": "gb200-nvl72", "nodes": 32}, "nodes = 32: algorithms need islands of equal size (given: 56 and 72); "
+     "level measured does not"),
     ({"groups": 3}, "collective.groups = 3: expected a divisor of 16 GPUs"),
     ({"groups": 16}, "collective.groups = 16: expected 2 GPUs or more in a group (all groups have 16)"),
     ({"groups": 4, "placement": "scattered"}, "collective.placement = 'scattered': groups of 8 and 8 and 0 and 0 GPUs "
@@ -144,6 +147,32 @@ def test_data_is_cut_into_no_more_pieces_than_bytes(level):
         predicted("broadcast", [1000, "1 MiB"], algorithm="chain", level=level, pieces=n).rows for n in (1000, 4096)
     )
     assert ([row.pieces for row in many], many[0]) == ([1000, 4096], few[0])
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast", "all_to_all"])
+def test_the_curve_of_unequal_nodes_is_that_of_the_slowest_in_either_order(op):
+    h100, a100 = ({"base": base, "nodes": 2} for base in ("dgx-h100", "dgx-a100"))
+    mixes = [{"mix": mix} for mix in ([h100, a100], [a100, h100])]
+    mixed = [seconds(op, cluster=mix, nodes=4, level="measured")["measured"] for mix in mixes]
+    alone = [seconds(op, cluster=base, nodes=4, level="measured")["measured"] for base in ("dgx-h100", "dgx-a100")]
+    assert mixed == [max(alone)] * 2
+
+
+@pytest.mark.parametrize("keys", [{"level": "measured"}, {"algorithm": "measured"}])
+def test_a_curve_needs_no_islands_of_equal_size(keys):
+    """Seven of eight GPUs of the second node: 7 NICs bound it where two whole nodes have 8."""
+    found = [seconds(sizes="1 GiB", gpus=gpus, **keys)["measured"] for gpus in (16, 15, 9)]
+    assert sorted(found) == found
+
+
+def test_a_curve_of_unequal_islands_is_seen_from_the_smallest():
+    """Slow NICs bound it: those of 56 GPUs take 72/56 as long as those of 72 do for the bytes of as many ranks."""
+    slow = {"base": "gb200-nvl72", "nic": "1 Gb/s"}
+    uneven, even = (
+        seconds("reduce_scatter", "1 GiB", cluster=slow, nodes=nodes, level="measured")["measured"]
+        for nodes in (32, 36)
+    )
+    assert uneven / even == pytest.approx(72 / 56, rel=0.01)
 
 
 def test_messages_one_by_one_and_folded_take_the_same_time():

@@ -31,7 +31,7 @@ def _terms(group: Group, size: float) -> list[Term]:
     each, between = size / group.pieces, _crossings(group)
     return [
         Term(group.ranks - 1 - between, each, ("inside",)),
-        Term(between, each, ("striped",)),
+        Term(between, each, ("striped",), far=_site_crossings(group)),
         Term(group.pieces - 1, each, group.ring_hops, waits=(0.0,) * len(group.ring_hops)),
     ]
 
@@ -40,6 +40,11 @@ def _crossings(group: Group) -> int:
     """Hops of the chain that lead to another island: it comes back to the root's one if the root is not its first."""
     island = (group.root + group.everyone) % group.ranks // group.near
     return int(np.count_nonzero(np.diff(island)))
+
+
+def _site_crossings(group: Group) -> int:
+    """Hops of the chain that lead to another site."""
+    return int(np.count_nonzero(np.diff(group.site_of((group.root + group.everyone) % group.ranks))))
 
 
 CHAIN_BROADCAST = Algorithm("broadcast", "chain", _terms, partial(_chunks, adds=False), pipelined=True)

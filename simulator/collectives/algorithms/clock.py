@@ -8,6 +8,7 @@ are computed at once as arrays.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -217,6 +218,10 @@ class IslandNet(ABC):
     near: int
     in_flight = False
     """Whether a closed form counts latencies as `Term.waits` says: a message under way holds no port."""
+    sites: tuple[int, ...] = ()
+    """The site of each island; empty if links between sites add no latency."""
+    apart_s: Floats = np.zeros((1, 1))
+    """Seconds that links between sites add to a message from one site to another, shape `[sites, sites]`."""
 
     @property
     @abstractmethod
@@ -230,8 +235,8 @@ class IslandNet(ABC):
 
     @property
     def period(self) -> int:
-        """The ranks of an island."""
-        return self.near
+        """The ranks of an island; those of several sites have unequal hops."""
+        return 0 if self.sites else self.near
 
     def share_left(self, sends: Sends = None) -> float:
         """The share of the rate between islands that links leave to messages at the same time."""
@@ -248,7 +253,7 @@ class IslandNet(ABC):
         assert near is not None, "a message needs two ranks"
         assert far is not None
         return Hops(
-            np.where(inside, near.latency_s, far.latency_s),
+            np.where(inside, near.latency_s, far.latency_s + self._each_apart_s(pairs)),
             np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()) * pairs.ways,
             self._ports(pairs.src, inside, pairs.way),
             self._ports(pairs.dst, inside, pairs.way),
@@ -256,6 +261,23 @@ class IslandNet(ABC):
 
     def _ports(self, ranks: Ints, inside: np.ndarray, way: int) -> Ints:
         return np.minimum(MOST_WAYS * (2 * ranks + ~inside) + way, self.ports - 1)
+
+    def _each_apart_s(self, pairs: Pairs) -> Floats:
+        """Seconds that links between sites add to each message; a switch is at the farthest site."""
+        if not self.sites:
+            return np.zeros(len(pairs.src))
+        sites, last = np.array(self.sites), self.islands - 1
+        src, dst = (sites[np.minimum(end // self.near, last)] for end in (pairs.src, pairs.dst))
+        at_switch = np.maximum(pairs.src, pairs.dst) // self.near > last
+        return np.where(at_switch, self._farthest_s(None), self.apart_s[src, dst])
+
+    def _farthest_s(self, sends: Sends) -> float:
+        """Seconds that links between sites add to the slowest of messages at the same time."""
+        if not self.sites:
+            return 0.0
+        if isinstance(sends, Pairs):
+            return float(self._each_apart_s(sends).max(initial=0.0))
+        return float(self.apart_s[np.ix_(self.sites, self.sites)].max())
 
     def seconds(self, terms: Sequence[Term]) -> float:
         """As `Net`."""
@@ -267,13 +289,26 @@ class IslandNet(ABC):
         return total_s
 
     def _term_s(self, term: Term) -> float:
+        far_s = 0.0 if term.far is None else term.far * self._farthest_s(term.sends)
         if self.in_flight and term.waits is not None:
-            return self._waits_s(term, term.waits) + self._steps_s(term, 0.0)
-        return self._steps_s(term, 1.0)
+            waits_s = self._waits_s(term, term.waits) + (far_s if any(term.waits) else 0.0)
+            return waits_s + self._steps_s(term, 0.0)
+        return self._steps_s(term, 1.0) + far_s
 
     def _waits_s(self, term: Term, waits: tuple[float, ...]) -> float:
         hops = zip(term.hops, waits, strict=True)
-        return sum(wait * self.kinds[hop].latency_s for hop, wait in hops if hop in self.kinds)
+        return sum(wait * self._latency_s(hop, term, self._far_share) for hop, wait in hops if hop in self.kinds)
+
+    @property
+    def _far_share(self) -> float:
+        """Hops to another site on the way of a block round all islands, over all of its hops but the last."""
+        crossings = sum(a != b for a, b in pairwise((*self.sites, *self.sites[:1])))
+        return crossings / max(self.islands - 1, 1)
+
+    def _latency_s(self, hop: HopKind, term: Term, far_share: float = 1.0) -> float:
+        """Seconds of a hop's latency, of which so large a share are to another site."""
+        apart = hop != "inside" and term.far is None
+        return self.kinds[hop].latency_s + (far_share * self._farthest_s(term.sends) if apart else 0.0)
 
     def _steps_s(self, term: Term, held: float) -> float:
         """All steps, which take the bytes, and this share of the latency."""
@@ -283,4 +318,4 @@ class IslandNet(ABC):
 
     def _hop_s(self, hop: HopKind, term: Term, held: float) -> float:
         size = term.size if hop == "inside" else term.size / self.share_left(term.sends)
-        return held * self.kinds[hop].latency_s + size / self.kinds[hop].bytes_per_s
+        return held * self._latency_s(hop, term) + size / self.kinds[hop].bytes_per_s

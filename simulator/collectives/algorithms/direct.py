@@ -91,6 +91,26 @@ def _terms(group: Group, size: float) -> list[Term]:
     return [inside, Term(group.ranks - group.near, each, ("rail",), beside=True, sends="all_to_all")]
 
 
+def _pairwise_terms(group: Group, size: float) -> list[Term]:
+    """Partners of a round lie equally far, so some rounds stay inside sites."""
+    inside, between = _terms(group, size)
+    sites = np.array(group.sites)
+    ways = [sites[np.arange(len(sites)) ^ way] != sites for way in range(len(sites))]
+    return [inside, between._replace(far=group.near * sum(bool(way.any()) for way in ways))]
+
+
+def _rooted_terms(group: Group, size: float) -> list[Term]:
+    """Of messages between the root and each other rank in turn, those of ranks at other sites take longer."""
+    inside, between = _terms(group, size)
+    return [inside, between._replace(far=far_from_root(group))]
+
+
+def far_from_root(group: Group) -> int:
+    """Ranks at other sites than the root's."""
+    sites = group.site_of(group.everyone)
+    return int(np.count_nonzero(sites != sites[group.root]))
+
+
 def _passed_on_terms(group: Group, size: float) -> list[Term]:
     between = Term(group.islands - 1, size / group.islands, ("rail",))
     return [Term(group.near - 1, size / group.near, ("inside",)), between]
@@ -98,10 +118,10 @@ def _passed_on_terms(group: Group, size: float) -> list[Term]:
 
 DIRECT_ALL_TO_ALL = Algorithm("all_to_all", "direct", _terms, partial(_all_to_all, receivers=_shifts))
 PAIRWISE = Algorithm(
-    "all_to_all", "pairwise", _terms, partial(_all_to_all, receivers=_partners), refuses=needs_power_of_two
+    "all_to_all", "pairwise", _pairwise_terms, partial(_all_to_all, receivers=_partners), refuses=needs_power_of_two
 )
 HIERARCHICAL = Algorithm("all_to_all", "hierarchical", _passed_on_terms, _passed_on)
 DIRECT_ALL_GATHER = Algorithm("all_gather", "direct", _terms, _all_gather)
 DIRECT_REDUCE_SCATTER = Algorithm("reduce_scatter", "direct", _terms, _reduce_scatter)
-DIRECT_GATHER = Algorithm("gather", "direct", _terms, partial(_to_root, back=True))
-DIRECT_SCATTER = Algorithm("scatter", "direct", _terms, partial(_to_root, back=False))
+DIRECT_GATHER = Algorithm("gather", "direct", _rooted_terms, partial(_to_root, back=True))
+DIRECT_SCATTER = Algorithm("scatter", "direct", _rooted_terms, partial(_to_root, back=False))

@@ -2,13 +2,14 @@
 
 A hop has a latency and a rate. Its rate is what the links of a rank sustain (line rate times the profile's share of
 it); ranks of an island send at the same time, so they share its NICs. Its latency is that of a step in the profile's
-fitted curves, and at least that of the wires.
+fitted curves, and at least that of the wires; a hop from site to site adds that of the links between them.
 """
 
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -83,9 +84,23 @@ class ClusterNet(IslandNet):
             raise UserError(f"algorithms need islands of equal size (given: {' and '.join(map(str, sorted(sizes)))})")
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
+        self.sites, self.apart_s = self._farthest_sites(), machines.cluster.site_latency_s
         self._crowded = False
         self._lefts: dict[object, float] = {}
         self._share, self._wire = Share(), Wire()
+
+    def _farthest_sites(self) -> tuple[int, ...]:
+        """The sites of its islands, or of the group of its stage whose ring leaves sites most often, as it is slowest.
+
+        Empty if no link between sites adds latency.
+        """
+        cluster = self._machines.cluster
+        if not cluster.site_latency_s.any():
+            return ()
+        groups = tiles(self.ranks, self._stages.get(self.ranks[0], self.ranks))
+        sites = [tuple(map(cluster.site_of, group[:: self.near])) for group in groups]
+        most = max(sites, key=lambda own: sum(a != b for a, b in pairwise((*own, own[0]))))
+        return most if len(set(most)) > 1 else ()
 
     def crowded(self) -> "ClusterNet":
         """The same hops at the rate that links between switches leave, if all ranks of the op send at once."""
@@ -159,7 +174,7 @@ class ClusterNet(IslandNet):
         """The ranks, island by island."""
         cluster = self._machines.cluster
         nvls = all(cluster.nodes[cluster.node_of(rank)].nvls for rank in self._machines.one_of_each(self.ranks))
-        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp, self._loads)
+        return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp, self._loads, self.sites)
 
     def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
         """The ranks, with the number of pieces into which a pipelined algorithm cuts data: by default the fastest.
@@ -244,14 +259,17 @@ class ClusterNet(IslandNet):
         return found
 
     def _wires_s(self, *, inside: bool) -> float:
-        """The latency of the wires to the next rank of the island, or to the same place of the next island."""
+        """The latency of the wires to the next rank of the island, or to the same place of the next island.
+
+        Links between sites are left out: `apart_s` has theirs.
+        """
         cluster, near = self._machines.cluster, self.near
         latencies, found = cluster.links.columns["latency_s"], 0.0
         for rank in self._machines.one_of_each(self.ranks):
             at = self.ranks.index(rank)
             other = at - at % near + (at + 1) % near if inside else (at + near) % len(self.ranks)
             route = cluster.route(cluster.gpu(rank), cluster.gpu(self.ranks[other]))
-            found = max(found, float(sum(latencies[link] for link in route)))
+            found = max(found, float(sum(latencies[link] for link in route if link not in cluster.between_sites)))
         return found
 
 

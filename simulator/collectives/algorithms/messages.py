@@ -23,7 +23,8 @@ class Group:
 
     `root` is the rank from which or to which data goes, where there is one. Pipelined algorithms cut what they send
     into `pieces`. `nvls`: the switch inside an island adds; `sharp`: those between islands do. `loads`: what each rank
-    receives of an all-to-all-v, up to a factor; empty if all receive as much.
+    receives of an all-to-all-v, up to a factor; empty if all receive as much. `sites`: the site of each island; empty
+    if links between sites add no latency.
     """
 
     islands: int
@@ -33,6 +34,7 @@ class Group:
     nvls: bool = True
     sharp: bool = True
     loads: tuple[float, ...] = ()
+    sites: tuple[int, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -55,6 +57,10 @@ class Group:
         crossings = times * (self.islands - 1)
         inside = (float(times * (self.ranks - 1) - crossings),) if self.near > 1 else ()
         return (*inside, float(crossings)) if self.islands > 1 else inside
+
+    def site_of(self, ranks: Ints) -> Ints:
+        """The site of each of these ranks."""
+        return np.array(self.sites or (0,) * self.islands)[ranks // self.near]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +155,7 @@ class Term(NamedTuple):
     `shares`: the part of the steps that each of these hops takes, where that is not all of them. `sends`: the messages
     that share links at the same time, where they are not those of the op's ring, or of its all-to-all. `waits`: how
     often it waits for the latency of each of these hops, if messages under way hold no port; else in each step.
+    `far`: how many steps wait for a link between sites, where that is not each one with messages between islands.
     """
 
     steps: float
@@ -158,6 +165,7 @@ class Term(NamedTuple):
     shares: tuple[float, ...] = ()
     sends: Sends = None
     waits: tuple[float, ...] | None = None
+    far: float | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .binomial import gather_rounds, part_terms, scatter_rounds
+from .direct import far_from_root
 from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed, needs_power_of_two, powers_of_two
 from .ring import ring_round
 
@@ -74,8 +75,9 @@ def _ring_and_gather(group: Group) -> Chunks:
 
 def _ring_and_gather_terms(group: Group, size: float) -> list[Term]:
     each = size / group.ranks
-    inside, beyond = Term(group.near - 1, each, ("inside",)), Term(group.ranks - group.near, each, ("rail",))
-    return [Term(group.ranks - 1, each, group.ring_hops), inside, beyond._replace(beside=True)]
+    inside = Term(group.near - 1, each, ("inside",))
+    beyond = Term(group.ranks - group.near, each, ("rail",), beside=True, far=far_from_root(group))
+    return [Term(group.ranks - 1, each, group.ring_hops), inside, beyond]
 
 
 HALVING_GATHER = Algorithm("reduce", "halving_gather", _doubling_terms, _halving, refuses=needs_power_of_two)

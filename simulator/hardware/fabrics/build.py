@@ -90,6 +90,11 @@ def border_of(fabric: Fabric, leaf: str) -> str:
     return _border(leaf.partition("-")[0]) if fabric.sites > 1 else ""
 
 
+def borders_of(fabric: Fabric, nodes: int) -> list[str]:
+    """The border of each site; none if there is one site, or one node."""
+    return [_border(f"site{site}") for site in range(fabric.sites)] if fabric.sites > 1 and nodes > 1 else []
+
+
 def _sites(fabric: Fabric, rates: Rates) -> Plan:
     if fabric.sites == 1 or len(rates) == 1:
         return _planes(fabric, rates)

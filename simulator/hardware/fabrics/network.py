@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Link, Route
-from .build import IDEAL, KINDS, border_of, build, plane_of
+from .build import IDEAL, KINDS, border_of, borders_of, build, plane_of
 from .paths import Paths
 from .plan import Fabric, Rates
 
@@ -41,7 +41,7 @@ class Network:
     def __init__(self, fabric: Fabric, rates: Rates):
         plan = build(fabric, rates)
         self.fabric, self.leaves, self.beyond = fabric, plan.leaves, plan.beyond
-        self.hops = plan.hops
+        self.hops, self._borders = plan.hops, borders_of(fabric, len(rates))
         self.links = tuple(Link(hop.name, hop.kind, hop.bytes_per_s, hop.latency_s) for hop in plan.hops)
 
     @cached_property
@@ -59,6 +59,26 @@ class Network:
     def border_of(self, leaf: str) -> str:
         """The switch through which a leaf's site reaches others; empty if there is one site."""
         return border_of(self.fabric, leaf)
+
+    def site_of(self, node: int) -> int:
+        """The site of a node; sites have equal parts of the nodes, in order."""
+        return node * max(len(self._borders), 1) // len(self.leaves)
+
+    @cached_property
+    def between_sites(self) -> frozenset[int]:
+        """The links between sites."""
+        borders = set(self._borders)
+        return frozenset(i for i, hop in enumerate(self.hops) if {hop.src, hop.dst} <= borders)
+
+    @cached_property
+    def site_latency_s(self) -> NDArray[np.float64]:
+        """Seconds that links between sites add to a message from one site to another, shape `[sites, sites]`.
+
+        With a link that is down, bytes may pass a third site. Sites that do not reach each other have 0.
+        """
+        ends = [[self.paths(a, b) for b in self._borders] for a in self._borders] or [[np.empty((0, 0), np.int32)]]
+        latency_s = np.array([hop.latency_s for hop in self.hops], np.float64)
+        return np.array([[latency_s[paths].sum(axis=1).max(initial=0.0) for paths in row] for row in ends])
 
     @property
     def is_ideal(self) -> bool:

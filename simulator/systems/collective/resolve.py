@@ -1,5 +1,6 @@
 """From a checked scenario of kind collective to the seconds of each size and algorithm."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,7 +140,10 @@ class ResolvedCollective(ResolvedScenario):
         try:
             nets = tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
         except UserError as error:
-            raise self._fault("collective.gpus", self.gpus, str(error)) from None
+            given = self.keys.gpus is not None
+            key, value = ("collective.gpus", self.gpus) if given else ("nodes", self.scenario.nodes)
+            allowed = f"{error}; level measured does not"
+            raise self._fault(key, value, allowed) from None
         if nets[0].islands > 1:
             self._check_nics()
         return nets
@@ -198,9 +202,9 @@ class ResolvedCollective(ResolvedScenario):
 
     @cached_property
     def refused(self) -> tuple[str, ...]:
-        """Why algorithms that are asked for cannot be done, one line each."""
-        group = self.net.group()
-        lines = [f"{one.name}: {reason}" for one in self._candidates if (reason := one.refuses(group))]
+        """Why algorithms that are asked for cannot be done, one line each; at level measured none is asked for."""
+        asked = [] if self.keys.level == MEASURED else self._candidates
+        lines = [f"{one.name}: {reason}" for one in asked if (reason := one.refuses(self.net.group()))]
         return (*lines, *self._not_measured)
 
     @cached_property
@@ -227,8 +231,17 @@ class ResolvedCollective(ResolvedScenario):
         return Measured(self.hardware, Layout(self.hardware.cluster, dict.fromkeys(self.ranks, self.ranks)))
 
     def _curve(self, size: int) -> Price:
-        """What the profile's fitted curve says."""
-        return self._curves.price(Collective(self._kind, self.ranks, size), self.ranks[0])
+        """What the fitted curve says, seen from the slowest rank."""
+        whole = Collective(self._kind, self.ranks, size)
+        return max((self._curves.price(whole, rank) for rank in self._unlike), key=lambda price: price.seconds)
+
+    @cached_property
+    def _unlike(self) -> tuple[int, ...]:
+        """A rank of each kind of node and size of island: a small island has few NICs."""
+        sizes, alike = Counter(map(self.hardware.island, self.ranks)), defaultdict[int, list[int]](list)
+        for rank in self.ranks:
+            alike[sizes[self.hardware.island(rank)]].append(rank)
+        return tuple(first for ranks in alike.values() for first in self.hardware.one_of_each(tuple(ranks)))
 
     @property
     def _takes_curve(self) -> bool:
@@ -353,21 +366,26 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Assumptions, for the report."""
-        group = self.net.group()
-        unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(group))]
+        unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(self.net.group()))]
         lines = [*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual]
         if self.keys.groups > 1 and self.keys.level != "chunks":
             lines.append("groups share links at level chunks only: this is one group alone")
-        elif self.keys.level == "formula" and self.net.islands > 1 and not self.cluster.network.is_even:
+        elif self._is_crowded:
             lines.append(
                 "links between switches carry less than all NICs: formulas of trees and direct exchanges take a mean "
                 "share of them; level chunks follows every message"
             )
-        if self.keys.level == "chunks" and self._may_fill_links:
+        if self.keys.level == "chunks" and self.chosen and self._may_fill_links:
             lines += [f"{one.name}: {reason}" for one in self.chosen if (reason := self._alone(one))]
         if self.keys.level == MEASURED and self.keys.algorithm not in ("all", MEASURED):
             lines.append(f"the fitted curve is of what the library chose there, not of {self.keys.algorithm}")
         return tuple(lines)
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether closed forms share links between switches that carry less than all NICs."""
+        has_forms = self.keys.level == "formula" and bool(self.chosen)
+        return has_forms and self.net.islands > 1 and not self.cluster.network.is_even
 
     def _alone(self, algorithm: Algorithm) -> str:
         """Why an algorithm's messages share no links although they might; empty if they do."""

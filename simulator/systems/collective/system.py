@@ -54,10 +54,11 @@ def _timeline(resolved: ResolvedCollective) -> Timeline:
 
 def _spans(resolved: ResolvedCollective) -> Iterator[_Span]:
     """One span of a fitted curve; else the launch, and the terms of a closed form or all messages together."""
-    best, launch_s = resolved.best, resolved.best_net.launch_s
+    best = resolved.best
     if best.level == MEASURED:
         yield _Span("fitted curve", 0.0, best.seconds)
         return
+    launch_s = resolved.best_net.launch_s
     yield _Span("launch", 0.0, launch_s)
     if best.level == "chunks":
         yield _Span("messages", launch_s, best.seconds)

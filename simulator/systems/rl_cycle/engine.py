@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from ...base.op_kinds import ATTENTION, op_kind
-from ...collectives import CURVES, Collective, Layout, Machines, Pricer, pricer
+from ...collectives import CURVES, Collective, Layout, Machines, Pricer, price_slowest, pricer
 from ...costs.kernels import Kernels
 from ...models import ModelSpec
 from ...models.blocks import embedding, embedding_parameters, head, head_parameters, layer, layer_parameters
@@ -235,7 +235,7 @@ class EngineCosts:
             yield self._exchange("all_to_all", sent, shape.tp * shape.dp, 2 * to_and_fro)
 
     def _exchange(self, op: str, size: float, ranks: int, count: int = 1) -> Part:
-        found = self._pricer.price(Collective(op, tuple(range(ranks)), size), 0)
+        found = price_slowest(self._pricer, self.machines, Collective(op, tuple(range(ranks)), size))
         return op, count * found.seconds, found.spread, PROVENANCE[found.provenance]
 
     @cached_property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...base.errors import UserError
-from ...collectives import Choice, Collective, Layout, Machines, Price, pricer
+from ...collectives import Choice, Collective, Layout, Machines, Price, price_slowest, pricer
 from ...costs import by_software
 from .sync.compression import Message, exchange_s
 
@@ -67,5 +67,4 @@ class OnCluster:
         exchanges = pricer(self._choice, self._machines, layout)
         gathered = len(workers) if message.exchange == "all_gather" else 1  # nccl-tests counts what is gathered
         one = Collective(message.exchange, group, gathered * message.wire_bytes / parts / message.rounds / self._gpus)
-        slowest = max((exchanges.price(one, rank) for rank in firsts), key=lambda price: price.seconds)
-        return by_software(slowest, "dp", self._machines)
+        return by_software(price_slowest(exchanges, self._machines, one), "dp", self._machines)

@@ -102,7 +102,9 @@ class Sync(Table):
         description="rate of a worker's link; a group has those of its workers (default: NICs of its nodes; without "
         "latency, all_reduce and local take collectives as training steps do)",
     )
-    latency: Seconds | None = Field(None, description="of a message between workers (default: that of NICs)")
+    latency: Seconds | None = Field(
+        None, description="of a message between workers (default: that of NICs, and of the slowest link between sites)"
+    )
     inside: Inside | None = Field(None, description="groups of workers in which all wait for all after each step")
     overlap: GradientOverlap = Field(default=GradientOverlap(), description="all_reduce: exchange beside the backward")
     server: Server = Field(default=Server(), description="parameter_server: how it works")

@@ -216,9 +216,10 @@ class ResolvedWorkers(ResolvedScenario):
 
     @cached_property
     def latency_s(self) -> float:
-        """Of a message between workers."""
-        stated = self.scenario.sync.latency
-        return self.profile.value_or("broadcast.node_hop_s", 0.0) if stated is None else stated
+        """Of a message between workers; by default that of NICs, and of the slowest link between sites."""
+        if (stated := self.scenario.sync.latency) is not None:
+            return stated
+        return self.profile.value_or("broadcast.node_hop_s", 0.0) + float(self.cluster.site_latency_s.max())
 
     @cached_property
     def message(self) -> Message:
