@@ -71,7 +71,7 @@ class Watch:
             self._end_answers()
 
     def _end_answers(self) -> None:
-        """Wait for the thread: one that leaves the store's C++ while Python ends aborts the process."""
+        """Wait for the thread: where a program does not `leave`, one still in the store's C++ aborts it at its end."""
         with suppress(RuntimeError):  # the rank that keeps the messages has ended: the thread has seen it, too
             self._store.post(f"ask/{self._world.rank}", None)
         self._answers.join(self._store.timeout.total_seconds())

@@ -95,3 +95,11 @@ def test_the_table_names_protocols_and_channels():
     assert "each of which holds an SM" in done.stdout
     rows = json.loads(runcast(*asked, "--backend", "nccl", "--json", "-").stdout)["rows"]
     assert [row["protocol"] for row in rows if row["chosen"]] == ["LL"]
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_a_block_round_ranks_at_sites_of_their_own_leaves_all_but_one(nodes):
+    sites = {"base": "dgx-h100", "sites": nodes, "site_bandwidth": "400 Gb/s", "site_latency": "100 ms"}
+    found = predicted("all_gather", "1 KiB", cluster=sites, nodes=nodes, backend="nccl", groups=8, placement="rails")
+
+    assert found.best.seconds == pytest.approx((nodes - 1) * 0.1, rel=0.01)

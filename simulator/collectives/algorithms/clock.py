@@ -301,9 +301,13 @@ class IslandNet(ABC):
 
     @property
     def _far_share(self) -> float:
-        """Hops to another site on the way of a block round all islands, over all of its hops but the last."""
+        """Hops to another site on the way of a block round all islands, over all of its hops but the last.
+
+        Ranks alone on their islands send no block over the last hop, which may be the one that stays in its site.
+        """
         crossings = sum(a != b for a, b in pairwise((*self.sites, *self.sites[:1])))
-        return crossings / max(self.islands - 1, 1)
+        most = min(crossings, self.islands - 1) if self.near == 1 else crossings
+        return most / max(self.islands - 1, 1)
 
     def _latency_s(self, hop: HopKind, term: Term, far_share: float = 1.0) -> float:
         """Seconds of a hop's latency, of which so large a share are to another site."""

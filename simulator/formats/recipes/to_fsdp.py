@@ -31,8 +31,8 @@ REASONS: Mapping[str, str] = {
     "parallel.pad_vocab": "the vocabulary is not padded",
     "parallel.sync_each_microbatch": "gradients of the only micro-batch are reduced at once",
     "precision.reduce": "gradients travel in the type of computation under FSDP, and as they are kept without it",
-    "precision.gradients": "gradients have the type of the weights; those that wait for "
-    "the last micro-batch that in which they travel",
+    "precision.gradients": "gradients have the type of the weights; "
+    "those that are summed until the last micro-batch have the type in which they are reduced",
     "precision.moments": "moments have the type of the weights, or 8 bits",
     "precision.master": "the weights that are kept are those of the optimizer",
     "precision.activations": "inputs are kept as the software has it",

@@ -30,8 +30,8 @@ REASONS: Mapping[str, str] = {
     "parallel.sync_each_microbatch": "pipelines reduce gradients behind the last micro-batch",
     "parallel.pad_vocab": "the vocabulary is not padded",
     "schedule.group": "it has groups of pp micro-batches",
-    "precision.gradients": "gradients have the type of the sharded weights; those that wait for "
-    "the last micro-batch that in which they travel",
+    "precision.gradients": "gradients have the type of the sharded weights; "
+    "those that are summed until the last micro-batch have the type in which they are reduced",
     "precision.moments": "moments have the type of the sharded weights",
     "precision.master": "the sharded weights are those of the optimizer",
     "precision.weights": "gathered weights are in 16 bits",

@@ -29,7 +29,7 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
     }
     if args.switch("use_peft"):
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
-    lean = _is_half(args) and "lora" not in more
+    lean = "lora" not in more and _is_half(args)
     return Training(
         length,
         args.whole(micro, TRAINER_MICRO),

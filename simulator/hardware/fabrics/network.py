@@ -107,8 +107,7 @@ class Network:
             return None
         from_each = np.zeros(len(numbers))
         from_each[[numbers[src] for src in sent]] = list(sent.values())
-        looks = self.fabric.routing == "adaptive"
-        widths = self._capacity / self._capacity.max() if looks else np.ones(len(self.links))
+        widths = self._capacity if self.fabric.routing == "adaptive" else None
         return self._paths.spread_evenly(dst, from_each, widths)
 
     def route(self, src: str, dst: str, out: str, into: str, flow: int = 0) -> Route | None:

@@ -40,25 +40,28 @@ class Paths:
             self._found[src, dst] = self._search(src, dst)
         return self._found[src, dst]
 
-    def spread_evenly(self, end: str, sent: Floats, widths: Floats) -> Floats | None:
+    def spread_evenly(self, end: str, sent: Floats, widths: Floats | None = None) -> Floats | None:
         """The load of each link if what switches send to one of them is spread over all routes between.
 
-        `sent` is by number of switch. A route gets a part in proportion to the product of its links' `widths`: with
-        equal ones all routes get the same. None if there is no route for something that is sent. Routes are counted,
-        not listed: those of a switch are those of the next ones together, so each link is looked at once.
+        `sent` is by number of switch. All routes get the same; with the `widths` of links a switch gives each next link
+        as much as that link and what follows it let through. None if there is no route for something that is sent.
+        Routes are counted, not listed: those of a switch are those of the next ones together, so each link is looked at
+        once.
         """
         to_end = self._distances_to(self.numbers[end])
         if (sent[to_end >= _FAR] > 0).any():
             return None
         waves = self._waves(to_end)
         routes, flow, load = np.zeros(len(self.numbers)), sent.copy(), np.zeros(len(self._src))
-        routes[self.numbers[end]] = 1.0
+        routes[self.numbers[end]] = 1.0 if widths is None else np.inf
+        by_link = np.zeros(len(self._src))
         for links in waves:
-            np.add.at(routes, self._src[links], widths[links] * routes[self._dst[links]])
+            beyond = routes[self._dst[links]]
+            by_link[links] = beyond if widths is None else np.minimum(widths[links], beyond)
+            np.add.at(routes, self._src[links], by_link[links])
         for links in reversed(waves):
-            src, dst = self._src[links], self._dst[links]
-            load[links] = flow[src] * widths[links] * routes[dst] / routes[src]
-            np.add.at(flow, dst, load[links])
+            load[links] = flow[self._src[links]] * by_link[links] / routes[self._src[links]]
+            np.add.at(flow, self._dst[links], load[links])
         return load
 
     def _waves(self, to_end: Ints) -> list[NDArray[np.int64]]:
