@@ -270,6 +270,21 @@ def test_accelerates_config_says_who_shares_the_model(launch, config, parallel):
     assert recipe.table["parallel"] == {"tp": 1, "cp": 1, "pp": 1, "ep": 1, **parallel}
 
 
+@pytest.mark.parametrize(
+    ("config", "compute"),
+    [
+        ("distributed_type: MULTI_GPU", "bf16"),
+        ("distributed_type: DEEPSPEED", "fp32"),
+        ("distributed_type: DEEPSPEED\nmixed_precision: bf16", "bf16"),
+        ("distributed_type: MULTI_GPU\nmixed_precision: fp16", "fp16"),
+    ],
+)
+def test_a_recipe_without_a_type_computes_in_that_of_its_launcher(launch, config, compute):
+    recipe = launch(config, FACTORY.replace("full", "lora"))
+
+    assert recipe.table["precision"].get("compute", "bf16") == compute
+
+
 def test_what_accelerate_starts_is_compared_with_the_machine(launch):
     recipe = launch("distributed_type: FSDP\nnum_processes: 4\nsame_network: true\n")
 

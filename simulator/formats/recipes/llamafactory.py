@@ -68,7 +68,10 @@ def _compute(args: Arguments, tuning: str) -> str:
         return "fp8"
     if args.switch("bf16") or args.switch("pure_bf16"):
         return "bf16"
-    return "fp16" if args.switch("fp16") else _compute_without_a_type(args, tuning)
+    if args.switch("fp16"):
+        return "fp16"
+    launched = args.text("mixed_precision", "no")  # TrainingArguments then takes ACCELERATE_MIXED_PRECISION
+    return launched if launched in ("bf16", "fp16") else _compute_without_a_type(args, tuning)
 
 
 def _compute_without_a_type(args: Arguments, tuning: str) -> str:

@@ -114,6 +114,10 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     launcher = _open_launcher(Path(additions.accelerate)) if additions.accelerate else None
     if zero is None and launcher is not None:
         zero = _find_launched_deepspeed(launcher)
+        if zero is not None:
+            own.imply("deepspeed", additions.accelerate)
+    if launcher is not None:
+        own.imply("mixed_precision", launcher.text("mixed_precision", "no"))
     files = Files(own, zero, launcher)
     shape = find_model(own, TRAINERS[form].model_key, additions.model)
     training = TRAINERS[form].read(own, additions.seq_len)
