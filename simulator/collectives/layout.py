@@ -35,7 +35,7 @@ class Layout:
         self._uplinks = Uplinks(cluster, stages)
         self._reaches: dict[tuple[tuple[int, ...], int], Reach] = {}
         self._left: dict[tuple[str, tuple[int, ...]], float] = {}
-        self._far: dict[tuple[str, tuple[int, ...]], float] = {}
+        self._site_latency_s: dict[tuple[str, tuple[int, ...]], float] = {}
         self._wires: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
 
     @cached_property
@@ -50,12 +50,12 @@ class Layout:
             self._left[key] = self._uplinks.share_left(kind, group, reach.nearby)
         return self._left[key]
 
-    def far_s(self, kind: str, group: tuple[int, ...]) -> float:
+    def site_latency_s(self, kind: str, group: tuple[int, ...]) -> float:
         """Seconds that links between sites add at least."""
         key = (kind, group)
-        if key not in self._far:
-            self._far[key] = self._uplinks.farthest_s(kind, group)
-        return self._far[key]
+        if key not in self._site_latency_s:
+            self._site_latency_s[key] = self._uplinks.site_latency_s(kind, group)
+        return self._site_latency_s[key]
 
     def reach(self, group: tuple[int, ...], rank: int | None = None) -> Reach:
         """The position of a rank in its group (default: the group's first rank)."""

@@ -44,7 +44,7 @@ class Measured:
         found = self._slowest_part(kind, group, reach, size)
         seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
         alone = Price(seconds, float(found.spread[0]), int(found.provenance[0]))
-        return _across(self._machines.on_links(alone, wires, sent), self._layout.far_s(kind, group))
+        return _add_latency(self._machines.on_links(alone, wires, sent), self._layout.site_latency_s(kind, group))
 
     @staticmethod
     def _sent(kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
@@ -85,7 +85,7 @@ class Measured:
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
 
 
-def _across(price: Price, latency_s: float) -> Price:
+def _add_latency(price: Price, latency_s: float) -> Price:
     """The price with what links between sites add at least (`sites`), which is as exact as the cluster's numbers."""
     if not latency_s:
         return price

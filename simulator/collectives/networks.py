@@ -24,7 +24,7 @@ from ..base.units import format_seconds
 from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Estimate, Parameter, Profile, load_network
 from .flows import share_by_flows, tiles
-from .sites import crossings, farthest_s
+from .sites import crossings, largest_site_latency_s
 
 MEASURED_ON = "infiniband"
 """The network of profiles that do not name theirs."""
@@ -186,12 +186,12 @@ class Uplinks:
             load[nic.leaf] += share * nic.bytes_per_s
         return min([1.0, *(self.cluster.uplink_bytes_per_s(leaf) / asked for leaf, asked in load.items() if asked)])
 
-    def farthest_s(self, kind: str, group: Sequence[int]) -> float:
+    def site_latency_s(self, kind: str, group: Sequence[int]) -> float:
         """Seconds that links between sites add at least, to the slowest of the groups that send at the same time."""
         if not self.cluster.site_latency_s.any():
             return 0.0
         ends = [(group[0], group[-1])] if kind == "send_recv" else [group]
-        return crossings(kind) * farthest_s(self.cluster, [*ends, *self._groups(kind, group)])
+        return crossings(kind) * largest_site_latency_s(self.cluster, [*ends, *self._groups(kind, group)])
 
     def _nics_of(self, rank: int) -> "list[_Uplink]":
         if rank not in self._nics:

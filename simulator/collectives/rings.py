@@ -23,7 +23,8 @@ class RingBroadcast:
     Per byte that a root sends, the whole ring puts `share[k]` bytes on `link[k]`, minus the shares of the idle hop back
     to the root's island: `unused[island]` holds their positions in `link` and their values. A link inside an island
     bounds the whole stream, so it counts with at least `least[k] = 1`. `latency_s` is the wire latency of one hop
-    between islands, without links between sites: `apart_s[island]` is what these add on all hops from a root in it.
+    between islands, without links between sites: `site_latency_s[island]` is what these add on all hops from a root
+    in it.
     """
 
     link: NDArray[np.int64]
@@ -32,7 +33,7 @@ class RingBroadcast:
     unused: tuple[tuple[NDArray[np.int64], Floats], ...]
     island_of: NDArray[np.int64]
     latency_s: float
-    apart_s: Floats
+    site_latency_s: Floats
 
     @property
     def islands(self) -> int:
@@ -102,7 +103,7 @@ def ring_broadcast(cluster: Cluster, ranks: Sequence[int]) -> RingBroadcast:
         unused=tuple((where[a:b], share[a:b]) for a, b in pairwise(ends.tolist())),
         island_of=np.array([island_of[rank] for rank in ranks], np.int64),
         latency_s=_latency(cluster, islands),
-        apart_s=_apart(cluster, islands),
+        site_latency_s=_site_latency_s(cluster, islands),
     )
 
 
@@ -123,7 +124,7 @@ def side_by_side(rings: Sequence[RingBroadcast]) -> RingBroadcast:
         share=np.bincount(where, share, minlength=len(link)).astype(np.float64),
         least=np.bincount(where, asked, minlength=len(link)).astype(np.float64),
         unused=(idle,) * longest.islands,
-        apart_s=np.full(longest.islands, max(float(ring.apart_s.max()) for ring in rings)),
+        site_latency_s=np.full(longest.islands, max(float(ring.site_latency_s.max()) for ring in rings)),
     )
 
 
@@ -264,11 +265,11 @@ def _latency(cluster: Cluster, islands: list[list[int]]) -> float:
     if len(islands) == 1:
         return 0.0
     (_, nic_a), (_, nic_b) = _rails(cluster, islands[0], islands[1])[0]
-    route = [link for link in cluster.route(nic_a, nic_b) if link not in cluster.between_sites]
+    route = [link for link in cluster.route(nic_a, nic_b) if link not in cluster.site_links]
     return sum(cluster.links[link].latency_s for link in route)
 
 
-def _apart(cluster: Cluster, islands: list[list[int]]) -> Floats:
+def _site_latency_s(cluster: Cluster, islands: list[list[int]]) -> Floats:
     """Seconds that links between sites add on all hops but the one into an island, for each island."""
     sites = [cluster.site_of(island[0]) for island in islands]
     into = np.array([cluster.site_latency_s[a, b] for a, b in pairwise([sites[-1], *sites])])

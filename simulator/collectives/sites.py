@@ -17,10 +17,10 @@ def crossings(kind: str) -> int:
     return 2 if kind == "all_reduce" else 1
 
 
-def farthest_s(cluster: Cluster, groups: Iterable[Sequence[int]]) -> float:
+def largest_site_latency_s(cluster: Cluster, groups: Iterable[Sequence[int]]) -> float:
     """Seconds that links between sites add to a message between the farthest two ranks of one of these groups."""
-    apart_s = cluster.site_latency_s
-    if not apart_s.any():
+    latency_s = cluster.site_latency_s
+    if not latency_s.any():
         return 0.0
     sites = {tuple(sorted({cluster.site_of(rank) for rank in group})) for group in groups}
-    return max((float(apart_s[a, b]) for own in sites for a in own for b in own), default=0.0)
+    return max((float(latency_s[a, b]) for own in sites for a in own for b in own), default=0.0)

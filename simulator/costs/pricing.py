@@ -15,7 +15,7 @@ from ..base.arrays import Floats
 from ..base.memo import Memo
 from ..base.op_kinds import EXCHANGE, OpKind, op_kind
 from ..collectives import CURVES, Choice, Collective, Layout, Machines, Networks, Pricer, pricer
-from ..collectives.sites import crossings, farthest_s
+from ..collectives.sites import crossings, largest_site_latency_s
 from ..hardware import Cluster, Route, Shares
 from ..profile import Parameter, Profile
 from ..program import Place, Program
@@ -256,22 +256,22 @@ class Pricing:
         slowest, rate = int(links[per_route.argmin()]), float(per_route.min())
         size = self.bytes(ops)
         parameter = basis.get(self.cluster.links[slowest].kind) or self.sustain(slowest, bytes=ends(size))
-        far = self._between_sites(trips * max(self._apart_s(route) for route in routes))
+        far = self._site_terms(trips * max(self._site_latency_s(route) for route in routes))
         self.sheet.charge(ops, [*latency, *far, Term(size / rate, parameter, work=True)])
         self.sheet.demand(ops, links, (shares * rate).astype(np.float64))
 
-    def _apart_s(self, route: Shares) -> float:
+    def _site_latency_s(self, route: Shares) -> float:
         """Seconds that links between sites add to bytes along a route."""
-        far = self.cluster.between_sites & route.keys()
+        far = self.cluster.site_links & route.keys()
         return sum(route[link] * self.cluster.links[link].latency_s for link in far)
 
     @staticmethod
-    def _between_sites(seconds: float) -> list[Term]:
+    def _site_terms(seconds: float) -> list[Term]:
         return [Term(seconds, Parameter(1.0, 0.0, "exact", "cluster.site_latency"))] if seconds else []
 
-    def across_sites(self, kind: str, group: Sequence[int]) -> list[Term]:
+    def site_terms(self, kind: str, group: Sequence[int]) -> list[Term]:
         """The latency that links between sites add to an exchange of a group; none if all its ranks are at one."""
-        return self._between_sites(crossings(kind) * farthest_s(self.cluster, [group]))
+        return self._site_terms(crossings(kind) * largest_site_latency_s(self.cluster, [group]))
 
     def route_own(
         self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term], share: float = 1.0

@@ -52,7 +52,7 @@ def _pass_down(
         share = pricing.sustain(tree.slowest, bytes=ends(size), **_features(ring, kind))
         filling = Term(tree.hops * (hop.value + wire_s), hop)
         before = [term.take(np.flatnonzero(np.isin(ops, own))) for term in latency]
-        further = pricing.across_sites("broadcast", group)
+        further = pricing.site_terms("broadcast", group)
         pricing.sheet.charge(own, [*before, filling, *further, Term(size * tree.s_per_byte, share, work=True)])
         shares = np.array(list(tree.shares.values()))
         pricing.sheet.demand(own, list(tree.shares), shares / tree.s_per_byte)
@@ -139,8 +139,8 @@ def _filling(pricing: Pricing, ring: RingBroadcast, island: Ops, seconds: Floats
     inside, between = ring.hops()
     hop, node_hop = pricing.profile["broadcast.hop_s"], pricing.profile["broadcast.node_hop_s"]
     filling: Floats | float = inside * hop.value + between * (node_hop.value + wires_s(pricing, ring))
-    if ring.apart_s.any():
-        filling = filling + ring.apart_s[island]
+    if ring.site_latency_s.any():
+        filling = filling + ring.site_latency_s[island]
     filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
     return Term(filled - seconds, _bounded_by(pricing, node_hop) if between else hop)
 

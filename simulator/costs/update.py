@@ -25,7 +25,7 @@ def gather_metas(pricing: Pricing, ops: Ops) -> None:
     for ranks, own in pricing.group_by_ranks(ops):
         tensors, nodes = pricing.shape(own, 0), len({pricing.cluster.node_of(rank) for rank in ranks})
         between = pricing.host("gather.node_tensor_s", tensors * (nodes > 1))
-        latency = pricing.across_sites("all_gather", ranks)
+        latency = pricing.site_terms("all_gather", ranks)
         pricing.sheet.charge(own, [pricing.host("gather.tensor_s", tensors), between, *latency])
 
 
@@ -54,7 +54,7 @@ def agree(pricing: Pricing, ops: Ops) -> None:
         doublings = float(np.log2(ring.islands))
         wires = Term(2 * doublings * wires_s(pricing, ring), pricing.profile["agree.doubling_s"])
         terms = [pricing.latency_of("agree.latency_s"), pricing.latency_of("agree.doubling_s", doublings), wires]
-        pricing.sheet.charge(own, [*terms, *pricing.across_sites("all_reduce", group)])
+        pricing.sheet.charge(own, [*terms, *pricing.site_terms("all_reduce", group)])
 
 
 def host_copy(pricing: Pricing, ops: Ops) -> None:

@@ -119,9 +119,9 @@ class Cluster:
         return self.network.site_latency_s
 
     @cached_property
-    def between_sites(self) -> frozenset[int]:
+    def site_links(self) -> frozenset[int]:
         """The links between sites."""
-        return frozenset(self.node_links + link for link in self.network.between_sites)
+        return frozenset(self.node_links + link for link in self.network.site_links)
 
     def _over_nvlink(self, gpu: int) -> Iterator[int]:
         """The GPUs that a GPU reaches over NVLink, in ascending order."""

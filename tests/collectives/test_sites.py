@@ -130,11 +130,11 @@ def test_software_changes_no_latency_between_sites():
 def test_a_broadcast_round_a_ring_crosses_where_its_hops_do():
     """Two nodes at each site: both crossings are on the way from the second, but from the first the last is idle."""
     ring = ring_broadcast(machine(4, "1000 s"), range(32))
-    assert ring.apart_s.tolist() == [1000, 2000, 1000, 2000]
+    assert ring.site_latency_s.tolist() == [1000, 2000, 1000, 2000]
     assert ring.latency_s < 1
 
 
-def apart(latency):
+def two_sites(latency):
     return ["cluster.sites=2", "cluster.site_bandwidth=3.2 Tb/s", f"cluster.site_latency={latency}"]
 
 
@@ -143,12 +143,12 @@ def apart(latency):
     ("what-if-bucket-from-trainers", "stage_heads"), ("what-if-bucket-from-trainers", "relays"),
 ])  # fmt: skip
 def test_an_update_waits_for_its_sites(name, method):
-    changes = [[*apart(latency), f"update.method={method}"] for latency in ("1 us", "1 ms", "10 s")]
+    changes = [[*two_sites(latency), f"update.method={method}"] for latency in ("1 us", "1 ms", "10 s")]
     near, far, farther = (simulate(name, these).report.makespan_s for these in changes)
     assert near < far < farther - 10
 
 
 def test_a_worker_of_a_run_waits_for_the_link_between_sites():
-    asked = [["sync.bandwidth=10 Gb/s", *apart(latency)] for latency in ("1 ns", "2 s")]
+    asked = [["sync.bandwidth=10 Gb/s", *two_sites(latency)] for latency in ("1 ns", "2 s")]
     near, far = (simulate("run-parameter-server-async", changes).resolved.latency_s for changes in asked)
     assert far - near == pytest.approx(2)

@@ -31,7 +31,7 @@ def _terms(group: Group, size: float) -> list[Term]:
     each, between = size / group.pieces, _crossings(group)
     return [
         Term(group.ranks - 1 - between, each, ("inside",)),
-        Term(between, each, ("striped",), far=_site_crossings(group)),
+        Term(between, each, ("striped",), site_steps=_site_crossings(group)),
         Term(group.pieces - 1, each, group.ring_hops, waits=(0.0,) * len(group.ring_hops)),
     ]
 

@@ -220,7 +220,7 @@ class IslandNet(ABC):
     """Whether a closed form counts latencies as `Term.waits` says: a message under way holds no port."""
     sites: tuple[int, ...] = ()
     """The site of each island; empty if links between sites add no latency."""
-    apart_s: Floats = np.zeros((1, 1))
+    site_latency_s: Floats = np.zeros((1, 1))
     """Seconds that links between sites add to a message from one site to another, shape `[sites, sites]`."""
 
     @property
@@ -253,7 +253,7 @@ class IslandNet(ABC):
         assert near is not None, "a message needs two ranks"
         assert far is not None
         return Hops(
-            np.where(inside, near.latency_s, far.latency_s + self._each_apart_s(pairs)),
+            np.where(inside, near.latency_s, far.latency_s + self._site_latencies_s(pairs)),
             np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()) * pairs.ways,
             self._ports(pairs.src, inside, pairs.way),
             self._ports(pairs.dst, inside, pairs.way),
@@ -262,22 +262,22 @@ class IslandNet(ABC):
     def _ports(self, ranks: Ints, inside: np.ndarray, way: int) -> Ints:
         return np.minimum(MOST_WAYS * (2 * ranks + ~inside) + way, self.ports - 1)
 
-    def _each_apart_s(self, pairs: Pairs) -> Floats:
+    def _site_latencies_s(self, pairs: Pairs) -> Floats:
         """Seconds that links between sites add to each message; a switch is at the farthest site."""
         if not self.sites:
             return np.zeros(len(pairs.src))
         sites, last = np.array(self.sites), self.islands - 1
         src, dst = (sites[np.minimum(end // self.near, last)] for end in (pairs.src, pairs.dst))
         at_switch = np.maximum(pairs.src, pairs.dst) // self.near > last
-        return np.where(at_switch, self._farthest_s(None), self.apart_s[src, dst])
+        return np.where(at_switch, self._largest_site_latency_s(None), self.site_latency_s[src, dst])
 
-    def _farthest_s(self, sends: Sends) -> float:
+    def _largest_site_latency_s(self, sends: Sends) -> float:
         """Seconds that links between sites add to the slowest of messages at the same time."""
         if not self.sites:
             return 0.0
         if isinstance(sends, Pairs):
-            return float(self._each_apart_s(sends).max(initial=0.0))
-        return float(self.apart_s[np.ix_(self.sites, self.sites)].max())
+            return float(self._site_latencies_s(sends).max(initial=0.0))
+        return float(self.site_latency_s[np.ix_(self.sites, self.sites)].max())
 
     def seconds(self, terms: Sequence[Term]) -> float:
         """As `Net`."""
@@ -289,18 +289,18 @@ class IslandNet(ABC):
         return total_s
 
     def _term_s(self, term: Term) -> float:
-        far_s = 0.0 if term.far is None else term.far * self._farthest_s(term.sends)
+        site_s = 0.0 if term.site_steps is None else term.site_steps * self._largest_site_latency_s(term.sends)
         if self.in_flight and term.waits is not None:
-            waits_s = self._waits_s(term, term.waits) + (far_s if any(term.waits) else 0.0)
+            waits_s = self._waits_s(term, term.waits) + (site_s if any(term.waits) else 0.0)
             return waits_s + self._steps_s(term, 0.0)
-        return self._steps_s(term, 1.0) + far_s
+        return self._steps_s(term, 1.0) + site_s
 
     def _waits_s(self, term: Term, waits: tuple[float, ...]) -> float:
         hops = zip(term.hops, waits, strict=True)
-        return sum(wait * self._latency_s(hop, term, self._far_share) for hop, wait in hops if hop in self.kinds)
+        return sum(wait * self._latency_s(hop, term, self._site_share) for hop, wait in hops if hop in self.kinds)
 
     @property
-    def _far_share(self) -> float:
+    def _site_share(self) -> float:
         """Hops to another site on the way of a block round all islands, over all of its hops but the last.
 
         Ranks alone on their islands send no block over the last hop, which may be the one that stays in its site.
@@ -309,10 +309,10 @@ class IslandNet(ABC):
         most = min(crossings, self.islands - 1) if self.near == 1 else crossings
         return most / max(self.islands - 1, 1)
 
-    def _latency_s(self, hop: HopKind, term: Term, far_share: float = 1.0) -> float:
+    def _latency_s(self, hop: HopKind, term: Term, site_share: float = 1.0) -> float:
         """Seconds of a hop's latency, of which so large a share are to another site."""
-        apart = hop != "inside" and term.far is None
-        return self.kinds[hop].latency_s + (far_share * self._farthest_s(term.sends) if apart else 0.0)
+        to_sites = hop != "inside" and term.site_steps is None
+        return self.kinds[hop].latency_s + (site_share * self._largest_site_latency_s(term.sends) if to_sites else 0.0)
 
     def _steps_s(self, term: Term, held: float) -> float:
         """All steps, which take the bytes, and this share of the latency."""

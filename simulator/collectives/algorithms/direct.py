@@ -96,16 +96,16 @@ def _pairwise_terms(group: Group, size: float) -> list[Term]:
     inside, between = _terms(group, size)
     sites = np.array(group.sites)
     ways = [sites[np.arange(len(sites)) ^ way] != sites for way in range(len(sites))]
-    return [inside, between._replace(far=group.near * sum(bool(way.any()) for way in ways))]
+    return [inside, between._replace(site_steps=group.near * sum(bool(way.any()) for way in ways))]
 
 
 def _rooted_terms(group: Group, size: float) -> list[Term]:
     """Of messages between the root and each other rank in turn, those of ranks at other sites take longer."""
     inside, between = _terms(group, size)
-    return [inside, between._replace(far=far_from_root(group))]
+    return [inside, between._replace(site_steps=ranks_at_other_sites(group))]
 
 
-def far_from_root(group: Group) -> int:
+def ranks_at_other_sites(group: Group) -> int:
     """Ranks at other sites than the root's."""
     sites = group.site_of(group.everyone)
     return int(np.count_nonzero(sites != sites[group.root]))

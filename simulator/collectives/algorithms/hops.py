@@ -84,7 +84,7 @@ class ClusterNet(IslandNet):
             raise UserError(f"algorithms need islands of equal size (given: {' and '.join(map(str, sorted(sizes)))})")
         self.ranks = tuple(rank for island in islands.values() for rank in island)
         self.islands, self.near = len(islands), sizes.pop()
-        self.sites, self.apart_s = self._farthest_sites(), machines.cluster.site_latency_s
+        self.sites, self.site_latency_s = self._farthest_sites(), machines.cluster.site_latency_s
         self._crowded = False
         self._lefts: dict[object, float] = {}
         self._share, self._wire = Share(), Wire()
@@ -261,7 +261,7 @@ class ClusterNet(IslandNet):
     def _wires_s(self, *, inside: bool) -> float:
         """The latency of the wires to the next rank of the island, or to the same place of the next island.
 
-        Links between sites are left out: `apart_s` has theirs.
+        Links between sites are left out: `site_latency_s` has theirs.
         """
         cluster, near = self._machines.cluster, self.near
         latencies, found = cluster.links.columns["latency_s"], 0.0
@@ -269,7 +269,7 @@ class ClusterNet(IslandNet):
             at = self.ranks.index(rank)
             other = at - at % near + (at + 1) % near if inside else (at + near) % len(self.ranks)
             route = cluster.route(cluster.gpu(rank), cluster.gpu(self.ranks[other]))
-            found = max(found, float(sum(latencies[link] for link in route if link not in cluster.between_sites)))
+            found = max(found, float(sum(latencies[link] for link in route if link not in cluster.site_links)))
         return found
 
 

@@ -155,7 +155,7 @@ class Term(NamedTuple):
     `shares`: the part of the steps that each of these hops takes, where that is not all of them. `sends`: the messages
     that share links at the same time, where they are not those of the op's ring, or of its all-to-all. `waits`: how
     often it waits for the latency of each of these hops, if messages under way hold no port; else in each step.
-    `far`: how many steps wait for a link between sites, where that is not each one with messages between islands.
+    `site_steps`: how many steps wait for a link between sites, if not each one with messages between islands.
     """
 
     steps: float
@@ -165,7 +165,7 @@ class Term(NamedTuple):
     shares: tuple[float, ...] = ()
     sends: Sends = None
     waits: tuple[float, ...] | None = None
-    far: float | None = None
+    site_steps: float | None = None
 
 
 @dataclass(frozen=True)

@@ -129,11 +129,11 @@ def _pieces(group: Group) -> int:
 class _Steps(IslandNet):
     """A network on which a step inside an island, between islands, and to another site takes 1 second or none."""
 
-    def __init__(self, group: Group, inside: int, between: int, far: int):
+    def __init__(self, group: Group, inside: int, between: int, site: int):
         self.islands, self.near = group.islands, group.near
         self._seconds = {"inside": inside, "striped": between}
-        if far:
-            self.sites, self.apart_s = group.sites, 1 - np.eye(1 + max(group.sites, default=0))
+        if site:
+            self.sites, self.site_latency_s = group.sites, 1 - np.eye(1 + max(group.sites, default=0))
 
     @property
     def kinds(self) -> Mapping[HopKind, Hop]:
@@ -142,26 +142,26 @@ class _Steps(IslandNet):
 
 
 @lru_cache(maxsize=256)
-def _steps(group: Group, inside: int = 1, between: int = 1, far: int = 0) -> int:
+def _steps(group: Group, inside: int = 1, between: int = 1, site: int = 0) -> int:
     """Steps of the longest way through all pieces: those of a few pieces, and as many again for each further one.
 
     Steps inside an island, or between islands, are counted so many times; those to another site so many times more.
     """
     if _pieces(group) <= _FEW[1]:
-        return round(end_s(_chunks(group), group, 1.0, _Steps(group, inside, between, far)))
+        return round(end_s(_chunks(group), group, 1.0, _Steps(group, inside, between, site)))
     few = replace(group, pieces=2 * _FEW[1])
-    return _steps(few, inside, between, far) + (_pieces(group) - _FEW[1]) * _pace(group, inside, between, far)
+    return _steps(few, inside, between, site) + (_pieces(group) - _FEW[1]) * _pace(group, inside, between, site)
 
 
-def _pace(group: Group, inside: int = 1, between: int = 1, far: int = 0) -> int:
+def _pace(group: Group, inside: int = 1, between: int = 1, site: int = 0) -> int:
     """Steps of each further piece."""
-    few, more = (_steps(replace(group, pieces=2 * count), inside, between, far) for count in _FEW)
+    few, more = (_steps(replace(group, pieces=2 * count), inside, between, site) for count in _FEW)
     return more - few
 
 
-def _far_steps(group: Group) -> int:
+def _site_steps(group: Group) -> int:
     """Steps to another site on the longest way."""
-    return _steps(group, inside=0, between=0, far=1) if group.sites else 0
+    return _steps(group, inside=0, between=0, site=1) if group.sites else 0
 
 
 def _chunks(group: Group) -> Chunks:
@@ -191,11 +191,18 @@ def _terms(group: Group, size: float) -> list[Term]:
     first, between = _steps(alone), _steps(alone, inside=0)
     pace = {"inside": _pace(group, between=0), "striped": _pace(group, inside=0)}
     most, trees = max(pace.values()), _trees(group.islands, group.near)
-    far = _far_steps(alone)
+    site_steps = _site_steps(alone)
     up = Pairs(trees.child, trees.parent, striped=True)
     return [
         Term(first - between, each, ("inside",), waits=(2.0 * (group.near - 1),)),
-        Term(between, each, ("striped",), sends=up, waits=(2.0 * (group.islands - 1).bit_length(),), far=far),
+        Term(
+            between,
+            each,
+            ("striped",),
+            sends=up,
+            waits=(2.0 * (group.islands - 1).bit_length(),),
+            site_steps=site_steps,
+        ),
         Term(
             _steps(group) - first,
             each,
@@ -203,7 +210,7 @@ def _terms(group: Group, size: float) -> list[Term]:
             shares=tuple(pace[hop] / most for hop in _BOTH),
             sends=up,
             waits=(0.0, 0.0),
-            far=_far_steps(group) - far,
+            site_steps=_site_steps(group) - site_steps,
         ),
     ]
 

@@ -65,7 +65,7 @@ class Network:
         return node * max(len(self._borders), 1) // len(self.leaves)
 
     @cached_property
-    def between_sites(self) -> frozenset[int]:
+    def site_links(self) -> frozenset[int]:
         """The links between sites."""
         borders = set(self._borders)
         return frozenset(i for i, hop in enumerate(self.hops) if {hop.src, hop.dst} <= borders)
