@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.op_kinds import ATTENTION, EXPERTS, MEMORY, PRODUCT, op_kind
 from ..hardware import Limits
-from ..models.kernels import ALIGNED_BYTES, SUM_BYTES, aligned_bytes, element_bytes, visible
+from ..models.kernels import ALIGNED_BYTES, PACKED, SUM_BYTES, aligned_bytes, element_bytes, visible, weights_of
 from ..profile import PROVENANCE, Estimate, Profile
 from ..profile.forms.gemm import peak
 
@@ -68,6 +68,8 @@ class Kernels:
         Raises:
             UserError: the profile has no model for it.
         """
+        if dtype in PACKED:
+            return self._unpacked(self.estimate(kind, shape, size, "bf16"), weights_of(kind, shape), PACKED[dtype])
         of = op_kind(kind)
         if of.form == PRODUCT:
             return self._product(kind, shape, dtype)
@@ -209,6 +211,13 @@ class Kernels:
         if narrow >= 2:
             return found
         return _plus(found, self._traffic_s((2 + 2 * narrow) * elements, _CASTS.get(dtype, ())))
+
+    def _unpacked(self, found: Estimate, weights: int, each: float) -> Estimate:
+        """Add the time to make 16 bits of weights of `each` bytes, once more for each GEMM that reads them.
+
+        Source: bitsandbytes 0.49, autograd/_functions.py, MatMul4Bit.
+        """
+        return _plus(found, self._traffic_s((each + 2) * weights, ()))
 
     def _traffic_s(self, size: float, kernels: Sequence[str]) -> float:
         """Seconds of bytes through device memory, as the first of these kernels that was measured moves them."""

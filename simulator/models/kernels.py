@@ -11,6 +11,11 @@ from ..base.op_kinds import ATTENTION, EXPERTS, PRODUCT, op_kind
 ALIGNED_BYTES = 32  # rows of a matrix that start at multiples of it are loaded as fast as any
 WEIGHTLESS = ("core_attn", "scan")
 """Parts of a layer whose GEMMs have no weights: both operands have gradients."""
+PACKED = {"nf4": 0.5 + 4 / 64, "nf4-double": 0.5 + (1 + 4 / 256) / 64}
+"""Bytes of a weight that lies in 4 bits, with its part of a scale for 64 weights, by type.
+
+Such scales are in 32 bits, or in 8 with one in 32 bits for 256 of them (QLoRA, arXiv 2305.14314, section 3).
+"""
 SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
 
 
@@ -61,6 +66,17 @@ def flop(kernel: Kernel) -> float:
         rows, hidden, inter, _, _, etp, _, matrices = kernel.shape
         return 2.0 * rows * hidden * inter * matrices / etp
     return 0.0
+
+
+def weights_of(kind: str, shape: tuple[int, ...]) -> int:
+    """The number of weights that a GEMM multiplies, or those of all experts of a rank; 0 for other kernels."""
+    form = op_kind(kind).form
+    if form == PRODUCT:
+        return shape[1] * shape[2]
+    if form == EXPERTS:
+        _, hidden, inter, _, experts, etp, ep, matrices = shape
+        return hidden * inter * matrices * experts // (ep * etp)
+    return 0
 
 
 def visible(seq: int, causal: bool, window: int) -> float:

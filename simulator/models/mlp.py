@@ -139,7 +139,7 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     )
     return (
         memory_bound("permute", "sort", "moe", hidden, rows * hidden, 2, shard),
-        Kernel("experts", "experts", "moe", shape, shard.linear, keeps=keeps, trained=trained),
+        Kernel("experts", "experts", "moe", shape, shard.base or shard.linear, keeps=keeps, trained=trained),
         memory_bound("permute", "unsort", "moe", hidden, rows * hidden, 2, shard),
     )
 

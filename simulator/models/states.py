@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .attention import head_norms
 from .blocks import Layer, embedding_parameters, head_parameters, layer, layer_parameters, mtp_parameters
-from .kernels import Kernel, Kernels, element_bytes
+from .kernels import Kernel, Kernels, element_bytes, weights_of
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, n_elements, split
 from .shard import Shard
@@ -104,6 +104,15 @@ def adapter_count(
     """LoRA adapters of one layer: two factors of each adapted GEMM; experts have none."""
     shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=rank, adapted=tuple(targets))
     return Count(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
+
+
+def packed_count(spec: ModelSpec, number: int, base: str, *, tp: int, ep: int = 1, etp: int = 1) -> Count:
+    """The weights of one layer that lie packed in the type `base`: those of all GEMMs but the router's."""
+    shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=1, base=base)
+    packed = [kernel for kernel in layer(spec, number, shard).all if kernel.dtype == base]
+    experts = [kernel for kernel in packed if kernel.kind == "experts"]
+    of_experts = sum(weights_of(kernel.kind, kernel.shape) for kernel in experts)
+    return Count(sum(weights_of(kernel.kind, kernel.shape) for kernel in packed) - of_experts, of_experts)
 
 
 def _layer(spec: ModelSpec, number: int) -> Parameters:

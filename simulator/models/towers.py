@@ -20,7 +20,7 @@ def tower_shard(spec: ModelSpec, shard: Shard) -> Shard:
         return shard
     items = -(-shard.batch * spec.inputs.items // shard.cp)
     if spec.inputs.frozen:
-        shard = replace(shard, lora_rank=0, adapted=())
+        shard = replace(shard, lora_rank=0, adapted=(), base="")
     return replace(shard, batch=items, seq=spec.inputs.span or shard.seq, cp=1, document=0.0, slowest=1.0)
 
 

@@ -40,6 +40,16 @@ def test_fewer_rows_of_experts_never_take_longer(rows, fewer, local, inter, kind
     assert less <= more * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("dtype", "each"), [("nf4", 2.5625), ("nf4-double", 2.515869140625)])
+@pytest.mark.parametrize("kind", ["gemm", "dgrad"])
+def test_a_packed_matrix_is_made_16_bits_before_each_product(kind, dtype, each):
+    one, shape = kernels(), (4096, 8192, 1024)
+    plain, packed = (float(one.estimate(kind, shape, 0, of).seconds[0]) for of in ("bf16", dtype))
+
+    rate = one.limits.memory_bytes_per_s * one.profile.value("link_fraction.hbm")
+    assert packed - plain == pytest.approx(each * 8192 * 1024 / rate)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 @pytest.mark.parametrize("kind", DIRECTIONS[:2])
 def test_experts_with_a_row_each_read_all_their_weights(kind, dtype):

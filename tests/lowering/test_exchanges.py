@@ -260,6 +260,16 @@ def test_adapters_alone_have_weight_gradients():
     assert len(ops(split, label="tp reduce_scatter")) == 4 * LAYERS + 2
 
 
+def test_a_packed_base_is_gathered_packed():
+    given = {"parallel": {"zero": 3}}
+    wide, packed = (program(2, 2, **given, lora={"rank": 4} | base) for base in ({}, {"base": "nf4"}))
+    matrices = HIDDEN * DIM * (2 * HEADS + 2 * KV_HEADS) + 3 * HIDDEN * 128
+    sizes = [sum(made.bytes[op] for op in ops(made, kind="all_gather")) for made in (wide, packed)]
+    gathers = len(ops(wide, kind="all_gather")) / LAYERS
+
+    assert sizes[0] - sizes[1] == pytest.approx(gathers * LAYERS * matrices * (2 - 0.5625))
+
+
 def test_linear_attention_passes_nothing_round_a_ring():
     made = program(2, 1, {"preset": "qwen3.5-27b", "overrides": {}}, parallel={"cp": 2})
     full = {int(made.tags["layer"][op]) for op in ops(made, label="attention")}

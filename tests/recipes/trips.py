@@ -62,18 +62,22 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
     if maybe(0.2):
         parallel |= {"pad_vocab": 128} if form == "megatron" else {"embedding_as_layer": True}
     micro = one((1, 1, 2))
+    precision = _precision(chance, parallel, form)
+    bases: tuple[dict[str, Any], ...] = (
+        ({}, {"base": "nf4"}, {"base": "nf4-double"}) if precision["compute"] == "bf16" else ({},)
+    )
     return {
         "kind": "train_step", "cluster": one(MACHINES), "nodes": one((1, 2, 4, 8)), "stack": one(STACKS),
         "level": "kernels" if zero == 3 else "coarse", "model": {"preset": model, "mtp": form in ("", "megatron")},
         "parallel": {key: value for key, value in parallel.items() if value is not None},
         "schedule": _schedule(chance, pp, form), "overlap": _overlap(chance, tp, pp, zero, form),
-        "precision": _precision(chance, parallel, form), "recompute": _recompute(chance, form, sparse),
+        "precision": precision, "recompute": _recompute(chance, form, sparse),
         "offload": _offload(chance, form), "experts": _experts(chance, sparse),
         "batch": {"global": micro * one((64, 128, 288)), "micro": micro, "seq_len": one((2048, 4096, 8192))},
         **({"attention": one(("flash-2", "unfused"))} if maybe(0.15) else {}),
         **({"loss": "passes"} if maybe(0.15) else {}),
         **({"bucket": one((20_000_000, "tensor"))} if maybe(0.1) else {}),
-        **({"lora": {"rank": 16}} if alone and maybe(0.3) else {}),
+        **({"lora": {"rank": 16} | one(bases)} if alone and maybe(0.3) else {}),
     }  # fmt: skip
 
 

@@ -244,6 +244,29 @@ def test_adapters_have_states_and_the_base_has_weights():
     assert (found["gradients"], found["optimizer moments"]) == (4 * adapters, 8 * adapters)
 
 
+MATRICES = HIDDEN * WIDTH + HEADS * DIM * HIDDEN + 3 * HIDDEN * INTER  # of a layer: those with a product
+
+
+@pytest.mark.parametrize(("base", "each"), [("nf4", 0.5625), ("nf4-double", 0.515869140625)])
+@pytest.mark.parametrize(("zero", "ranks"), [(0, 1), (3, 2)])
+def test_a_packed_base_takes_four_bits_and_its_scales(base, each, zero, ranks):
+    given = {"parallel": {"zero": zero}, "lora": {"rank": 4}}
+    wide = static_bytes(resolved(ranks, 2, **given), 0)
+    packed = static_bytes(resolved(ranks, 2, **given | {"lora": {"rank": 4, "base": base}}), 0)
+
+    saved = LAYERS * MATRICES * (2 - each) / ranks
+    assert wide["weights"] - packed["weights"] == pytest.approx(saved, abs=1)
+
+
+def test_a_packed_matrix_is_there_in_16_bits_while_its_product_runs():
+    given = {"lora": {"rank": 4}, "recompute": {"mode": "full"}}
+    wide, packed = (
+        static_bytes(resolved(1, **given | {"lora": {"rank": 4} | base}), 0) for base in ({}, {"base": "nf4"})
+    )
+
+    assert packed["layer at work"] - wide["layer at work"] == 2 * HIDDEN * 2 * INTER  # gate and up, the largest
+
+
 def test_context_and_fragmentation_are_the_stacks():
     step = resolved(1)
     found = dict(peak(step).held)

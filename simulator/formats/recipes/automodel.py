@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_loss, read_moments
+from .finetuning import read_adapters, read_attention, read_base, read_loss, read_moments
 from .training import WITHIN_SAMPLES, Training
 
 _STRATEGIES = {"fsdp2": "FULL_SHARD", "megatron_fsdp": "FULL_SHARD", "ddp": ""}
@@ -35,6 +35,8 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
     }
     if has_adapters:
         more["lora"] = read_adapters(args, "peft.dim", "peft.target_modules", args.switch("peft.match_all_linear"))
+        double = args.switch("quantization.bnb_4bit_use_double_quant", True)
+        more["lora"] |= read_base(args.switch("quantization.load_in_4bit"), double)
     if axes["ep"] > 1 and (args.switch("enable_deepep") or args.text("dispatcher") in ("deepep", "hybridep")):
         more["experts"] = {"dispatcher": "deepep"}
     _share(args, axes)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_loss, read_moments
+from .finetuning import read_adapters, read_attention, read_base, read_loss, read_moments
 from .training import WITHIN_SAMPLES, Training, has_fsdp
 
 _OTHER_TRAINING = ("rl", "reward_model", "process_reward_model")
@@ -39,6 +39,8 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
     adapter = args.choice("adapter", "none", ("none", "lora", "qlora"))
     if adapter != "none":
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", args.switch("lora_target_linear"))
+        double = args.switch("bnb_config_kwargs.bnb_4bit_use_double_quant", True)
+        more["lora"] |= read_base(args.switch("load_in_4bit"), double)
     axes = _axes(args)
     if axes.get("ep", 1) > 1:
         more["experts"] = {"dispatcher": "deepep"}

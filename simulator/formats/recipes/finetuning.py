@@ -39,6 +39,11 @@ def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool, de
     return found | {"targets": _adapted_gemms(args, targets, modules)}
 
 
+def read_base(packed: bool, double: bool) -> dict[str, str]:
+    """What `[lora]` says of frozen weights in bitsandbytes' 4 bits; `double`: their scales are quantized, too."""
+    return {"base": "nf4-double" if double else "nf4"} if packed else {}
+
+
 def _adapted_gemms(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
     """The GEMMs of a layer that these modules are parts of; a module without one is named as not modelled."""
     gemms = {name: _gemm(name) for name in modules}

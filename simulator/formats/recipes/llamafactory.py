@@ -3,7 +3,7 @@
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_liger, read_moments
+from .finetuning import read_adapters, read_attention, read_base, read_liger, read_moments
 from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training
 
 _STAGES = ("pt", "sft")
@@ -34,7 +34,7 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
     }
     if tuning == "lora":
         targets = "lora_target"
-        more["lora"] = read_adapters(args, "lora_rank", targets, not args.has(targets))
+        more["lora"] = read_adapters(args, "lora_rank", targets, not args.has(targets)) | _base(args)
     elif tuning == "freeze":
         args.not_modelled.append("finetuning_type = freeze: all layers are trained; frozen ones take less time")
     return Training(
@@ -47,6 +47,16 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
         axes=_axes(args),
         more=more,
     )
+
+
+def _base(args: Arguments) -> dict[str, str]:
+    """Frozen weights in 4 bits; in 8 bits their GEMMs are other ones."""
+    bits, method = args.whole("quantization_bit", 16), args.text("quantization_method", "bnb").lower()
+    if bits == 4 and method not in ("bnb", "bitsandbytes", "nf4", "fp4"):
+        args.not_modelled.append(f"quantization_method = {method}: 4 bits of bitsandbytes are assumed")
+    if bits not in (4, 16):
+        args.not_modelled.append(f"quantization_bit = {bits}: frozen weights are in 16 bits here")
+    return read_base(bits == 4, args.switch("double_quantization", True))
 
 
 def _check_kind(args: Arguments) -> None:

@@ -119,7 +119,9 @@ def _adapters(scenario: TrainScenario) -> dict[str, Any]:
         return {}
     modules = [module for target in lora.targets for module in _MODULES[target]]
     every = set(lora.targets) == set(_MODULES)
-    return {"use_peft": True, "lora_r": lora.rank, "lora_target_modules": ["all-linear"] if every else modules}
+    packed = {"load_in_4bit": True, "use_bnb_nested_quant": lora.base == "nf4-double"} if lora.base else {}
+    names = ["all-linear"] if every else modules
+    return {"use_peft": True, "lora_r": lora.rank, "lora_target_modules": names, **packed}
 
 
 def _sharding(scenario: TrainScenario) -> dict[str, Any]:

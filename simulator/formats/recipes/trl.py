@@ -6,7 +6,7 @@ TRL adds the model, how long sequences are, and adapters (SFTConfig, ModelConfig
 from typing import Any
 
 from .arguments import Arguments
-from .finetuning import read_adapters, read_attention, read_loss, read_moments
+from .finetuning import read_adapters, read_attention, read_base, read_loss, read_moments
 from .training import TRAINER_MICRO, Training
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
@@ -29,6 +29,7 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
     }
     if args.switch("use_peft"):
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
+        more["lora"] |= read_base(args.switch("load_in_4bit"), args.switch("use_bnb_nested_quant"))
     lean = "lora" not in more and _is_half(args)
     return Training(
         length,

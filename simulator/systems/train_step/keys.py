@@ -82,6 +82,7 @@ NEEDS: tuple[Need, ...] = (
         lambda _: f"goes with precision.compute = {' or '.join(_EIGHT_BITS)}, parallel.zero below 3",
         lambda weights: weights == "fp8",
     ),
+    goes_with("lora.base", "precision.compute", "bf16", "fp16"),
     needs_split("precision.dispatch", "parallel.ep", lambda stored: stored != "bf16"),
     *(
         excludes(f"precision.activations.{module}", "precision.compute", "fp32", "tf32", why=": tokens are in 16 bits")

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...hardware import Cluster, Device
 from ...models.blocks import Layer, head
+from ...models.kernels import PACKED, Kernel, weights_of
 from ...models.states import Count, StateBytes, activation_bytes, copy_bytes, state_bytes, sum_counts
 from ...program import Place
 from ...timeline import Timeline
@@ -172,6 +173,13 @@ def states_of(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
         compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
         trained=learned if plan.freezes else None,
     )  # fmt: skip
+    packed = sum_counts(holdings.packed(number) for number, _ in holdings.own)
+    if any(packed):
+        in_16_bits = state_bytes(
+            packed, zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1)
+        ).weights
+        saved = round(in_16_bits * (1 - plan.types.base / plan.types.weights))
+        states = replace(states, weights=states.weights - saved)
     if plan.types.layers < plan.types.weights:
         states = replace(states, weights=states.weights - round(_in_layers(holdings) * plan.types.weights))
     if plan.sharding.each_microbatch:
@@ -201,9 +209,8 @@ def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-3: bytes of the weights that are gathered at the same time: the current unit and the prefetched ones."""
     if plan.sharding.level < 3:
         return 0.0
-    units = sorted((sum(unit) for _, unit in holdings.own), reverse=True)
-    at_once = units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units
-    return sum(at_once) * plan.types.weights
+    units = sorted((holdings.gathered_bytes(number, sum(unit)) for number, unit in holdings.own), reverse=True)
+    return sum(units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units)
 
 
 def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
@@ -286,7 +293,18 @@ def _layer_bytes(layer: Layer, again: Again, whole: bool) -> int:
 
 def _at_work(layer: Layer, again: Again, whole: bool) -> float:
     dropped = activation_bytes(layer) - _layer_bytes(layer, again, whole)
-    return float(dropped + max((kept.bytes for kernel in layer.all for kept in kernel.keeps), default=0))
+    largest = max((kept.bytes for kernel in layer.all for kept in kernel.keeps), default=0)
+    return float(dropped + largest + max(map(_unpacked_bytes, layer.all), default=0))
+
+
+def _unpacked_bytes(kernel: Kernel) -> int:
+    """Bytes of a packed matrix in 16 bits, as its GEMM reads it; experts unpack one matrix after another."""
+    if kernel.dtype not in PACKED:
+        return 0
+    if kernel.kind == "experts":
+        _, hidden, inter, *_, etp, _, _ = kernel.shape
+        return 2 * hidden * inter // etp
+    return 2 * weights_of(kernel.kind, kernel.shape)
 
 
 def memory_table(resolved: ResolvedTrain, timeline: Timeline, place: int) -> "pd.DataFrame":

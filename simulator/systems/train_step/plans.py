@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ...models.kernels import PACKED
 from ...profile import TP_EXPOSED
 from ...schedules import Grid
 from .lower import Again, Sharding, TrainPlan, Types
@@ -26,7 +27,7 @@ def plan_of(resolved: "ResolvedTrain", grid: Grid, replicas: Replicas | None) ->
     return TrainPlan(
         spec=resolved.padded_spec, dims=dims, grid=grid,
         stages=split_layers(scenario, spec, grid.stages, resolved.where), shard=resolved.shard,
-        sharding=_sharding(resolved), types=_types(scenario.precision),
+        sharding=_sharding(resolved), types=_types(scenario.precision, resolved.shard.base),
         again=Again(parts, again.mode == "full", again.layers, again.early_stop),
         overlap_tp=scenario.overlap.tp, tp_exposed=_tp_exposed(resolved), overlap_pp=scenario.overlap.pp,
         hold_wgrad=scenario.overlap.wgrad,
@@ -52,18 +53,18 @@ def _tp_exposed(resolved: "ResolvedTrain") -> float:
     return resolved.profile.value_or(TP_EXPOSED, 1.0) if said is None else said
 
 
-def _types(given: Precision) -> Types:
+def _types(given: Precision, base: str) -> Types:
     weights = 4.0 if given.compute in ("fp32", "tf32") else 2.0  # 8-bit copies are made from 16 bits where they are
     return Types(
         weights=weights, reduced=_BYTES[given.reduce or given.gradients], gradients=_BYTES[given.gradients],
         moments=_BYTES[given.moments], master=4.0 if given.master and weights < 4 else 0.0,
-        layers=_BYTES["fp8"] if given.weights == "fp8" else weights,
+        layers=_BYTES["fp8"] if given.weights == "fp8" else weights, base=PACKED.get(base, weights),
     )  # fmt: skip
 
 
 def _bucket(resolved: "ResolvedTrain") -> int:
     """Elements of a gradient bucket. By default: Megatron's rule if states are sharded, else torch's."""
-    scenario, types = resolved.scenario, _types(resolved.scenario.precision)
+    scenario, types = resolved.scenario, _types(resolved.scenario.precision, resolved.shard.base)
     if isinstance(scenario.bucket, int):
         return scenario.bucket
     if (fusion := scenario.overlap.fusion) is not None:

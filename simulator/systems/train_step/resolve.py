@@ -252,6 +252,7 @@ class ResolvedTrain(OnMachines):
             dtype=compute if compute in ("fp32", "tf32", "fp16") else "bf16",
             load=load_of(self.scenario.experts, self.spec.moe, dims.ep, self.where),
             lora_rank=lora.rank if lora else 0, adapted=lora.targets if lora else (),
+            base=(lora and lora.base) or "",
             side=isqrt(dims.tp) if given.tp_2d else 1,
             unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
             loss_passes=self.scenario.loss == "passes",

@@ -235,6 +235,11 @@ class Lora(Table):
     targets: tuple[Literal["qkv", "proj", "up", "down"], ...] = Field(
         ("qkv", "proj", "up", "down"), description="which products have adapters"
     )
+    base: Literal["nf4", "nf4-double"] | None = Field(
+        None,
+        description="4 bits in which frozen matrices of layers lie (QLoRA), with scales in 32 bits or quantized, too "
+        "(default: 16 bits)",
+    )
 
     @model_validator(mode="after")
     def _something(self) -> "Lora":

@@ -16,6 +16,7 @@ from ....models.states import (
     embedding_count,
     head_copies,
     head_count,
+    packed_count,
     sum_counts,
 )
 from .plan import Stage, TrainPlan
@@ -121,6 +122,13 @@ class Holdings:
             return Count(0)
         return adapter_count(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=tp, ep=ep, etp=etp)
 
+    def packed(self, number: int) -> Count:
+        """The frozen weights of a unit that lie packed."""
+        shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
+        if not shard.base or number < 0:
+            return Count(0)
+        return packed_count(self.plan.spec, number, shard.base, tp=tp, ep=ep, etp=etp)
+
     @cached_property
     def replicated(self) -> int:
         """Parameters whose gradients each tensor-parallel rank computes from its own tokens and then sums over tp.
@@ -136,13 +144,19 @@ class Holdings:
         return of_layers + heads * head_copies(self.plan.spec)
 
     def weight_bytes(self, number: int, share: Share) -> float:
-        """Bytes of the weights of a share of a unit; embedding and head may have another type than the layer."""
+        """Bytes of new weights of a share of a unit; embedding and head may have another type than the layer."""
         types = self.plan.types
         if self.plan.lora or number < 0:
             return share.parameters * types.weights
         own = self.layer(number)
         of_layer = own.expert if share.lane == "edp" else own.dense
         return of_layer * types.layers + (share.parameters - of_layer) * types.weights
+
+    def gathered_bytes(self, number: int, parameters: int, lane: str = "") -> float:
+        """Bytes of parameters of a unit as they are gathered, packed ones so; all, or those of a lane."""
+        types, packed = self.plan.types, self.packed(number)
+        of_lane = {"dp": packed.dense, "edp": packed.expert}.get(lane, sum(packed))
+        return parameters * types.weights - of_lane * (types.weights - types.base)
 
     def shares(self, held: Count) -> list[Share]:
         """Dense and expert parameters, each with the groups over which they are reduced."""

@@ -96,7 +96,8 @@ class Sharding:
 class Types:
     """Bytes per element: gathered weights, gradients in exchanges, kept gradients, moments, master copy.
 
-    `layers` is for weights of layers, which may be kept and gathered in 8 bits; embedding and head then are not.
+    `layers` is for weights of layers, which may be kept and gathered in 8 bits, and `base` for frozen matrices of
+    layers, which may be packed; embedding and head then are not.
     """
 
     weights: float = 2
@@ -105,6 +106,7 @@ class Types:
     moments: float = 4
     master: float = 4
     layers: float = 2
+    base: float = 2
 
     @property
     def update_bytes(self) -> float:

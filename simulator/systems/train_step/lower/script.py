@@ -369,7 +369,7 @@ class Script:
         after = self._ends[back] if back >= 0 else []
         found = [
             self.w.op("all_gather", "fsdp", after, name="gather weights", group=share.group,
-                      size_bytes=share.parameters * self.plan.types.weights)
+                      size_bytes=self.holdings.gathered_bytes(number, share.parameters, share.lane))
             for share in self.holdings.shares(self._held[number])
             if len(share.group) > 1
         ]  # fmt: skip
