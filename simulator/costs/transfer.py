@@ -4,9 +4,12 @@ A gather is host work per tensor (names, conversion, launches) and an all-gather
 tensor and slow copies into host memory, by the byte; writes of several pairs at once share the links that they cross.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ..collectives.wires import peer_route, write_route
+from ..collectives.wires import nic_route, peer_route, write_route
+from ..hardware import Cluster
 from .pricing import Pricing
 from .ring import pass_round, rings_of
 from .sheet import Ops, Term
@@ -96,10 +99,37 @@ def elementwise(pricing: Pricing, ops: Ops) -> None:
 
 
 def cross_store(read: bool, pricing: Pricing, ops: Ops) -> None:
-    """Through the store; all engines read at once. What a scenario states is exact."""
+    """Through the store, or as slowly as NICs and links between sites let through; all engines read at once.
+
+    The first rank of the group is where the store is; the others, each with an equal part, write or read. What a
+    scenario states is exact.
+    """
     assert pricing.store is not None
-    link = len(pricing.capacity) - (1 if read else 2)
-    rate = float(pricing.capacity[link])
-    size = pricing.bytes(ops) * (pricing.shape(ops, 0) if read else 1.0)
-    pricing.sheet.charge(ops, [Term(size / rate, pricing.profile["store.s"], work=True), pricing.latency_of("store.s")])
-    pricing.sheet.demand(ops, [link], [rate])
+    store = len(pricing.capacity) - (1 if read else 2)
+    for (home, *ranks), own in pricing.group_by_ranks(ops):
+        shares = {store: 1.0, **_store_wires(pricing.cluster, home, ranks, read)}
+        links = list(shares)
+        per_byte = np.array(list(shares.values())) / pricing.capacity[links]
+        slowest, size = links[int(per_byte.argmax())], pricing.bytes(own)
+        moved = size * (pricing.shape(own, 0) if read else 1.0)
+        basis = pricing.profile["store.s" if slowest == store else "link_fraction.nic"]
+        work = Term(moved * float(per_byte.max()), basis, work=True)
+        pricing.sheet.charge(
+            own, [pricing.latency_of("store.s"), *pricing.site_terms("broadcast", (home, *ranks)), work]
+        )
+        pricing.sheet.demand(own, links, np.array(list(shares.values())) / float(per_byte.max()))
+
+
+def _store_wires(cluster: Cluster, home: int, ranks: Sequence[int], read: bool) -> dict[int, float]:
+    """The shares of the bytes on the ranks' own NICs, and on links to the site of `home`; nothing without NICs."""
+    found: dict[int, float] = {}
+    if not cluster.nics_of(cluster.node_of(home)):
+        return found
+    beside = cluster.nic_of(home)
+    for rank in ranks:
+        nic = cluster.nic_of(rank)
+        route = nic_route(cluster, beside, nic) if read else nic_route(cluster, nic, beside)
+        own = cluster.nic_rx(nic) if read else cluster.nic_tx(nic)
+        for link in {own, *(cluster.site_links & route.keys())}:
+            found[link] = found.get(link, 0.0) + (1.0 if link == own else route[link]) / len(ranks)
+    return found

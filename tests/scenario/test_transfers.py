@@ -120,9 +120,12 @@ QUAD_GH200 = {
 }  # fmt: skip
 
 
-def resolved(method: str, *, cluster: object = "dgx-h100", nodes: int = 2, model: object = QWEN, **update) -> Resolved:
+def resolved(
+    method: str, *, cluster: object = "dgx-h100", nodes: int = 2, model: object = QWEN, slow=(), **update
+) -> Resolved:
     layout = {"trainer": {"gpus": 8, "tp": 4, "ep": 8}, "inference": {"tp": 4, "ep": 4}}
-    table = {"cluster": cluster, "nodes": nodes, "model": model, "update": layout | {"method": method} | update}
+    table = {"cluster": cluster, "nodes": nodes, "model": model, "update": layout | {"method": method} | update,
+             "slow": list(slow)}  # fmt: skip
     return resolve(check_scenario({"kind": "weight_update"} | table))
 
 
@@ -137,9 +140,14 @@ def seconds(method: str, **changes) -> float:
     return simulate(one.program, one.costs).makespan_s
 
 
+def work_s(one: Resolved, kind: str) -> float:
+    """Seconds of all ops of a kind, one after the other, without latencies."""
+    return float(one.costs.work_s[one.program.is_kind(kind)].sum())
+
+
 def wire_s(one: Resolved) -> float:
     """Broadcasts without their latencies."""
-    return float(one.costs.work_s[one.program.is_kind("broadcast")].sum())
+    return work_s(one, "broadcast")
 
 
 def test_trainers_are_the_first_gpus_and_receivers_follow():
@@ -308,6 +316,26 @@ def test_more_nodes_of_engines_read_a_store_again():
     store = {"storage": {"write": "20 GB/s", "read": "20 GB/s"}, "inference": {"tp": 8}, "model": PLAIN}
     two, four = (seconds("file_system", nodes=nodes, **store) for nodes in (2, 4))
     assert four - two == pytest.approx(2 * 61 / 20, rel=0.01)
+
+
+@pytest.mark.parametrize("method", ["single_sender", "reshard", "static_writes", "stage_heads", "chain", "file_system"])
+def test_one_slow_receiver_holds_up_all_of_them(method):
+    """Engines load at the same time, so two slow nodes take as long as one."""
+    given = {"nodes": 4, "trainer": {"gpus": 16, "tp": 8}, "inference": {"tp": 8}, "model": PLAIN}
+    given |= {"storage": {"write": "20 GB/s", "read": "20 GB/s"}} if method == "file_system" else {}
+    slow = [[{"node": node, "factor": 10} for node in nodes] for nodes in ((), (3,), (2, 3))]
+    none, one, both = (work_s(resolved(method, **given, slow=nodes), "reload") for nodes in slow)
+
+    assert (one, both) == pytest.approx((10 * none, 10 * none))
+
+
+@pytest.mark.parametrize(("nic", "least"), [("25 Gb/s", 2 * 61 / 3.125), ("400 Gb/s", 0)])
+def test_a_store_is_read_through_the_nics(nic, least):
+    """Two engines on a node read all weights through its one NIC."""
+    given = {"storage": {"write": "1000 GB/s", "read": "1000 GB/s"}, "inference": {"tp": 4}, "model": PLAIN}
+    found = seconds("file_system", **given, cluster={"base": "dgx-h100", "nics": 1, "nic": nic})
+
+    assert found > least
 
 
 def test_draining_comes_before_anything_else():

@@ -11,7 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...base.arrays import Floats
 from ...base.errors import UserError
+from ...base.op_kinds import EXCHANGE, kinds_of_form
 from ...collectives import STREAMS, networks_of, relay
 from ...costs import Costs, Store, cost
 from ...hardware import cluster_inputs
@@ -24,6 +26,10 @@ from ..tables import FOR_PEOPLE
 from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
 from .scenario import Scenario, Update
+
+
+_BETWEEN_RANKS = kinds_of_form(EXCHANGE, "write", "forward", "pairs", "fs_write", "fs_read")
+"""The kinds of ops whose time is that of links between ranks, or to a store."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +185,23 @@ class Resolved(OnMachines):
             costs = cost(program, machines, profile, STREAMS, store=self.store, memo=self.memo)
         except UserError as error:  # a route that does not exist
             raise without_route(self.where, error) from None
-        for factor in np.unique(self.slowness[self.slowness > 1]):
-            slow = set(np.flatnonzero(self.slowness == factor).tolist())
-            places = [place for place, at in enumerate(self.program.places) if set(at.ranks) <= slow]
-            costs = costs.scale(self.program.only_at(places), float(factor))
+        slowed = self._slowed()
+        for factor in np.unique(slowed[slowed > 1]):
+            costs = costs.scale(slowed == factor, float(factor))
         return costs
+
+    def _slowed(self) -> Floats:
+        """How many times longer each op takes: as long as on its slowest rank.
+
+        What crosses links between ranks is no work of their own, and slow only where all of them are.
+        """
+        program, ranks = self.program, [list(place.ranks) for place in self.program.places]
+        place = np.array([lane.place for lane in program.lanes], np.int64)[program.lanes_of.values]
+        most, least = (np.array([of(self.slowness[one]) for one in ranks])[place] for of in (np.max, np.min))
+        slowest, fastest, op = np.ones(len(program)), np.full(len(program), np.inf), program.lanes_of.row_of_value()
+        np.maximum.at(slowest, op, most)
+        np.minimum.at(fastest, op, least)
+        return np.where(program.is_kind(*_BETWEEN_RANKS), fastest, slowest)
 
     @property
     def store(self) -> Store | None:

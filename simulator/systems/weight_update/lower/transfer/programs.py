@@ -284,18 +284,20 @@ def file_system(plan: TransferPlan) -> Program:
     """Trainers write the checkpoint, then every engine reads and loads it, bucket by bucket."""
     writer = TransferWriter(plan)
     began = writer.begin()
-    written = []
+    written, home = [], plan.trainers[0]  # the store is taken to be at the trainers' site
     for bucket in plan.buckets:
         gathered = writer.gather(bucket, [began])
         lanes = writer.lanes(writer.places(bucket.stage.ranks), "store")
         size = writer.wire_bytes(bucket.bytes)
-        written.append(writer.op("fs_write", bucket, lanes, [gathered], size_bytes=size))
+        written.append(
+            writer.op("fs_write", bucket, lanes, [gathered], size_bytes=size, group=(home, *bucket.stage.ranks))
+        )
     stored = writer.gang("barrier", "comm", writer.trainers, written)
     loaded = began
     for bucket in plan.buckets:
         read = writer.op(
             "fs_read", bucket, writer.lanes(writer.receivers, "store"), [stored],
-            size_bytes=writer.wire_bytes(bucket.bytes), shape=(plan.engines,),
+            size_bytes=writer.wire_bytes(bucket.bytes), shape=(plan.engines,), group=(home, *plan.receivers),
         )  # fmt: skip
         loaded = writer.reload(bucket, [read])
     return writer.finish([loaded])
