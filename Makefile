@@ -105,7 +105,8 @@ profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the p
 	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm \
 	  --source "$(AIC), $(VIDUR), $(LOGS)"
 	$(FIT)h200-sxm.json $(NCCL) $(KERNELS) --device "H200 SXM" --cluster h200-hgx --base h100-sxm --wider 0.08 \
-	  --prefer "nccl 2" --prefer sglang --source "$(AIC); what it lacks from H100 SXM"
+	  --prefer "nccl 2" --prefer sglang --prefer unquantized --prefer moe_torch_flow_cutlass \
+	  --source "$(AIC); what it lacks from H100 SXM"
 	$(FIT)a100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) --device "A100 SXM 80GB" --cluster dgx-a100 --base h100-sxm \
 	  --wider 0.25 --also data/measured/a100.toml --prefer "nccl 2" \
 	  --source "$(AIC), $(VIDUR); what they lack from H100 SXM, a generation later"

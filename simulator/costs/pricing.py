@@ -266,12 +266,19 @@ class Pricing:
         return sum(route[link] * self.cluster.links[link].latency_s for link in far)
 
     @staticmethod
-    def _site_terms(seconds: float) -> list[Term]:
-        return [Term(seconds, Parameter(1.0, 0.0, "exact", "cluster.site_latency"))] if seconds else []
+    def _site_terms(seconds: Floats | float) -> list[Term]:
+        return [Term(seconds, Parameter(1.0, 0.0, "exact", "cluster.site_latency"))] if np.any(seconds) else []
 
     def site_terms(self, kind: str, group: Sequence[int]) -> list[Term]:
         """The latency that links between sites add to an exchange of a group; none if all its ranks are at one."""
-        return self._site_terms(crossings(kind) * largest_site_latency_s(self.cluster, [group]))
+        return self.site_terms_each(kind, [group])
+
+    def site_terms_each(self, kind: str, groups: Sequence[Sequence[int]]) -> list[Term]:
+        """The same for as many ops as there are groups, or for all ops where there is one."""
+        if not self.cluster.site_latency_s.any():
+            return []
+        far = np.array([largest_site_latency_s(self.cluster, [group]) for group in groups])
+        return self._site_terms(crossings(kind) * far)
 
     def route_own(
         self, ops: Ops, ranks: Ops, routes: Sequence[Route], latency: Sequence[Term], share: float = 1.0

@@ -134,15 +134,14 @@ def _through(pricing: Pricing, memories: Ops, bound: tuple[float, int]) -> tuple
 def _filling(pricing: Pricing, ring: RingBroadcast, island: Ops, seconds: Floats) -> Term:
     """Seconds that filling the ring adds to the transfer: the p-norm of both minus the transfer, as they overlap.
 
-    The root of each transfer is in this island.
+    The root of each transfer is in this island. What a signal takes from site to site overlaps with nothing.
     """
     inside, between = ring.hops()
     hop, node_hop = pricing.profile["broadcast.hop_s"], pricing.profile["broadcast.node_hop_s"]
     filling: Floats | float = inside * hop.value + between * (node_hop.value + wires_s(pricing, ring))
-    if ring.site_latency_s.any():
-        filling = filling + ring.site_latency_s[island]
     filled = (seconds**_PIPELINE_NORM + filling**_PIPELINE_NORM) ** (1 / _PIPELINE_NORM)
-    return Term(filled - seconds, _bounded_by(pricing, node_hop) if between else hop)
+    far = ring.site_latency_s[island] if ring.site_latency_s.any() else 0.0
+    return Term(filled - seconds + far, _bounded_by(pricing, node_hop) if between else hop)
 
 
 def wires_s(pricing: Pricing, ring: RingBroadcast) -> float:

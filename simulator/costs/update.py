@@ -12,12 +12,22 @@ from .pricing import Pricing
 from .ring import ring_of, wires_s
 from .sheet import Ops, Term
 
+_HEARD = {"wait_worker": "send_recv", "barrier": "all_reduce"}
+"""Host work in which ranks hear from each other, and the exchange whose messages are as many, one after the other."""
+
 
 def host_work(pricing: Pricing, ops: Ops) -> None:
-    """The parameters of a kind that is nothing but work of host threads; without any it takes no time."""
-    if terms := pricing.kind(ops).work:
-        counts = {name: 1.0 if entry is None else pricing.shape(ops, entry) for name, entry in terms.items()}
-        pricing.sheet.charge(ops, [pricing.host(name, count) for name, count in counts.items()])
+    """The parameters of a kind that is nothing but work of host threads; without any it takes no time.
+
+    Ranks that hear from others at another site wait for the links there.
+    """
+    kind = pricing.kind(ops)
+    counts = {name: 1.0 if entry is None else pricing.shape(ops, entry) for name, entry in kind.work.items()}
+    terms = [pricing.host(name, count) for name, count in counts.items()]
+    if kind.name in _HEARD:
+        terms += pricing.site_terms_each(_HEARD[kind.name], [pricing.program.ranks_of(int(op)) for op in ops])
+    if terms:
+        pricing.sheet.charge(ops, terms)
 
 
 def gather_metas(pricing: Pricing, ops: Ops) -> None:

@@ -59,7 +59,7 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
     from ..uncertainty import draw
 
     if prediction.errors is None:
-        raise UserError("--draws: a cycle has no interval; simulate its update by itself")
+        raise UserError("--draws: a cycle is not drawn; draw its update or its step by itself")
     program, report = prediction.timeline.program, prediction.report
     found = draw(program, prediction.costs, prediction.errors, draws, seed, prediction.answer_s)
     low_s, high_s, median_s = found.interval.low_s, found.interval.high_s, found.quantile_s(0.5)

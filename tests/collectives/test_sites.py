@@ -148,6 +148,14 @@ def test_an_update_waits_for_its_sites(name, method):
     assert near < far < farther - 10
 
 
+def test_each_bucket_crosses_and_is_answered():
+    """Buckets follow each other from the heads of stages, which hear of each; a barrier ends the update."""
+    near, far = (simulate("what-if-sender", [*two_sites(of), "update.method=stage_heads"]) for of in ("1 us", "10 s"))
+    buckets = len(far.resolved.plan.buckets)
+
+    assert far.report.makespan_s - near.report.makespan_s == pytest.approx(10 * (2 * buckets + 2), rel=0.05)
+
+
 def test_a_worker_of_a_run_waits_for_the_link_between_sites():
     asked = [["sync.bandwidth=10 Gb/s", *two_sites(latency)] for latency in ("1 ns", "2 s")]
     near, far = (simulate("run-parameter-server-async", changes).resolved.latency_s for changes in asked)

@@ -204,6 +204,40 @@ def test_a_fault_is_one_line_that_names_the_file(change, given, capsys):
     assert not (given.parent / "out").exists()
 
 
+WIDE = ["cluster=h200-hgx", "rollout.engine={tp=1, dp=16, ep=16, max_batch=64}"]
+
+
+def test_an_update_brings_weights_to_the_engines_ranks():
+    """Each of 16 GPUs keeps a sixteenth of the experts, and has its own scheduler."""
+    resolved = simulate("rl-cycle-qwen3-30b-32xh100", [*WIDE, "cycle.steps=1"]).resolved
+    inference, pool = resolved.update.update.inference, resolved.rollouts(16)
+
+    assert (inference.tp, inference.ep, pool.engines, pool.slots) == (1, 16, 1, 16 * 64)
+
+
+@pytest.mark.parametrize(("said", "dtype"), [
+    ([], "bf16"), (["update.quantize=before"], "fp8"), (["rollout.engine.dtype=bf16", "update.quantize=after"], "bf16"),
+])  # fmt: skip
+def test_engines_compute_in_the_type_that_the_update_brings(said, dtype):
+    resolved = simulate("rl-cycle-qwen3-30b-32xh100", [*said, "cycle.steps=1"]).resolved
+    others = [note for note in resolved.notes if note.startswith("the update brings weights in")]
+
+    assert (resolved.engine.shape.dtype, bool(others)) == (dtype, len(said) == 2)
+
+
+@pytest.mark.parametrize(("changes", "line"), [
+    (["update.inference.gpus=8"], "cycle.rollout_nodes = 2: are 16 GPUs, but the update reaches 8"),
+    (["update.trainer.gpus=8", "update.inference.gpus=16"],
+     "cycle.rollout_nodes = 2: leave 16 GPUs to train, but the update has 8 trainers"),
+    (["nodes=6", "cycle.rollout_nodes=3", "rollout.engine.tp=3"], "update.inference.tp = 3: must divide the 32 heads"),
+])  # fmt: skip
+def test_pools_that_do_not_add_up_are_refused(changes, line):
+    with pytest.raises(UserError) as caught:
+        simulate("rl-cycle-qwen3-30b-32xh100", [*changes, "cycle.steps=1"])
+
+    assert line in str(caught.value)
+
+
 def test_a_table_that_may_be_left_out_has_its_own_keys(simulated, capsys):
     code = run("simulate", simulated, "--set", "model.presett=x")
 

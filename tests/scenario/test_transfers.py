@@ -145,6 +145,11 @@ def work_s(one: Resolved, kind: str) -> float:
     return float(one.costs.work_s[one.program.is_kind(kind)].sum())
 
 
+def shapes(one: Resolved, kind: str) -> list[list[int]]:
+    """The shapes of all ops of a kind."""
+    return [one.program.shape[op].tolist() for op in np.flatnonzero(one.program.is_kind(kind))]
+
+
 def wire_s(one: Resolved) -> float:
     """Broadcasts without their latencies."""
     return work_s(one, "broadcast")
@@ -316,6 +321,26 @@ def test_more_nodes_of_engines_read_a_store_again():
     store = {"storage": {"write": "20 GB/s", "read": "20 GB/s"}, "inference": {"tp": 8}, "model": PLAIN}
     two, four = (seconds("file_system", nodes=nodes, **store) for nodes in (2, 4))
     assert four - two == pytest.approx(2 * 61 / 20, rel=0.01)
+
+
+def test_scales_are_made_after_gathering():
+    """Trainers that quantise before the wire gather as many tensors as without; 57 buckets round."""
+    plain, before = (resolved("single_sender", quantize=of) for of in ("none", "before"))
+    gathered = [sum(op_shape[0] for op_shape in shapes(one, "gather")) for one in (plain, before)]
+
+    assert gathered[1] == pytest.approx(gathered[0], rel=0.01)
+
+
+@pytest.mark.parametrize("default", [{"process_group": "kept"}, {"max_bucket": "512 MiB"}])
+def test_a_default_that_is_said_changes_nothing(default):
+    assert seconds("single_sender", **default) == seconds("single_sender")
+
+
+@pytest.mark.parametrize("said", [{"process_group": "new"}, {"max_bucket": "8 GiB"}])
+def test_what_changes_the_answer_changes_the_hash(said):
+    plain, other = resolved("single_sender"), resolved("single_sender", **said)
+
+    assert plain.hash != other.hash
 
 
 @pytest.mark.parametrize("method", ["single_sender", "reshard", "static_writes", "stage_heads", "chain", "file_system"])

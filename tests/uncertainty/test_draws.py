@@ -156,7 +156,7 @@ def test_draws_that_cannot_be_are_refused(draws, seed, fault):
 
 
 def test_a_cycle_has_no_draws():
-    with pytest.raises(UserError, match="--draws: a cycle has no interval"):
+    with pytest.raises(UserError, match="--draws: a cycle is not drawn"):
         verb(SCENARIOS / "rl-split-given-update-8xh100-nodes.toml", draws=2)
 
 

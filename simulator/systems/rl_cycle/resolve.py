@@ -155,7 +155,7 @@ class ResolvedCycle(ResolvedScenario):
             slots, room = rollout.slots, None
             pace: Pace | Roofline = Pace(rollout.token_time, rollout.request_time, rollout.recompute_time)
         else:
-            slots, room, pace = engine.said.max_batch, engine.room, engine.pace
+            slots, room, pace = engine.said.max_batch * engine.said.dp, engine.room, engine.pace
         return Rollouts(
             requests=rollout.requests,
             engines=engines,
@@ -177,11 +177,22 @@ class ResolvedCycle(ResolvedScenario):
             return None
         assert self.spec is not None
         inference = self.scenario.update.inference
-        if "tp" in inference.model_fields_set and said.tp not in (None, inference.tp):
-            allowed = f"update.inference.tp = {inference.tp}: give one of the two"
-            raise self._fault("rollout.engine.tp", said.tp, allowed)
+        for axis in ("tp", "ep"):
+            ours, theirs = getattr(said, axis), getattr(inference, axis)
+            if {axis} <= inference.model_fields_set & said.model_fields_set and ours not in (None, theirs):
+                raise self._fault(
+                    f"rollout.engine.{axis}", ours, f"update.inference.{axis} = {theirs}: give one of the two"
+                )
         usual = self.lengths.moment(1), self.prompts.moment(1) if self.prompts is not None else 0.0
-        return serve(said, self.scenario.tp, self.spec, Machines(self.cluster, self.profile), usual, self.where)
+        machines = Machines(self.cluster, self.profile)
+        return serve(said, self.scenario.tp, self.spec, self._weight_type, machines, usual, self.where)
+
+    @property
+    def _weight_type(self) -> str:
+        """The type of the weights that engines get: of the update, or of the checkpoint where that is not simulated."""
+        if self.update is not None:
+            return self.update.dtype
+        return "fp8" if self.spec is not None and self.spec.quantization is not None else "bf16"
 
     # Training
 
@@ -226,7 +237,7 @@ class ResolvedCycle(ResolvedScenario):
         """GPUs that only train: as given, or those of the cluster that the update leaves out."""
         cycle, others = self.scenario.cycle, self.cluster.n_gpus - updated
         if cycle.rollout_nodes is not None:
-            return others
+            return self._trainers_of_nodes(updated)
         if cycle.placement == "colocated":
             if others:
                 raise self._fault("cycle.placement", cycle.placement, f"the update leaves {others} GPUs out")
@@ -238,6 +249,23 @@ class ResolvedCycle(ResolvedScenario):
         if train and cycle.trainer_gpus not in (None, train):
             raise self._fault("cycle.trainer_gpus", cycle.trainer_gpus, f"{train} GPUs train, as the update has it")
         return cycle.trainer_gpus or train
+
+    def _trainers_of_nodes(self, updated: int) -> int:
+        """The GPUs of the nodes that do not roll out; all of those that do are updated."""
+        rolls = sum(self.cluster.gpus_per_node[: self._rollout_nodes])
+        if updated != rolls:
+            raise self._fault(
+                "cycle.rollout_nodes", self._rollout_nodes, f"are {rolls} GPUs, but the update reaches {updated}"
+            )
+        others = self.cluster.n_gpus - rolls
+        train = len(self.update.trainers) if isinstance(self.update, TransferUpdate) else others
+        if train != others:
+            raise self._fault(
+                "cycle.rollout_nodes",
+                self._rollout_nodes,
+                f"leave {others} GPUs to train, but the update has {train} trainers",
+            )
+        return others
 
     def plan(self, update: UpdateReport | None) -> CyclePlan:
         """The cycle around a simulated update, or one whose time the scenario gives (None).
@@ -278,6 +306,7 @@ class ResolvedCycle(ResolvedScenario):
             notes.append(f"running requests keep their KV cache across an update; see {key}")
         if self.engine is not None:
             notes += self.engine.notes
+            notes += self._other_type(self.engine)
         if self.training is not None:
             times, question = self.training.minibatches, self.training.step.report.question
             notes.append(f"training: {times} x {question}" if times > 1 else f"training: {question}")
@@ -287,13 +316,23 @@ class ResolvedCycle(ResolvedScenario):
         return tuple(notes)
 
     def _other_split(self, training: Training) -> Iterator[str]:
-        """A note where the update takes weights from trainers that are split otherwise than those of the training."""
+        """Notes where the update takes other weights than training makes, or from trainers that are split otherwise."""
+        if self.update is not None and training.step.resolved.scenario.lora is not None:
+            yield "adapters are trained, but the update sends all weights: no method here sends adapters alone"
         if not isinstance(self.update, TransferUpdate):
             return
         said, parallel = self.update.trainer, training.step.resolved.scenario.parallel
         if differ := [axis for axis in ("tp", "pp", "ep") if getattr(said, axis) != getattr(parallel, axis)]:
             update, step = (" ".join(f"{axis} {getattr(of, axis)}" for axis in differ) for of in (said, parallel))
             yield f"the update takes weights from trainers of {update}, but training has {step}; see update.trainer"
+
+    def _other_type(self, engine: Served) -> Iterator[str]:
+        """A note where engines compute in another type than the one in which a simulated update brings weights."""
+        if self.update is not None and "fp8" in {engine.shape.dtype, self.update.dtype} != {engine.shape.dtype}:
+            yield (
+                f"the update brings weights in {self.update.dtype}, but engines compute in {engine.shape.dtype}: their "
+                "conversion takes no time here; see update.quantize"
+            )
 
     def _hashed_table(self, table: str) -> dict[str, Any]:
         """A table of the scenario for the hash."""

@@ -120,10 +120,12 @@ class Engine(Table):
     dp: PositiveInt = Field(1, description="groups of tp ranks, each with requests of its own, that share experts")
     ep: PositiveInt = Field(1, description="ranks over which experts are spread: 1 (each is cut over tp), or tp x dp")
     dtype: Literal["bf16", "fp16", "fp8"] | None = Field(
-        None, description="type of matrix products and their weights (default: that of the checkpoint)"
+        None, description="type of matrix products and their weights (default: that of the updated weights)"
     )
     kv_dtype: Literal["bf16", "fp8"] = Field("bf16", description="type of keys and values in the cache")
-    max_batch: Slots = Field(256, description="requests that run at once at most (vLLM's max_num_seqs)")
+    max_batch: Slots = Field(
+        256, description="requests of each group of tp ranks that run at once at most (vLLM's max_num_seqs)"
+    )
     max_tokens: Slots = Field(
         8192, description="tokens of a step at most, with those of prompts (vLLM's max_num_batched_tokens)"
     )
@@ -202,13 +204,15 @@ class CycleScenario(OnCluster):
         return self.update.inference.tp if engine is None or engine.tp is None else engine.tp
 
     def _update(self, trainers: int | None) -> Update:
-        """The update, with the cycle's number of trainers and its engine's tp if it gives none itself."""
-        trainer, inference = self.update.trainer or Trainer(), self.update.inference
+        """The update, with the cycle's number of trainers and its engine's tp and ep if it gives none itself."""
+        trainer, inference, engine = self.update.trainer or Trainer(), self.update.inference, self.rollout.engine
         changes: dict[str, Any] = {}
         if self.update.method in FROM_TRAINERS and trainers is not None and trainer.gpus is None:
             changes["trainer"] = trainer.model_copy(update={"gpus": trainers})
-        if inference.tp != self.tp and "tp" not in inference.model_fields_set:
-            changes["inference"] = inference.model_copy(update={"tp": self.tp})
+        of_engine = {"tp": self.tp, "ep": inference.ep if engine is None else engine.ep}
+        own = {axis: size for axis, size in of_engine.items() if axis not in inference.model_fields_set}
+        if own:
+            changes["inference"] = inference.model_copy(update=own)
         return self.update.model_copy(update=changes) if changes else self.update
 
     @property

@@ -62,11 +62,7 @@ class Served:
         if spec.moe is not None:
             chosen, width = spec.moe.num_experts_per_tok, spec.moe.moe_intermediate_size
             per_token += 2 * chosen * (spec.hidden_size + 3 * width // self.shape.etp)
-        return float(per_token * self.said.max_tokens + 10 * spec.vocab_size * self._each_batch)
-
-    @property
-    def _each_batch(self) -> int:
-        return split(self.said.max_batch, self.shape.dp)
+        return float(per_token * self.said.max_tokens + 10 * spec.vocab_size * self.said.max_batch)
 
     @property
     def cache_bytes(self) -> float:
@@ -91,10 +87,10 @@ class Served:
         """How fast the engine decodes and prefills."""
         costs, said = self.costs, self.said
         windows = costs.windows()
-        most = split(max(said.max_batch, 1), self.shape.dp) + said.max_tokens
+        most = said.max_batch + said.max_tokens
         return Roofline(
             layers=_curve(costs.layers, most),
-            head=_curve(costs.head, self._each_batch),
+            head=_curve(costs.head, said.max_batch),
             attention=_curve(costs.attention, most),
             cached_s=Terms.add(costs.cache()).seconds,
             capacity=self.capacity,
@@ -131,8 +127,10 @@ def _curve(parts_of: Callable[[int], Iterable[Part]], most: int) -> Curve:
     return Curve(sizes, tuple(Terms.add(parts_of(size)).seconds for size in sizes))
 
 
-def serve(said: Engine, tp: int, spec: ModelSpec, machines: Machines, usual: tuple[float, float], where: str) -> Served:
-    """The engine that a scenario describes.
+def serve(
+    said: Engine, tp: int, spec: ModelSpec, dtype: str, machines: Machines, usual: tuple[float, float], where: str
+) -> Served:
+    """The engine that a scenario describes; `dtype` is that of its weights where it says none.
 
     Raises:
         UserError: its model is none whose decoding is modelled, cannot be cut so, or does not fit.
@@ -147,11 +145,12 @@ def serve(said: Engine, tp: int, spec: ModelSpec, machines: Machines, usual: tup
     if said.dp > 1 and said.ep == 1:
         allowed = f"is for experts that are spread: rollout.engine.ep = {ranks}; give more engines otherwise"
         raise UserError(fault(where, "rollout.engine.dp", said.dp, allowed))
+    if spec.num_attention_heads % tp:
+        raise UserError(fault(where, "rollout.engine.tp", tp, f"must divide the {spec.num_attention_heads} heads"))
     if ranks > machines.cluster.n_gpus:
         allowed = f"tp x dp = {ranks}, and the cluster has {machines.cluster.n_gpus} GPUs"
         raise UserError(fault(where, "rollout.engine.tp", tp, allowed))
-    dtype = said.dtype or ("fp8" if spec.quantization is not None else "bf16")
-    shape = EngineShape(spec, tp, said.dp, said.ep, dtype, said.kv_dtype)
+    shape = EngineShape(spec, tp, said.dp, said.ep, said.dtype or dtype, said.kv_dtype)
     device = min(float(node.device.memory_bytes) for node in machines.cluster.nodes)
     context_bytes = machines.profile.value_or("memory.context_bytes", 0.0)
     served = Served(said, EngineCosts(shape, machines, said.step_time, said.request_time), usual, device, context_bytes)

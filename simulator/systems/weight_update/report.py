@@ -202,7 +202,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
         exposed=sum_by_group(path, phase_of, tuple(PHASES)),
         host_share=_host_s(path, program) / timeline.makespan_s,
         provenance=provenance(path, costs),
-        peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved)),
+        peak=peak_bytes(timeline, static_bytes=_static_bytes(resolved, program.ranks)),
         memory_bytes=resolved.memory_bytes,
         busiest_link=costs.link_names[busiest],
         busiest_link_share=float(share[busiest]),
@@ -253,10 +253,12 @@ def _host_s(path: CriticalPath, program: Program) -> float:
     return float(path.seconds[~elsewhere[path.ops]].sum())
 
 
-def _static_bytes(resolved: Resolved) -> dict[str, int]:
-    """Bytes that a device always holds: the engine's weights, and the rest of the engine."""
-    beside = resolved.engine_bytes - resolved.resident_bytes
-    return {"resident weights": resolved.resident_bytes} | ({"engine beside its weights": beside} if beside else {})
+def _static_bytes(resolved: Resolved, ranks: int) -> dict[str, NDArray[np.float64]]:
+    """Bytes that a device with an engine always holds: its weights, and the rest of the engine; one per rank."""
+    serves = np.isin(np.arange(ranks), resolved.engine_ranks).astype(np.float64)
+    held = {"resident weights": resolved.resident_bytes}
+    held |= {"engine beside its weights": resolved.engine_bytes - resolved.resident_bytes}
+    return {name: size * serves for name, size in held.items() if size}
 
 
 _INDEX = {phase: i for i, phase in enumerate(PHASES)}

@@ -5,6 +5,7 @@ bucket beyond memory, heads that do not divide.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -26,7 +27,6 @@ from ..tables import FOR_PEOPLE
 from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
 from .scenario import Scenario, Update
-
 
 _BETWEEN_RANKS = kinds_of_form(EXCHANGE, "write", "forward", "pairs", "fs_write", "fs_read")
 """The kinds of ops whose time is that of links between ranks, or to a store."""
@@ -171,6 +171,11 @@ class Resolved(OnMachines):
             (id(machines.nodes[machines.node_of(gpu)]), slowness[gpu], gpu < self.n_listed)
             for gpu in range(machines.n_gpus)
         ])  # fmt: skip
+
+    @property
+    def engine_ranks(self) -> Sequence[int]:
+        """The ranks with an engine."""
+        return range(self.cluster.n_gpus)
 
     @property
     def n_listed(self) -> int:

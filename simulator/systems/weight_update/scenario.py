@@ -69,7 +69,9 @@ class Update(Table):
     method: MethodName = Field("broadcast", description="how the bytes reach the ranks")
     pipeline: Literal["two_stage", "three_stage", "serial"] = Field("two_stage", description="what overlaps with what")
     bucket: Size | None = Field(None, description="bytes of a bucket (default: what fits, at most max_bucket)")
-    max_bucket: Size = Field(8 * 2**30, description="largest bucket by default (from trainers: 512 MiB)")
+    max_bucket: Size | None = Field(
+        None, description="largest bucket (default: from servers 8 GiB, from trainers 512 MiB)"
+    )
     mem_fraction: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="usable share of free memory")
     free_memory: Size | None = Field(None, description="free device memory before the update (default: derived)")
     h2d_buffer: bool = Field(True, description="whether each rank has a buffer for host-to-device copies")
@@ -78,7 +80,9 @@ class Update(Table):
     readers: Literal["assigned", "one"] | None = Field(
         None, description="p2p: a receiver per NIC (default), or one rank that reads all"
     )
-    process_group: Literal["new", "kept"] = Field("new", description="whether the update creates its process group")
+    process_group: Literal["new", "kept"] | None = Field(
+        None, description="whether the update creates its process group (default: from servers new, from trainers kept)"
+    )
     inference: Inference = Field(default=Inference(), description="the engines that receive the weights")
     trainer: Trainer | None = Field(None, description="from trainers: the GPUs that hold the new weights")
     messages: Literal["tensor", "bucket"] | None = Field(

@@ -9,6 +9,7 @@ from ...program import Program
 from .lower import BucketSize, UpdatePlan, assign_readers, bucket_size, make_plan, serial, three_stage, two_stage
 from .resolve import Resolved
 
+_DEFAULT_BUCKET_BYTES = 8 * 2**30
 _CONFIRMED_RANKS = 256  # the most of any published update that the ledger of docs/weight-update.md holds
 
 
@@ -29,7 +30,7 @@ class ServedUpdate(Resolved):
             fitting = bucket_size(
                 self.free_bytes,
                 largest,
-                limit_bytes=update.bucket or update.max_bucket,
+                limit_bytes=update.bucket or update.max_bucket or _DEFAULT_BUCKET_BYTES,
                 mem_fraction=update.mem_fraction,
                 h2d_buffer=update.h2d_buffer,
             )
@@ -61,7 +62,7 @@ class ServedUpdate(Resolved):
             tensor_parallel=update.inference.tp,
             classes=self.classes,
             dtype=self.dtype,
-            new_group=update.process_group == "new",
+            new_group=update.process_group != "kept",
         )
         self._check_host_memory(plan)
         if update.method != "p2p":

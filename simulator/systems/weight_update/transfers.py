@@ -1,6 +1,7 @@
 """An update that starts at trainers: from a checked scenario to plan and Program."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +17,7 @@ from .lower import Layout, TransferPlan, Transport, make_transfer
 from .resolve import Resolved
 from .scenario import Storage, Trainer
 
-DEFAULT_BUCKET_BYTES = 512 * 2**20
+_DEFAULT_BUCKET_BYTES = 512 * 2**20
 """Default of slime's and miles' update_weight_buffer_size."""
 
 _EXPERT = re.compile(r"experts\.(\d+)\.(.+)")
@@ -97,6 +98,11 @@ class TransferUpdate(Resolved):
             return self.trainers
         first, wanted = len(self.trainers), self.update.inference.gpus
         return range(first, self.cluster.n_gpus if wanted is None else first + wanted)
+
+    @property
+    def engine_ranks(self) -> Sequence[int]:
+        """The ranks that are updated: trainers have no engine."""
+        return self.receivers
 
     @cached_property
     def plan(self) -> TransferPlan:
@@ -189,8 +195,7 @@ class TransferUpdate(Resolved):
     def _bucket_bytes(self) -> int:
         """Bytes of a bucket on the wire."""
         update = self.update
-        by_default = update.max_bucket if "max_bucket" in update.model_fields_set else DEFAULT_BUCKET_BYTES
-        return round((update.bucket or by_default) / self._gathered)
+        return round((update.bucket or update.max_bucket or _DEFAULT_BUCKET_BYTES) / self._gathered)
 
     @cached_property
     def wire_tensors(self) -> Weights:
@@ -200,29 +205,41 @@ class TransferUpdate(Resolved):
         return weights(self.spec, mtp=self.scenario.model.mtp, fp8=self.update.quantize == "before")
 
     @cached_property
+    def _gathered_weights(self) -> Weights:
+        """The tensors that trainers gather: those on the wire, or if they quantise before it, those in 16 bits."""
+        if self.update.quantize != "before":
+            return self.wire_tensors
+        assert self.spec is not None  # checked
+        return weights(self.spec, mtp=self.scenario.model.mtp, fp8=False)
+
+    @cached_property
     def _gathered(self) -> float:
         """Bytes that trainers gather per byte on the wire: more than 1 if they quantise before."""
-        if self.update.quantize != "before":
-            return 1.0
-        assert self.spec is not None  # checked
-        return weights(self.spec, mtp=self.scenario.model.mtp, fp8=False).total_bytes / self.wire_tensors.total_bytes
+        return self._gathered_weights.total_bytes / self.wire_tensors.total_bytes
+
+    @cached_property
+    def _gathered_tensors(self) -> float:
+        """Tensors that trainers gather per tensor on the wire: fewer if they quantise before, as scales come then."""
+        return len(self._gathered_weights.nbytes) / len(self.wire_tensors.nbytes)
 
     @property
     def _transport(self) -> Transport:
         update, delta = self.update, self.update.delta
         share = 1.0
         if delta is not None:
-            share = min(delta.density * (1 + delta.index_bytes / (1 if self.dtype == "fp8" else 2)), 1.0)
+            each = 1 if self.dtype == "fp8" and update.quantize != "after" else 2
+            share = min(delta.density * (1 + delta.index_bytes / each), 1.0)
         return Transport(
             share=share,
             gathered=self._gathered,
+            gathered_tensors=self._gathered_tensors,
             quantize=update.quantize,
             delta=delta is not None,
             messages=update.messages or ("tensor" if self.method.by_tensor else "bucket"),
             load=update.load,
             dtype=self.dtype,
             slots=update.in_flight,
-            new_group="process_group" in update.model_fields_set and update.process_group == "new",
+            new_group=update.process_group == "new",
             registers=update.registration == "new",
         )
 
@@ -241,6 +258,8 @@ class TransferUpdate(Resolved):
             (receivers.stop > gpus, "inference.gpus", inference.gpus,
              f"{gpus - trainers} GPUs are left beside the trainers"),
             (len(receivers) % engine, of_engine, engine, f"must divide the {len(receivers)} receiving GPUs"),
+            (self.spec is not None and self.spec.num_attention_heads % inference.tp, "inference.tp", inference.tp,
+             f"must divide the {self.spec.num_attention_heads if self.spec else 0} heads"),
             (apart, "inference.ep", inference.ep, f"must divide tp = {inference.tp}, or be a multiple of it"),
             (trainers % product, "trainer.gpus", trainers, f"must be a multiple of tp x pp x cp = {product}"),
             (ranks % trainer.ep, "trainer.ep", trainer.ep, f"must divide the {ranks} GPUs of a pipeline stage"),

@@ -69,14 +69,16 @@ class Transport:
     """How tensors cross the wire, and what is done to them.
 
     `share` is bytes sent per byte of a bucket (delta: changed values and indices), `gathered` bytes that trainers
-    gather per byte of a bucket (2 if they quantise BF16 to FP8). `quantize` says where that happens; with `delta`
-    changes are encoded before the wire and applied after it. `messages`: one per "tensor" or "bucket". `load`: engines
+    gather per byte of a bucket (2 if they quantise BF16 to FP8), and `gathered_tensors` tensors per tensor (a half, as
+    matrices have scales on the wire). `quantize` says where that happens; with `delta` changes are encoded before the
+    wire and applied after it. `messages`: one per "tensor" or "bucket". `load`: engines
     load what they receive, in precision `dtype`. `slots` buckets may be in flight. `new_group`: the update creates its
     process group; `registers`: engines first register their tensors with the NICs.
     """
 
     share: float = 1.0
     gathered: float = 1.0
+    gathered_tensors: float = 1.0
     quantize: str = "none"
     delta: bool = False
     messages: str = "bucket"

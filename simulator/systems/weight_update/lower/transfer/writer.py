@@ -104,7 +104,7 @@ class TransferWriter(ClassWriter):
         op = self.op(
             "gather", bucket, self.lanes(self.places(ranks), "trainer", "comm"), after,
             size_bytes=round(bucket.part * self.transport.gathered), group=bucket.gatherers,
-            shape=(bucket.part_tensors, bucket.phase.mesh.size, bucket.local_tensors),
+            shape=(self._gathered(bucket.part_tensors), bucket.phase.mesh.size, self._gathered(bucket.local_tensors)),
             writes=self.source_ranges(bucket, into or ranks), acquires=acquires,
         )  # fmt: skip
         return self.prepare(bucket, op)
@@ -114,10 +114,15 @@ class TransferWriter(ClassWriter):
         lanes = self.lanes(self.places(bucket.stage.ranks), "trainer")
         if self.transport.quantize == "before":
             size = round(bucket.part * self.transport.gathered) // shares
-            after = self._walk("quantize", bucket, lanes, [after], size)
+            tensors = self._gathered(bucket.part_tensors)
+            after = self.op("quantize", bucket, lanes, [after], size_bytes=size, shape=(tensors,))
         if self.transport.delta:
             after = self._walk("encode", bucket, lanes, [after], bucket.part // shares)
         return after
+
+    def _gathered(self, tensors: int) -> int:
+        """Of so many tensors on the wire those that are gathered: scales are not, where these are made of them."""
+        return max(round(tensors * self.transport.gathered_tensors), 1)
 
     def send_meta(self, bucket: Bucket, after: Sequence[int]) -> int:
         """The sender names the bucket's tensors to the engines."""
