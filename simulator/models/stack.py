@@ -300,7 +300,7 @@ def _shared_width(keys: Keys, width: int) -> int:
 def _quantization(keys: Keys) -> Fp8 | None:
     """Block FP8 as DeepSeek stores it; any other method has sizes that we do not know."""
     given = keys.get("quantization_config")
-    if given is None:
+    if not given:
         return None
     known = isinstance(given, Mapping) and given.get("quant_method") == "fp8"
     block = given.get("weight_block_size") if known else None

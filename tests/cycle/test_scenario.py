@@ -229,7 +229,7 @@ def test_engines_compute_in_the_type_that_the_update_brings(said, dtype):
     (["update.inference.gpus=8"], "cycle.rollout_nodes = 2: are 16 GPUs, but the update reaches 8"),
     (["update.trainer.gpus=8", "update.inference.gpus=16"],
      "cycle.rollout_nodes = 2: leave 16 GPUs to train, but the update has 8 trainers"),
-    (["nodes=6", "cycle.rollout_nodes=3", "rollout.engine.tp=3"], "update.inference.tp = 3: must divide the 32 heads"),
+    (["nodes=6", "cycle.rollout_nodes=3", "rollout.engine.tp=3"], "rollout.engine.tp = 3: must divide the 32 heads"),
 ])  # fmt: skip
 def test_pools_that_do_not_add_up_are_refused(changes, line):
     with pytest.raises(UserError) as caught:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import Additions, import_recipe, parse_recipe, scenario_table
-from runcast.simulator.scenario import load_question
+from runcast.simulator.scenario import load_question, resolve
 
 FILES = Path(__file__).parent / "files"
 GOLDEN = Path(__file__).parent / "golden"
@@ -144,6 +144,20 @@ def update_of(tool, name, nodes):
 )  # fmt: skip
 def test_what_an_update_says(tool, name, nodes, update):
     assert update_of(tool, name, nodes)["update"] == update
+
+
+@pytest.mark.parametrize(("tool", "name", "nodes", "said"), [
+    ("verl", "run_deepseek_v3_671b_megatron.sh", 12, ({"quantization_config": {}}, "none", "bf16")),
+    ("slime", "run-deepseek-r1.sh", 16, ({}, "before", "fp8")),
+])  # fmt: skip
+def test_a_model_that_is_published_in_8_bits_is_trained_in_16(tool, name, nodes, said, tmp_path):
+    """verl's engines have 16 bits where nothing else is said, slime quantises as the checkpoint says."""
+    script = tmp_path / name
+    script.write_text(SCRIPTS[tool][name])
+    _, (_, file) = import_recipe(script, tmp_path / "r.toml", "dgx-h100", nodes)
+    resolved = resolve(load_question(file), str(file))
+
+    assert (resolved.scenario.model.overrides, resolved.update.quantize, resolved.dtype) == said
 
 
 def test_an_update_through_a_file_system():

@@ -19,6 +19,7 @@ from .reinforcement import (
     align,
     describe_update,
     fit_micro,
+    is_in_eight_bits,
 )
 from .shapes import Shape
 
@@ -178,7 +179,7 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
         update = {"method": "colocated", "messages": "bucket"}
     if not disk and (bucket := args.optional("update_weight_buffer_size")):  # else 512 MiB, as by default here
         update["bucket"] = bucket
-    if "fp8" in args.hint("hf_checkpoint").lower():
-        update["quantize"] = "before"
+    if "fp8" in args.hint("hf_checkpoint").lower() or is_in_eight_bits(step["model"]):
+        update["quantize"] = "before"  # as the checkpoint's own quantization_config says
     engines = Engines(tp, ep, _rollout(args) if apart else None)
     return describe_update(step, machine, engines, update, "slime")

@@ -17,6 +17,7 @@ from .reinforcement import (
     align,
     describe_update,
     fit_micro,
+    is_in_eight_bits,
 )
 from .shapes import Shape
 from .trainers import Files, TrainerStep
@@ -192,5 +193,9 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
     update["bucket"] = args.whole("rollout.update_weights_bucket_megabytes", _BUCKET_MEGABYTES) * 2**20
     if "fp8" in args.hint("rollout.quantization").lower():
         update["quantize"] = "after"
+    elif is_in_eight_bits(step["model"]):
+        args.assumed.append(
+            "model.overrides.quantization_config = {}: engines have 16 bits where rollout.quantization is none"
+        )
     tp, ep = args.whole("rollout.tensor_model_parallel_size", 2), args.whole("rollout.expert_parallel_size")
     return describe_update(step, machine, Engines(tp, ep, nodes * each or None), update, "verl")

@@ -258,8 +258,6 @@ class TransferUpdate(Resolved):
             (receivers.stop > gpus, "inference.gpus", inference.gpus,
              f"{gpus - trainers} GPUs are left beside the trainers"),
             (len(receivers) % engine, of_engine, engine, f"must divide the {len(receivers)} receiving GPUs"),
-            (self.spec is not None and self.spec.num_attention_heads % inference.tp, "inference.tp", inference.tp,
-             f"must divide the {self.spec.num_attention_heads if self.spec else 0} heads"),
             (apart, "inference.ep", inference.ep, f"must divide tp = {inference.tp}, or be a multiple of it"),
             (trainers % product, "trainer.gpus", trainers, f"must be a multiple of tp x pp x cp = {product}"),
             (ranks % trainer.ep, "trainer.ep", trainer.ep, f"must divide the {ranks} GPUs of a pipeline stage"),
