@@ -1,9 +1,9 @@
 """The share of the NICs' rate that links between switches leave, by the route of every flow of a stage.
 
 All groups of a stage send at the same time. A ring sends from each island to the next one, an all-to-all to all others
-at once, and always by the NIC of the receiver's rail. The flows of a message or a ring are spread as the fabric routes
-them, so some may collide; an all-to-all has so many that they count as even over all equal routes. The slowest flow
-decides, as the others wait for it.
+at once, by the NIC of the receiver's rail (NCCL's PXN) or directly by the sender's own. The flows of a message or a
+ring are spread as the fabric routes them, so some may collide; an all-to-all has so many that they count as even over
+all equal routes. The slowest flow decides, as the others wait for it.
 """
 
 from collections import Counter, defaultdict
@@ -18,6 +18,7 @@ from ..base.errors import UserError
 from ..hardware import Cluster
 
 Pair = tuple[int, int]
+ALL_TO_ALLS = ("all_to_all", "direct")
 
 _MOST_STEPS = 20_000_000
 """Leaves times links for which the bytes of an all-to-all are followed; of more, each site's narrowest level counts.
@@ -29,10 +30,10 @@ Measured on one core: a torus of 32 x 32 (4.2 million) takes 2 s, a fat tree of 
 def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nearby: int) -> float:
     """The share of the NICs' rate that groups keep which send together; `nearby` is the number of ranks of an island.
 
-    The groups of `send_recv` are pairs.
+    The groups of `send_recv` are pairs; `direct` is an all-to-all by the senders' own NICs.
     """
-    if kind == "all_to_all":
-        return _all_to_all(cluster, groups)
+    if kind in ALL_TO_ALLS:
+        return _all_to_all(cluster, groups, kind == "direct")
     if kind == "send_recv":
         return _along(cluster, [(group[0], group[-1]) for group in groups])
     return _along(cluster, [(a, group[(i + nearby) % len(group)]) for group in groups for i, a in enumerate(group)])
@@ -82,14 +83,14 @@ def _left(cluster: Cluster, load: NDArray[np.float64]) -> float:
     return float(min(1.0, (capacity[busy] / load[busy]).min(initial=1.0)))
 
 
-def _all_to_all(cluster: Cluster, groups: Sequence[Sequence[int]]) -> float:
+def _all_to_all(cluster: Cluster, groups: Sequence[Sequence[int]], direct: bool) -> float:
     """The share that is left if every rank sends equally to all ranks of its group on other islands."""
-    sent = _between_leaves(cluster, groups)
+    sent = _between_leaves(cluster, groups, direct)
     steps = len({dst for _, dst in sent}) * len(cluster.network.links)
     return _left(cluster, _evenly(cluster, sent)) if steps <= _MOST_STEPS else _by_level(cluster, sent)
 
 
-def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]]) -> dict[tuple[str, str], float]:
+def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]], direct: bool) -> dict[tuple[str, str], float]:
     """The bytes/s that an all-to-all of each group sends from one leaf to another, through all NICs of its ranks."""
     nodes = cluster.network.leaves
     number = {leaf: i for i, leaf in enumerate(dict.fromkeys(leaf for leaves in nodes for leaf in leaves))}
@@ -99,14 +100,14 @@ def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]]) -> dict[t
     users = Counter(nic for group in beyond for rank in group for nic in cluster.nics_of_gpu(rank))
     total = np.zeros(many * many)
     for group in beyond:
-        for src, dst, rate in _pairs_of_leaves(cluster, group, users, leaf_at):
+        for src, dst, rate in _pairs_of_leaves(cluster, group, users, leaf_at, direct):
             total += np.bincount(src * many + dst, rate, minlength=many * many)
     names = list(number)
     return {(names[i // many], names[i % many]): float(total[i]) for i in np.flatnonzero(total).tolist()}
 
 
 def _pairs_of_leaves(
-    cluster: Cluster, group: Sequence[int], users: Mapping[str, int], leaf_at: Ints
+    cluster: Cluster, group: Sequence[int], users: Mapping[str, int], leaf_at: Ints, direct: bool
 ) -> Iterator[tuple[Ints, Ints, Floats]]:
     """(source leaf, destination leaf, bytes/s) of every two ranks of an all-to-all, for each NIC of the receiver.
 
@@ -122,7 +123,8 @@ def _pairs_of_leaves(
     for k in range(max(map(len, nics))):
         there = far & np.array([k < len(own) for own in nics])
         rail = np.array([int(own[k % len(own)].partition(".nic")[2]) for own in nics])
-        src, dst = leaf_at[node[:, None], rail], np.broadcast_to(leaf_at[node, rail], far.shape)
+        src = leaf_at[node[:, None], rail[:, None] if direct else rail]
+        src, dst = np.broadcast_to(src, far.shape), np.broadcast_to(leaf_at[node, rail], far.shape)
         out = there & (src != dst)
         yield src[out], dst[out], each[out]
 

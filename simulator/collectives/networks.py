@@ -23,7 +23,7 @@ import numpy as np
 from ..base.units import format_seconds
 from ..hardware import Cluster, Limits, limits
 from ..profile import PROVENANCE, Estimate, Parameter, Profile, load_network
-from .flows import share_by_flows, tiles
+from .flows import ALL_TO_ALLS, share_by_flows, tiles
 from .sites import crossings, largest_site_latency_s
 
 MEASURED_ON = "infiniband"
@@ -217,7 +217,7 @@ class Uplinks:
 
     def _collective(self, kind: str, group: Sequence[int], nearby: int) -> dict[int, float]:
         """For every rank of the stage the mean share of the group's members under its leaf."""
-        own = self._in_all_to_all(group) if kind == "all_to_all" else self._in_ring(group, nearby)
+        own = self._in_all_to_all(group, kind) if kind in ALL_TO_ALLS else self._in_ring(group, nearby)
         under: dict[str, list[float]] = {}
         for rank, share in own.items():
             under.setdefault(self._leaf(rank), []).append(share)
@@ -228,13 +228,14 @@ class Uplinks:
         """For each rank the share of ring traffic that leaves its leaf; a NIC sends to the next node's same NIC."""
         return {a: float(self._apart(a, group[(i + nearby) % len(group)])) for i, a in enumerate(group)}
 
-    def _in_all_to_all(self, group: Sequence[int]) -> dict[int, float]:
+    def _in_all_to_all(self, group: Sequence[int], kind: str) -> dict[int, float]:
         """For each rank the share of all-to-all traffic that leaves its leaf; it sends equally to all other islands."""
         nodes = {rank: self.cluster.island(rank) for rank in group}
         found = {}
         for a in group:
             far = [b for b in group if nodes[b] != nodes[a]]
-            found[a] = sum(self._apart(a, b) for b in far) / max(len(far), 1)
+            leaves = [self._leaf(a) != self._leaf(b) if kind == "direct" else self._apart(a, b) for b in far]
+            found[a] = sum(leaves) / max(len(far), 1)
         return found
 
     def _apart(self, a: int, b: int) -> bool:

@@ -230,6 +230,18 @@ def test_partners_in_two_pods_share_the_uplinks_of_one():
     assert found == pytest.approx(3 * rail.latency_s + size / 2 / (line_bytes_per_s / 4) + near)
 
 
+@pytest.mark.parametrize("algorithm", ["direct", "pairwise", "hierarchical"])
+@pytest.mark.parametrize("rails", [{"oversubscription": 4}, {"oversubscription": 2}, {}])
+def test_messages_between_rails_cross_spines_unless_they_are_passed_on(algorithm, rails):
+    """By their own NICs seven eighths of all messages go to another rail, and so to a spine."""
+    given = {"base": "dgx-h100", "fabric": "rail", **rails}
+    formula_s, chunks_s = (
+        seconds("all_to_all", "1 GiB", cluster=given, nodes=8, algorithm=algorithm, level=level)[algorithm]
+        for level in ("formula", "chunks")
+    )
+    assert formula_s == pytest.approx(chunks_s, rel=0.08)
+
+
 def test_a_note_says_where_a_formula_knows_links_on_average():
     (note,) = (note for note in collective(cluster=pods(4), nodes=8).notes if "level chunks" in note)
     assert note.startswith("links between switches carry less than all NICs")

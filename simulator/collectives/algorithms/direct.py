@@ -88,7 +88,7 @@ def _to_root(group: Group, *, back: bool) -> Chunks:
 def _terms(group: Group, size: float) -> list[Term]:
     each = size / group.ranks
     inside = Term(group.near - 1, each, ("inside",))
-    return [inside, Term(group.ranks - group.near, each, ("rail",), beside=True, sends="all_to_all")]
+    return [inside, Term(group.ranks - group.near, each, ("rail",), beside=True, sends="direct")]
 
 
 def _pairwise_terms(group: Group, size: float) -> list[Term]:

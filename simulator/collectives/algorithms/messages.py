@@ -85,7 +85,7 @@ class Pairs:
         return near if inside.all() else (*near, "striped" if self.striped else "rail")
 
 
-Sends = Pairs | Literal["all_to_all"] | None
+Sends = Pairs | Literal["direct"] | None
 """Messages at the same time; None: those of an op's ring, or of its all-to-all."""
 
 
