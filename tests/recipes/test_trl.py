@@ -33,12 +33,14 @@ def said(text, additions=None):
          {"gradients": "bf16", "reduce": "bf16", "moments": "bf16", "master": False}),
         ("dtype: float32", "precision", {"reduce": "fp32"}),
         ("optim: adamw_bnb_8bit", "precision", {"reduce": "fp32", "moments": "fp8"}),
-        ("", "recompute", {"mode": "full"}),
+        ("", "recompute", {"mode": "full", "early_stop": True}),
+        ("gradient_checkpointing_kwargs: {use_reentrant: true}", "recompute", {"mode": "full"}),
         ("gradient_checkpointing_kwargs: {use_reentrant: false}", "recompute", {"mode": "full", "early_stop": True}),
         ("gradient_checkpointing: false", "recompute", None),
         ("attn_implementation: flash_attention_3", "attention", "flash"),
         ("use_liger_kernel: true", "loss", "fused"),
-        ("", "loss", "passes"),
+        ("", "loss", "fused"),
+        ("loss_type: nll", "loss", "passes"),
         ("loss_type: chunked_nll", "memory", {"logits": 0.0}),
         ("use_peft: true", "lora", {"targets": ["qkv"]}),
         ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora", {"rank": 32}),
@@ -89,4 +91,4 @@ def test_a_loss_of_dpo_is_none_of_sft():
     with pytest.raises(UserError) as refused:
         said(LLAMA + "loss_type: sigmoid")
 
-    assert str(refused.value) == "r.yaml: loss_type = 'sigmoid': expected one of nll, chunked_nll, dft"
+    assert str(refused.value) == "r.yaml: loss_type = 'sigmoid': expected one of chunked_nll, nll, dft"

@@ -73,6 +73,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
         **_types(scenario),
         **_recompute(scenario),
         "use_liger_kernel": scenario.loss == "fused" and not scenario.memory.logits,
+        **({"loss_type": "nll"} if scenario.loss == "passes" else {}),
         **_adapters(scenario),
         **(_sharding(scenario) if scenario.parallel.zero == 3 else {}),
     }

@@ -10,6 +10,7 @@ from .finetuning import read_adapters, read_attention, read_base, read_loss, rea
 from .training import TRAINER_MICRO, Training
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
+_LOSS = "chunked_nll"
 
 
 def read_trl(args: Arguments, seq_len: int | None) -> Training:
@@ -54,9 +55,12 @@ def _is_half(args: Arguments) -> bool:
 
 def _loss(args: Arguments) -> dict[str, Any]:
     """torch's, or by parts of the logits: with Liger's kernels, or in chunks of tokens (`chunked_nll`)."""
-    kind = args.choice("loss_type", "nll", ("nll", "chunked_nll", "dft"))
-    liger = args.switch("use_liger_kernel")
-    return read_loss(liger or kind == "chunked_nll", norms=liger, gate=liger)
+    kind, liger = args.choice("loss_type", _LOSS, (_LOSS, "nll", "dft")), args.switch("use_liger_kernel")
+    if not args.has("loss_type") and not liger:
+        args.assumed.append(
+            f"loss = fused: loss_type is {_LOSS}, the default of TRL 1.6; older ones have nll, in passes"
+        )
+    return read_loss(liger or kind == _LOSS, norms=liger, gate=liger)
 
 
 def _compute(args: Arguments) -> str:
@@ -69,8 +73,8 @@ def _compute(args: Arguments) -> str:
 
 
 def _recompute(args: Arguments) -> dict[str, Any]:
-    """TRL keeps layers' inputs alone unless it is told otherwise."""
+    """TRL keeps layers' inputs alone unless it is told otherwise, and is not reentrant since transformers 5."""
     if not args.switch("gradient_checkpointing", True):
         return {}
-    reentrant = args.switch("gradient_checkpointing_kwargs.use_reentrant", True)
+    reentrant = args.switch("gradient_checkpointing_kwargs.use_reentrant")
     return {"mode": "full"} | ({} if reentrant else {"early_stop": True})
