@@ -101,6 +101,16 @@ TRAINER_START = """\
 """
 """transformers 4.46, with the lines of its start."""
 
+TRAINER_TABLE = """\
+  Total optimization steps = 60
+***** train metrics *****
+  epoch                    =        1.0
+  train_runtime            = 1 day, 3:42:00.50
+  train_samples_per_second =      2.306
+  train_steps_per_second   =      0.001
+"""
+"""What `trainer.log_metrics` of example scripts prints."""
+
 TORCHTITAN_ALL_RANKS = "".join(
     f"[rank{rank}]:[titan] 2026-02-24 19:46:{second:02},508 - root - INFO - step:  {step}  loss:  7.62585  "
     f"grad_norm: 26.6250  memory: 66.91GiB(37.51%)  tps: 10,050  tflops: 314.71  mfu: 13.99%\n"

@@ -19,6 +19,7 @@ READ = [
     (samples.TRAINER_STATE, "trainer_log", {500: 2.469}, 2.469),
     (samples.TRAINER_LOG, "trainer_log", {0: 1 / 0.405}, 1 / 0.405),
     (samples.TRAINER_START, "trainer_log", {60: 222.0}, 222.0),
+    (samples.TRAINER_TABLE, "trainer_log", {60: 99720.5 / 60}, 99720.5 / 60),
     (samples.TORCHTITAN_ALL_RANKS, "torchtitan_log", {2: 4.0, 3: 2.0, 4: 2.0}, 2.0),
 ]
 

@@ -2,7 +2,8 @@
 
 `{'train_runtime': 123.4, 'train_samples_per_second': 12.9, 'train_steps_per_second': 0.405, …}`; the history of
 trainer_state.json has the `step` beside it, and a log says `Total optimization steps = 50` where it starts. With them
-the mean of a step has more digits than the rate, which has three decimals. Source: transformers/trainer_utils.py,
+the mean of a step has more digits than the rate, which has three decimals. The table of metrics at the end of a log has
+`train_runtime = 0:02:04.71`. Source: transformers/trainer_utils.py,
 speed_metrics.
 """
 
@@ -10,8 +11,10 @@ import re
 
 from .log import NUMBER, Format, Line
 
-_RUNTIME = re.compile(rf"""["']train_runtime["']:\s*["']?({NUMBER})""")
-_RATE = re.compile(rf"""["']train_steps_per_second["']:\s*["']?({NUMBER})""")
+_IS = r"""["']?\s*[:=]\s*["']?"""
+_CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_RUNTIME = re.compile(rf"train_runtime{_IS}({_CLOCK.pattern}|{NUMBER})")
+_RATE = re.compile(rf"train_steps_per_second{_IS}({NUMBER})")
 _STEP = re.compile(
     r"""["']step["']:\s*(\d+)[^{}]*["']train_runtime["']|["']max_steps["']:\s*(\d+)"""
     r"""|\bglobal_step["']?\s*[:=]\s*(\d+)|Total optimization steps = ([\d,]+)"""
@@ -30,8 +33,16 @@ def _lines(text: str) -> dict[int, Line]:
     if runtime is None or rate is None:
         return {}
     if number := _steps(text):
-        return {number: Line(float(runtime[1]) / number, {})}
+        return {number: Line(_seconds(runtime[1]) / number, {})}
     return {0: Line(1 / float(rate[1]) if float(rate[1]) else 0.0, {})}
+
+
+def _seconds(text: str) -> float:
+    """Seconds of a number of them, or of `1 day, 2:03:04.5`, as the table of metrics has it."""
+    if clock := _CLOCK.fullmatch(text):
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return float(text)
 
 
 def _steps(text: str) -> int:
