@@ -290,13 +290,46 @@ def test_fsdp_may_be_asked_for_beside_the_settings_of_data_parallelism(tmp_path)
     assert said(recipe, 1)["parallel"] == {"zero": 3}
 
 
-def test_a_named_model_has_the_layers_that_a_recipe_gives_it_and_no_other_sizes(tmp_path):
-    lines = "cfg.model.num_layers = 8\n    cfg.model.ffn_hidden_size = 1000"
-    (tmp_path / "r.py").write_text(PRETRAIN.format(name="proxy_config", model="Qwen/Qwen3-8B", lines=lines))
+LLAMA3, DEEPSEEK3 = "meta-llama/Meta-Llama-3-8B", "deepseek-ai/DeepSeek-V3"
+
+
+@pytest.mark.parametrize(
+    ("model", "lines", "overrides"),
+    [
+        ("Qwen/Qwen3-8B", "num_layers = 8, ffn_hidden_size = 1024",
+         {"num_hidden_layers": 8, "intermediate_size": 1024}),
+        (LLAMA3, "vocab_size = 32000, num_query_groups = 32, kv_channels = 64",
+         {"vocab_size": 32000, "num_key_value_heads": 32, "head_dim": 64}),
+        (LLAMA3, "share_embeddings_and_output_weights = True, qk_layernorm = True, num_layers = 2",
+         {"num_hidden_layers": 2, "qk_norm": True, "tie_word_embeddings": True}),
+        (LLAMA3, "num_layers = 2, window_size = (127; 0)",
+         {"num_hidden_layers": 2, "sliding_window": 128, "layer_types": 2 * ["sliding_attention"]}),
+        (LLAMA3, "hidden_size = 2048", {"hidden_size": 2048}),
+        (LLAMA3, "hidden_size = 4096", None),
+        ("Qwen/Qwen3-30B-A3B", "num_moe_experts = 64, moe_router_topk = 4, moe_ffn_hidden_size = 1024",
+         {"num_experts": 64, "num_experts_per_tok": 4, "moe_intermediate_size": 1024}),
+        (DEEPSEEK3, "moe_layer_freq = [0] * 31 + [1] * 30, q_lora_rank = 512, mtp_num_layers = 2",
+         {"q_lora_rank": 512, "first_k_dense_replace": 31, "num_nextn_predict_layers": 2}),
+        (DEEPSEEK3, "num_layers = 3, moe_layer_freq = [1; 0; 1], moe_shared_expert_intermediate_size = 4096",
+         {"num_hidden_layers": 3, "shared_expert_intermediate_size": 4096, "moe_layer_freq": [1, 0, 1]}),
+    ],
+)  # fmt: skip
+def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path, model, lines, overrides):
+    changes = "\n    ".join(f"cfg.model.{line}" for line in lines.split(", ")).replace(";", ",")
+    (tmp_path / "r.py").write_text(PRETRAIN.format(name="proxy_config", model=model, lines=changes))
+
+    assert said(read(tmp_path / "r.py", 2), 2)["model"].get("overrides") == overrides
+
+
+def test_a_size_that_no_key_of_a_named_model_says_is_not_modelled(tmp_path):
+    lines = "cfg.model.q_lora_rank = 512\n    cfg.model.num_moe_experts = 8"
+    (tmp_path / "r.py").write_text(PRETRAIN.format(name="proxy_config", model=LLAMA3, lines=lines))
     recipe = read(tmp_path / "r.py", 2)
 
-    assert said(recipe, 2)["model"] == {"preset": "qwen3-8b", "overrides": {"num_hidden_layers": 8}}
-    assert "model.ffn_hidden_size = 1000: preset qwen3-8b has 12288" in recipe.not_modelled
+    assert [line for line in recipe.not_modelled if "preset" in line] == [
+        "model.q_lora_rank = 512: preset llama3-8b has none, and no key of it says another",
+        "model.num_moe_experts = 8: preset llama3-8b has none, and no key of it says another",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -313,6 +346,7 @@ def test_a_named_model_has_the_layers_that_a_recipe_gives_it_and_no_other_sizes(
             {"recipe": "llama3_70b_peft_config", "peft_shceme": "x"},
             "--set peft_shceme: .*mean peft_scheme",
         ),
+        ("llama3.py", {"recipe": "llama3_8b_sft_config", "num_query_groups": "12"}, "num_key_value_heads = 12: a div"),
         ("deepseek-v3.yaml", {"recipe": "x"}, "--recipe: goes with a Python file"),
         ("deepseek-v3.yaml", {"scheme": "x"}, "--set scheme: no argument of a bridge recipe"),
         ("workloads.py", {"recipe": "LLAMA3_8B_PRETRAIN_CONFIG_H100_BF16_V1"}, "seq_length: is missing"),

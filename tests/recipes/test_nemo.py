@@ -389,3 +389,13 @@ def test_a_change_of_the_librarys_recipe_has_its_model_bf16_and_what_is_appended
     table = said(tmp_path / "mine.py", 1)
     assert (table["model"], table["parallel"]["tp"], table["overlap"]["tp"]) == ({"preset": "llama3-8b"}, 4, True)
     assert "compute" not in table.get("precision", {})
+
+
+def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path):
+    sizes = {"vocab_size": 32000, "num_query_groups": 32, "kv_channels": 64, "num_layers": 16}
+    lines = [f"    recipe.model.config.{name} = {size}\n" for name, size in sizes.items()]
+    (tmp_path / "mine.py").write_text(OF_LIBRARY.replace("    return", "".join([*lines, "    return"])))
+
+    assert said(tmp_path / "mine.py", 1)["model"]["overrides"] == {
+        "num_hidden_layers": 16, "num_key_value_heads": 32, "head_dim": 64, "vocab_size": 32000,
+    }  # fmt: skip

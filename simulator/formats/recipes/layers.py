@@ -13,6 +13,7 @@ _LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/ssm
 GATED_DELTA = "gated_delta_net"
 _PATTERN = "hybrid_layer_pattern"
 _RUN = re.compile(r"\(?\[?([01](?:,[01])*)\]?\)?(?:\*(\d{1,4}))?")
+_EVERY = re.compile(r"0*[1-9]\d{0,3}")
 _EXPANSION, _CONVOLUTION, _CHUNK = 2, 4, 128  # width of Mamba-2, its convolution, its chunks (core/ssm/mamba_mixer.py)
 
 
@@ -108,12 +109,20 @@ def window_keys(args: Arguments, layers: int) -> dict[str, Any]:
 def expert_keys(args: Arguments, layers: int) -> dict[str, Any]:
     """Keys of the layers with experts: every n-th, or a list such as ([0]*3+[1]*58)."""
     text = _text_without_spaces(args, "moe_layer_freq", "1")
-    if re.fullmatch(r"\d{1,4}", text) and int(text) > 0:
+    if _EVERY.fullmatch(text):
         return {"moe_layer_freq": int(text)} if int(text) > 1 else {}
-    dense = [number for number, moe in enumerate(_listed(args, "moe_layer_freq", text, layers)) if not moe]
+    dense = [number for number, moe in enumerate(expert_layers(args, layers)) if not moe]
     if dense == list(range(len(dense))):
         return {"first_k_dense_replace": len(dense)} if dense else {}
     return {"mlp_only_layers": dense}
+
+
+def expert_layers(args: Arguments, layers: int) -> list[int]:
+    """A 1 for each layer with experts, a 0 for the others."""
+    text = _text_without_spaces(args, "moe_layer_freq", "1")
+    if _EVERY.fullmatch(text):
+        return [int(number % int(text) == 0) for number in range(layers)]
+    return _listed(args, "moe_layer_freq", text, layers)
 
 
 def _numbers(args: Arguments, name: str, layers: int) -> list[int]:

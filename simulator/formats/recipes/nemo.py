@@ -13,13 +13,15 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import read_toml
-from ...models import ModelSpec, preset
+from ...models import from_hf_config, preset
 from .additions import Additions
 from .arguments import Argument, Arguments, Computed, Machine, Names, names_of, read_leaves
 from .finetuning import read_adapters
 from .forms import sort_settings
 from .hugging_face import find_model
 from .megatron import read_megatron
+from .model_names import preset_of
+from .named_models import MTP, change_model
 from .nemo_1 import read_nemo_1
 from .nemo_rules import MODEL, OVERLAP, complete_settings, last_part, names_table
 from .python_operations import merge
@@ -65,7 +67,7 @@ def read_nemo(form: str, text: str, where: str, machine: Machine, additions: Add
     """A recipe of either tool; a UserError if it cannot be read, a line each."""
     args, lora = _gather(form, text, where, additions)
     args.check_readable()
-    shape = _named_model(args, form, additions) if additions.model or not args.has("hidden_size") else None
+    shape = _named_model(args, form, additions) if additions.model or _is_named(args) else None
     table, config = read_megatron(args, machine, shape)
     if lora:
         table["lora"] = _adapters(args)
@@ -213,47 +215,42 @@ def _plain_name(value: Any) -> Any:
     return value
 
 
+def _is_named(args: Arguments) -> bool:
+    """Whether the model is one that the recipe names; what a run writes describes the whole of it beside its name."""
+    return not args.has("hidden_size") or (preset_of(args.hint(MODEL)) is not None and not _is_described(args))
+
+
+def _is_described(args: Arguments) -> bool:
+    return all(map(args.has, ("hidden_size", "num_layers", "num_attention_heads", "normalization")))
+
+
 def _named_model(args: Arguments, form: str, additions: Additions) -> Shape:
     """The preset, or config, that a recipe or `--model` names, with what the recipe changes of it."""
     shape = find_model(args, MODEL, additions.model)
-    if args.has("moe_token_dispatcher_type") or shape.spec.moe is None:
-        return _apply_changes(args, form, shape)
-    args.imply("moe_token_dispatcher_type", "alltoall")
-    return _apply_changes(args, form, shape)
+    if _is_described(args):  # --model stands in place of the file's own
+        args.not_modelled.append("sizes of the model in the file: those of --model count")
+    else:
+        shape = change_model(args, shape)
+    if shape.spec.moe is not None and not args.has("moe_token_dispatcher_type"):
+        args.imply("moe_token_dispatcher_type", "alltoall")
+    return _predict_tokens(args, form, shape)
 
 
-def _apply_changes(args: Arguments, form: str, shape: Shape) -> Shape:
-    """A named model with the layers that the recipe gives it; other changes of its shape are named as not modelled."""
-    known = shape.model.get("preset")
-    if known is None:
+def _predict_tokens(args: Arguments, form: str, shape: Shape) -> Shape:
+    """The model with as many layers of multi-token prediction as the recipe has; NeMo's have none on their own."""
+    own = shape.spec.num_nextn_predict_layers
+    stated = args.optional("mtp_num_layers", 0)
+    count = stated if stated is not None else own if form == "bridge" else 0
+    if shape.config is not None:
+        changed = {**shape.config, MTP: count} if count != own else shape.config
+        return Shape(from_hf_config(changed, args.where, shape.spec.name), {}, changed)
+    model = dict(shape.model)
+    if own and not count:
+        return Shape(shape.spec, model | {"mtp": False}, None)
+    if count == own:
         return shape
-    whole = preset(known)
-    for name, size in _sizes(whole).items():
-        if args.has(name) and args.optional(name) != size:
-            args.not_modelled.append(f"{args.spelling(name)} = {args.text(name)}: preset {known} has {size}")
-    mtp = args.optional("mtp_num_layers", 0)
-    count = mtp if mtp is not None else whole.num_nextn_predict_layers if form == "bridge" else 0
-    model: dict[str, Any] = {"preset": known}
-    if whole.num_nextn_predict_layers and not count:
-        model["mtp"] = False
-    layers = args.optional("num_layers")
-    if layers is None or layers == whole.num_hidden_layers:
-        return Shape(whole, model, None)
-    overrides = {"num_hidden_layers": layers}
-    return Shape(preset(known, args.where, overrides), model | {"overrides": overrides}, None)
-
-
-def _sizes(spec: ModelSpec) -> dict[str, int]:
-    """Sizes of a model by Megatron-LM's arguments."""
-    found = {"ffn_hidden_size": spec.intermediate_size, "num_attention_heads": spec.num_attention_heads}
-    if spec.moe is None:
-        return found
-    experts, each = spec.moe.n_routed_experts, spec.moe.num_experts_per_tok
-    return found | {
-        "num_experts": experts,
-        "moe_router_topk": each,
-        "moe_ffn_hidden_size": spec.moe.moe_intermediate_size,
-    }
+    overrides = {**model.get("overrides", {}), MTP: count}
+    return Shape(preset(model["preset"], args.where, overrides), model | {"overrides": overrides}, None)
 
 
 def _adapters(args: Arguments) -> dict[str, Any]:
