@@ -43,6 +43,9 @@ OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
         ({"parallel": {"order": "cp-tp-ep-dp-pp"}}, "parallel.order = 'cp-tp-ep-dp-pp': Megatron-LM has"),
         ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
         ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
+        ({"parallel": {"zero": 0}, "offload": {"optimizer": True}}, "offload.optimizer = True: needs parallel.zero"),
+        ({"precision": {"compute": "mxfp8", "weights": "fp8"}, "offload": {"optimizer": True}},
+         "offload.optimizer = True: goes with weights in FP8 where"),
         ({"parallel": {"dp": 3}}, "parallel.dp = 3"),
         (TWO_D, "parallel.tp_2d = True: Megatron-LM splits widths over all of tp"),
         ({"model": {"bytes": 10, "tensors": 1}}, "give preset or config"),
@@ -50,12 +53,29 @@ OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
         ({"model": {"preset": "falcon-7b"}}, "falcon-7b has attention and feed-forward side by side"),
         ({"model": {"config": OLMO}}, "olmo has norms without weights, which no argument says"),
     ],
-)
+)  # fmt: skip
 def test_what_no_argument_says_is_a_fault(change, line):
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
                 "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
     with pytest.raises(UserError, match=line):
         export_recipe(check_train(scenario | change, "r"))
+
+
+@pytest.mark.parametrize(
+    ("precision", "lines"),
+    [
+        ({}, {"--optimizer-cpu-offload", "--use-precision-aware-optimizer"}),
+        ({"compute": "fp8", "weights": "fp8"},
+         {"--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--fp8-param-gather", "--fp8-recipe delayed"}),
+    ],
+)  # fmt: skip
+def test_an_optimizer_on_the_host_comes_with_the_flags_that_megatron_asks_for(precision, lines):
+    table = {"offload": {"optimizer": True}, "precision": precision, "batch": {"global": 8, "seq_len": 2048}}
+    scenario = check_train({"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}} | table, "r")
+    exported = export_recipe(scenario)
+    again = parse_recipe(str(exported), "a.sh", "dgx-h100").table["offload"]["optimizer"]
+
+    assert (lines - {*exported.lines}, exported.unsaid, again) == (set(), (), True)
 
 
 def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():

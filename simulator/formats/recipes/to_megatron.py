@@ -1,6 +1,7 @@
 """From a training scenario to the arguments of Megatron-LM, a line each."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from ...base.errors import UserError, fault
 from ...models import ModelSpec
@@ -54,7 +55,8 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
     A UserError if no arguments say this model, schedule or order; one line each.
     """
     scenario, batch = asked.scenario, asked.scenario.batch
-    if faults := [*_impossible(scenario, asked.where), *_not_offloaded(scenario, spec, asked.where)]:
+    impossible = (_impossible(scenario, asked.where), _not_offloaded(scenario, spec, asked.where))
+    if faults := [*chain.from_iterable(impossible)]:
         raise UserError(*faults)
     flags: dict[str, Flag] = {
         **flags_of(spec, batch.seq_len, asked.where),
@@ -91,14 +93,23 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
 
 
 def _not_offloaded(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
-    """Offloaded activations that TransformerConfig refuses (core/transformer/transformer_config.py)."""
+    """What is offloaded and Megatron-LM refuses (training/arguments.py, core/transformer/transformer_config.py)."""
     share, layers = scenario.offload.activations, spec.num_hidden_layers
+    if scenario.offload.optimizer and not scenario.parallel.zero:
+        yield fault(where, "offload.optimizer", True, "needs parallel.zero = 1 or more")
+    if _has_delayed_scaling(scenario) and scenario.precision.compute != "fp8":
+        yield fault(where, "offload.optimizer", True, "goes with weights in FP8 where precision.compute = 'fp8' alone")
     if share and (scenario.parallel.pp > 1 or scenario.recompute.mode != "none"):
         yield fault(where, "offload.activations", share, "goes without a pipeline and without recomputation")
     elif round(share * layers) >= layers:
         yield fault(
             where, "offload.activations", share, f"fewer than all {layers} layers, such as {(layers - 1) / layers:g}"
         )
+
+
+def _has_delayed_scaling(scenario: TrainScenario) -> bool:
+    """Whether Megatron-LM asks for the FP8 recipe of delayed scaling: an offloaded optimizer updates weights in FP8."""
+    return scenario.offload.optimizer and scenario.precision.weights == "fp8"
 
 
 def _parallel(scenario: TrainScenario, spec: ModelSpec, ranks: int) -> dict[str, Flag]:
@@ -149,10 +160,11 @@ def _precision(scenario: TrainScenario) -> dict[str, Flag]:
     moments = precision.moments if precision.moments != "fp32" and scenario.parallel.zero else None
     return {
         **_COMPUTE[precision.compute],
+        **({"--fp8-recipe": "delayed"} if _has_delayed_scaling(scenario) else {}),
         "--accumulate-allreduce-grads-in-fp32": half and gradients == "fp32",
         "--grad-reduce-in-bf16": not half and precision.compute != "fp32" and gradients == "bf16",
         "--fp8-param-gather": precision.weights == "fp8",
-        "--use-precision-aware-optimizer": moments is not None,
+        "--use-precision-aware-optimizer": moments is not None or scenario.offload.optimizer,
         "--exp-avg-dtype": moments,
         "--exp-avg-sq-dtype": moments,
     }
