@@ -78,6 +78,14 @@ def test_an_optimizer_on_the_host_comes_with_the_flags_that_megatron_asks_for(pr
     assert (lines - {*exported.lines}, exported.unsaid, again) == (set(), (), True)
 
 
+@pytest.mark.parametrize(("compute", "grouped"), [("bf16", True), ("mxfp8", True), ("fp16", False)])
+def test_gemms_of_experts_are_grouped_where_megatron_groups_them(compute, grouped):
+    table = {"precision": {"compute": compute}, "batch": {"global": 8, "seq_len": 2048}}
+    table |= {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "mixtral-8x7b"}}
+
+    assert ("--moe-grouped-gemm" in export_recipe(check_train(table, "r")).lines) == grouped
+
+
 def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
                 "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},

@@ -95,7 +95,10 @@ def test_attention_beside_linear_attention_is_gated(read):
     assert [line for line in recipe.not_modelled if "gate" in line] == []
 
 
-EXPERTS = "--num-layers 4 --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --softmax-type learnable "
+EXPERTS = (
+    "--num-layers 4 --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --softmax-type learnable "
+    "--moe-grouped-gemm "
+)
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,16 @@ def test_what_megatron_ignores_is_told(tmp_path, more, line):
     assert any(line in one for one in read_recipe(tmp_path / "r.sh", "dgx-h100").assumed)
 
 
+@pytest.mark.parametrize(("more", "told"), [("", 1), ("--moe-grouped-gemm", 0)])
+def test_experts_one_after_another_count_as_grouped_and_it_is_told(tmp_path, more, told):
+    (tmp_path / "r.sh").write_text(MOE + more)
+    lines = read_recipe(tmp_path / "r.sh", "dgx-h100").not_modelled
+
+    assert [line for line in lines if "grouped" in line] == told * [
+        "experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped"
+    ]
+
+
 def test_a_config_of_nanotron_is_refused(tmp_path):
     (tmp_path / "r.yaml").write_text("parallelism: {dp: 1}\ntokens: {sequence_length: 1}\ndata_stages: []\n")
     with pytest.raises(UserError, match="is a config of nanotron, which is not read"):

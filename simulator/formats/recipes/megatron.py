@@ -64,6 +64,8 @@ def read_megatron(
         "overlap": _overlap(args, sizes, zero, schedule),
         "experts": _experts(args, sizes, machine) if shape.spec.moe else {},
     }
+    if named is None and shape.spec.moe and not args.switch("moe_grouped_gemm"):
+        args.not_modelled.append("experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped")
     if args.text("attention_backend") in _SEPARATE:
         table |= {"attention": "unfused", "attention_dropout": args.number("attention_dropout") != 0}
     if bucket := args.optional("ddp_bucket_size"):

@@ -174,7 +174,8 @@ def _memory(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Flag]:
     recompute, offload = scenario.recompute, scenario.offload
     names = {module: name for name, module in MODULES.items()}
     modules = recompute.modules if recompute.mode == "selective" else ()
-    named = [names[module] for module in modules if spec.moe is not None or names[module] not in OF_EXPERTS]
+    grouped = _is_grouped(scenario, spec)
+    named = [names[module] for module in modules if grouped or names[module] not in OF_EXPERTS]
     full = recompute.mode == "full"
     return {
         "--recompute-granularity": "full" if full else "selective" if named else None,
@@ -208,9 +209,15 @@ def _experts(scenario: TrainScenario, spec: ModelSpec, gpus_per_node: int) -> di
         "--moe-expert-capacity-factor": None if experts.capacity is None else f"{experts.capacity:g}",
         "--moe-token-dispatcher-type": "flex" if deepep else "alltoall",
         "--moe-enable-deepep": deepep,
+        "--moe-grouped-gemm": _is_grouped(scenario, spec),
         "--moe-router-num-groups": -(-p.ep * (p.etp or p.tp) // gpus_per_node) if limit else None,
         "--moe-router-group-topk": limit,
     }
+
+
+def _is_grouped(scenario: TrainScenario, spec: ModelSpec) -> bool:
+    """Whether there are GEMMs of experts that Megatron-LM groups: it refuses to in FP32 and FP16."""
+    return spec.moe is not None and "--bf16" in _COMPUTE[scenario.precision.compute]
 
 
 def _attention(scenario: TrainScenario) -> dict[str, Flag]:
