@@ -86,6 +86,15 @@ def test_gemms_of_experts_are_grouped_where_megatron_groups_them(compute, groupe
     assert ("--moe-grouped-gemm" in export_recipe(check_train(table, "r")).lines) == grouped
 
 
+@pytest.mark.parametrize(("name", "has_bias"), [("deepseek-v3", True), ("glm-4.5-air", True), ("mixtral-8x7b", False)])
+def test_a_bias_of_the_router_comes_with_the_scores_that_it_needs(name, has_bias):
+    pair = {"--moe-router-enable-expert-bias", "--moe-router-score-function sigmoid"}
+    table = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": name}}
+    exported = export_recipe(check_train(table | {"batch": {"global": 8, "seq_len": 2048}}, "r"))
+
+    assert pair & {*exported.lines} == (pair if has_bias else set())
+
+
 def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
                 "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},

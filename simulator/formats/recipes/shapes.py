@@ -387,5 +387,6 @@ def _expert_flags(spec: ModelSpec, moe: Moe) -> dict[str, Flag]:
         "--moe-shared-expert-gate": moe.shared_gate,
         "--moe-latent-size": moe.latent_size or None,
         "--moe-router-enable-expert-bias": moe.correction_bias,
+        "--moe-router-score-function": "sigmoid" if moe.correction_bias else None,  # the bias needs it
         "--moe-layer-freq": None if all(pattern) else _runs(pattern),
     }
