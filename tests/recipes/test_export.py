@@ -95,6 +95,44 @@ def test_a_bias_of_the_router_comes_with_the_scores_that_it_needs(name, has_bias
     assert pair & {*exported.lines} == (pair if has_bias else set())
 
 
+PAIRED = {"kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "model": {"preset": "qwen3-30b-a3b"},
+          "parallel": {"pp": 2, "ep": 8}, "schedule": {"name": "interleaved-overlap", "vpp": 2},
+          "batch": {"global": 16, "seq_len": 2048}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"parallel": {"pp": 2}}, "parallel.ep = 1: expected 2 or more beside schedule interleaved-overlap"),
+        ({"recompute": {"mode": "full"}}, "recompute.mode = 'full': expected none or selective beside schedule"),
+        ({"recompute": {"mode": "selective", "modules": ["moe"]}}, "recompute.modules = 'moe': expected all but moe"),
+        ({"precision": {"compute": "fp32"}}, "precision.compute = 'fp32': expected 16 bits or less beside"),
+        ({"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_nextn_predict_layers": 2}}},
+         "2 layers of multi-token prediction; expected 1 beside"),
+    ],
+)  # fmt: skip
+def test_what_megatron_does_not_overlap_with_exchanges_of_experts_is_a_fault(change, line):
+    with pytest.raises(UserError, match=line):
+        export_recipe(check_train(PAIRED | change, "r"))
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "unsaid"), [("interleaved-overlap", True, False), ("interleaved", False, True)]
+)
+def test_weight_gradients_are_held_back_beside_exchanges_of_experts_alone(name, written, unsaid):
+    scenario = check_train(PAIRED | {"schedule": {"name": name, "vpp": 2}, "overlap": {"wgrad": True}}, "r")
+    exported = export_recipe(scenario, nearest=True)
+
+    assert ("--delay-wgrad-compute" in exported.lines, "overlap.wgrad" in "".join(exported.unsaid)) == (written, unsaid)
+
+
+def test_megatrons_fsdp_has_the_checkpoints_that_it_asks_for():
+    table = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"zero": 3}}
+    exported = export_recipe(check_train(table | {"batch": {"global": 8, "seq_len": 2048}}, "r"))
+
+    assert {"--use-megatron-fsdp", "--ckpt-format fsdp_dtensor"} <= {*exported.lines}
+
+
 def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
     scenario = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"},
                 "parallel": {"zero": 0, "shard_embedding": True}, "overlap": {"fusion": {}},

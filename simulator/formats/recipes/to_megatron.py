@@ -26,6 +26,7 @@ _SCHEDULES = ("1f1b", "interleaved", "interleaved-overlap")
 REASONS: Mapping[str, str] = {
     "overlap.pp": "Megatron-LM overlaps sends of interleaved pipelines only",
     "overlap.params": "it goes with overlap.dp = true",
+    "overlap.wgrad": "weight gradients are held back with schedule.name = 'interleaved-overlap' alone",
     "overlap.fusion": "buckets of gradients wait for no tick",
     "parallel.shard_embedding": "data-parallel ranks have copies",
     "parallel.reshard": "weights are dropped after the forward",
@@ -55,11 +56,12 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
     A UserError if no arguments say this model, schedule or order; one line each.
     """
     scenario, batch = asked.scenario, asked.scenario.batch
-    impossible = (_impossible(scenario, asked.where), _not_offloaded(scenario, spec, asked.where))
+    where = asked.where
+    impossible = _impossible(scenario, where), _not_offloaded(scenario, spec, where), _not_paired(scenario, spec, where)
     if faults := [*chain.from_iterable(impossible)]:
         raise UserError(*faults)
     flags: dict[str, Flag] = {
-        **flags_of(spec, batch.seq_len, asked.where),
+        **flags_of(spec, batch.seq_len, where),
         **_parallel(scenario, spec, asked.dims.size("dp_cp")),
         **_pipeline(asked, spec),
         "--seq-length": batch.seq_len,
@@ -107,6 +109,28 @@ def _not_offloaded(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iter
         )
 
 
+def _not_paired(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
+    """What Megatron-LM refuses beside --overlap-moe-expert-parallel-comm (core/transformer/transformer_config.py)."""
+    if not _is_paired(scenario):
+        return
+    recompute, compute, reason = scenario.recompute, scenario.precision.compute, "beside schedule interleaved-overlap"
+    if scenario.parallel.ep == 1:
+        yield fault(where, "parallel.ep", 1, f"expected 2 or more {reason}")
+    if recompute.mode == "full":
+        yield fault(where, "recompute.mode", "full", f"expected none or selective {reason}")
+    if recompute.mode == "selective" and "moe" in recompute.modules:
+        yield fault(where, "recompute.modules", ", ".join(recompute.modules), f"expected all but moe {reason}")
+    if compute == "fp32":
+        yield fault(where, "precision.compute", compute, f"expected 16 bits or less {reason}")
+    if spec.num_nextn_predict_layers > 1:
+        yield f"{where}: model: {spec.num_nextn_predict_layers} layers of multi-token prediction; expected 1 {reason}"
+
+
+def _is_paired(scenario: TrainScenario) -> bool:
+    """Whether a forward and a backward run together, so that exchanges of experts overlap."""
+    return scenario.schedule.name == "interleaved-overlap" and scenario.parallel.pp > 1
+
+
 def _has_delayed_scaling(scenario: TrainScenario) -> bool:
     """Whether Megatron-LM asks for the FP8 recipe of delayed scaling: an offloaded optimizer updates weights in FP8."""
     return scenario.offload.optimizer and scenario.precision.weights == "fp8"
@@ -128,6 +152,7 @@ def _parallel(scenario: TrainScenario, spec: ModelSpec, ranks: int) -> dict[str,
         "--use-distributed-optimizer": p.zero >= 1,
         "--use-megatron-fsdp": p.zero >= 2,
         "--data-parallel-sharding-strategy": sharding,
+        "--ckpt-format": "fsdp_dtensor" if p.zero >= 2 else None,  # the only one that its FSDP takes
         "--num-distributed-optimizer-instances": (
             ranks // p.shard if p.zero == 3 and p.shard and p.shard != ranks else None
         ),
@@ -150,7 +175,7 @@ def _pipeline(asked: ResolvedTrain, spec: ModelSpec) -> dict[str, Flag]:
         "--account-for-loss-in-pipeline-split": ends and not uneven,
         "--num-virtual-stages-per-pipeline-rank": schedule.vpp if chunks and not uneven else None,
         "--microbatch-group-size-per-virtual-pipeline-stage": schedule.group if chunks else None,
-        "--overlap-moe-expert-parallel-comm": schedule.name == "interleaved-overlap",
+        "--overlap-moe-expert-parallel-comm": _is_paired(asked.scenario),
     }
 
 
@@ -195,7 +220,7 @@ def _overlap(scenario: TrainScenario) -> dict[str, Flag]:
         "--overlap-param-gather": overlap.params and overlap.dp and p.zero in (1, 2),
         "--tp-comm-overlap": overlap.tp and p.tp > 1 and p.sequence_parallel,
         "--no-overlap-p2p-communication": p.pp > 1 and scenario.schedule.name != "1f1b" and not overlap.pp,
-        "--delay-wgrad-compute": overlap.wgrad,
+        "--delay-wgrad-compute": overlap.wgrad and _is_paired(scenario),
     }
 
 
