@@ -268,6 +268,10 @@ def test_arguments_of_bert_are_an_encoder_with_the_tokens_of_its_word_pieces(tmp
         ("--attention-backend flash --attention-dropout 0", {}),
         ("--attention-backend unfused", {"attention": "unfused", "attention_dropout": True}),
         ("--attention-backend local --attention-dropout 0.0", {"attention": "unfused", "attention_dropout": False}),
+        ("--transformer-impl transformer_engine", {}),
+        ("--transformer-impl local --use-flash-attn", {"attention": "unfused", "attention_dropout": True}),
+        ("--transformer-impl local --use-legacy-models", {"attention": "unfused", "attention_dropout": True}),
+        ("--transformer-impl local --use-legacy-models --use-flash-attn", {}),
     ],
 )
 def test_attention_in_separate_kernels_is_read(tmp_path, more, said):

@@ -66,7 +66,7 @@ def read_megatron(
     }
     if named is None and shape.spec.moe and not args.switch("moe_grouped_gemm"):
         args.not_modelled.append("experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped")
-    if args.text("attention_backend") in _SEPARATE:
+    if _has_separate_attention(args):
         table |= {"attention": "unfused", "attention_dropout": args.number("attention_dropout") != 0}
     if bucket := args.optional("ddp_bucket_size"):
         table["bucket"] = bucket
@@ -74,6 +74,18 @@ def read_megatron(
     if all(map(str.isdigit, launched)) and int(launched[0]) * int(launched[1]) != machine.gpus:
         args.assumed.append(f"{machine}: the file itself starts {' x '.join(launched)}")
     return table, shape.config
+
+
+def _has_separate_attention(args: Arguments) -> bool:
+    """Whether kernels of their own compute scores, softmax and values.
+
+    Megatron-LM's own layers (DotProductAttention) always do; the legacy ones have FlashAttention if it is asked for.
+    """
+    if args.hint("transformer_impl").lower() != "local":
+        return args.text("attention_backend") in _SEPARATE
+    line = f"{args.spelling('transformer_impl')} local: kernels beside attention are the software stack's"
+    args.not_modelled.append(line)
+    return not (args.switch("use_legacy_models") and args.switch("use_flash_attn"))
 
 
 def _check_grid(args: Arguments, sizes: dict[str, int], machine: Machine, experts: bool) -> int:
