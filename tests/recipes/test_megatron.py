@@ -217,6 +217,21 @@ def test_fields_of_dataclasses_are_read_like_arguments(read):
     assert fields["model"] == {"preset": "llama3-8b"}
 
 
+@pytest.mark.parametrize(
+    ("word", "gated", "function"),
+    [("swiglu", True, "silu"), ("squaredrelu", False, "relu2"), ("gelu", False, "gelu")],
+)
+def test_a_yaml_of_megatron_has_one_word_for_the_function_and_its_gate(tmp_path, word, gated, function):
+    sizes = {"num_layers": 4, "hidden_size": 512, "num_attention_heads": 16, "gated_linear_unit": "False"}
+    sizes |= {"seq_length": 512, "vocab_size": 1000, "micro_batch_size": 1, "activation_func": word}
+    lines = [f"  {name}: {value}" for name, value in sizes.items()]
+    (tmp_path / "r.yaml").write_text("\n".join(["language_model:", *lines]))
+    recipe = read_recipe(tmp_path / "r.yaml", "dgx-h100")
+
+    assert (recipe.config["gated_ffn"], recipe.config["hidden_act"]) == (gated, function)
+    assert [line for line in recipe.not_modelled if "activation" in line] == []
+
+
 def test_context_parallelism_of_two_kinds_is_simulated_as_a_ring(tmp_path):
     (tmp_path / "r.sh").write_text(SMALL + "--context-parallel-size 4 --cp-comm-type a2a+p2p")
     recipe = read_recipe(tmp_path / "r.sh", "dgx-h100")

@@ -113,9 +113,8 @@ def _config(args: Arguments) -> dict[str, Any]:
     hidden, heads = args.require("hidden_size", "the width of the model"), args.require("num_attention_heads", "heads")
     pattern = read_pattern(args)
     layers = args.require("num_layers", "the number of layers") if pattern is None else len(pattern)
-    gated = args.switch("swiglu") or args.switch("geglu")
+    gated, activation = _activation(args)
     ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden)
-    activation = "silu" if args.switch("swiglu") else "relu2" if args.switch("squared_relu") else "gelu"
     bias = args.switch("add_bias_linear", True)
     layer_norm = args.choice("normalization", "layernorm", ("layernorm", "rmsnorm")) == "layernorm"
     by_default = "rope" if args.switch("rotary") else "learned_absolute"
@@ -151,6 +150,14 @@ def _config(args: Arguments) -> dict[str, Any]:
         _UNSAID: stated_vocabulary(args),
     }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _activation(args: Arguments) -> tuple[bool, str]:
+    """Whether networks are gated, and their function; Megatron-LM's YAML says both by a word (yaml_arguments.py)."""
+    word = args.hint("activation_func").lower()
+    if word == "swiglu" or args.switch("swiglu"):
+        return True, "silu"
+    return args.switch("geglu"), "relu2" if word == "squaredrelu" or args.switch("squared_relu") else "gelu"
 
 
 _LATENTS = {
