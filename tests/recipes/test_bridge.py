@@ -333,6 +333,23 @@ def test_a_size_that_no_key_of_a_named_model_says_is_not_modelled(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("precision", "table"),
+    [
+        ("MixedPrecisionConfig(bf16=True)", None),
+        ("MixedPrecisionConfig(bf16=True, grad_reduce_in_fp32=False)", {"gradients": "bf16"}),
+        ("'fp16_with_mxfp8_mixed'", {"compute": "mxfp8", "gradients": "bf16", "weights": "fp8"}),
+        ("'fp16_with_fp8_subchannel_scaling_mixed'", {"compute": "fp8-block", "gradients": "bf16"}),
+    ],
+)
+def test_a_precision_has_the_defaults_of_its_class_or_of_its_name(tmp_path, precision, table):
+    head = "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n"
+    lines = f"cfg.mixed_precision = {precision}"
+    (tmp_path / "r.py").write_text(head + PRETRAIN.format(name="mine_config", model=LLAMA3, lines=lines))
+
+    assert said(read(tmp_path / "r.py", 2), 2).get("precision") == table
+
+
+@pytest.mark.parametrize(
     ("file", "more", "line"),
     [
         ("llama3.py", {}, "holds 5 recipes: llama32_1b_pretrain_config, .*; name one with --recipe"),
@@ -373,6 +390,10 @@ def test_a_plan_says_how_many_gpus_it_is_for():
     ("text", "line"),
     [
         ("perf_matrix: {h100: {common: {mbs: 1}}}\nddp: {}", "it holds several plans .* workload_base_configs.py"),
+        (
+            "ddp: {}\nmixed_precision: bf16_mixt\nmodel: {hf_model_id: Qwen/Qwen3-8B}",
+            "mixed_precision = 'bf16_mixt': expected one of bf16_mixed",
+        ),
         ("ddp: {}\nmodel: {vision_config: {depth: 2}}", "a part that reads images is not modelled"),
         ("ddp: {}\nmixed_precision: bf16_mixed\nmodel: {a: 1}", "hf_model_id: is missing; expected a model"),
     ],

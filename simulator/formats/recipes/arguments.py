@@ -214,6 +214,10 @@ class Arguments:
         """Whether the file gives it."""
         return name in self._arguments
 
+    def is_computed(self, name: str) -> bool:
+        """Whether only running the file would tell its value."""
+        return self.has(name) and any(isinstance(value, Computed) for value in self._arguments[name].values[:1])
+
     def has_section(self, section: str) -> bool:
         """Whether the file gives any key of a section."""
         return any(one.spelled.lower().startswith(f"{section}.") for one in self._arguments.values())
@@ -333,7 +337,7 @@ class Arguments:
     def _one(self, name: str, form: str, wanted: str) -> str | None:
         if (argument := self._arguments.get(name)) is None:
             return None
-        if any(isinstance(value, Computed) for value in argument.values[:1]):
+        if self.is_computed(name):
             self.fault(name, f"{_TO_RUN}; give --set {name.replace('_', '-')}=VALUE, or the config that the run writes")
         elif "$" in argument.first or "`" in argument.first:
             self.fault(name, _ask_for(argument))

@@ -67,6 +67,7 @@ def read_nemo(form: str, text: str, where: str, machine: Machine, additions: Add
     """A recipe of either tool; a UserError if it cannot be read, a line each."""
     args, lora = _gather(form, text, where, additions)
     args.check_readable()
+    _check_precision(args)
     shape = _named_model(args, form, additions) if additions.model or _is_named(args) else None
     table, config = read_megatron(args, machine, shape)
     if lora:
@@ -94,6 +95,13 @@ def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arg
     args.assumed += [*notes, *settings.assumed]
     args.not_modelled += settings.not_modelled
     return args, isinstance(table.get("peft"), Mapping) or settings.text("peft") in ("lora", "dora")
+
+
+def _check_precision(args: Arguments) -> None:
+    """Note a fault of a precision recipe that is named and not known: without it all would be in FP32."""
+    name = "mixed_precision"
+    if args.has(name) and not args.is_computed(name):
+        args.fault(name, f"expected one of {', '.join(names_table('precisions'))}")
 
 
 def _read(
