@@ -134,3 +134,16 @@ def test_a_packed_log_is_read(tmp_path):
 
 def test_a_log_that_starts_with_a_bracket_is_no_trace(tmp_path):
     assert log(tmp_path, "[rank0]: hello\n" + iteration(1, 1500.0)).step_s == 1.5
+
+
+@pytest.mark.parametrize(("dtype", "gradients"), [("float32", "fp32"), ("bfloat16", "bf16")])
+def test_a_log_says_in_which_type_gradients_are_added_up(tmp_path, dtype, gradients):
+    lines = LOG.read_text().replace("accumulate_allreduce_grads_in_fp32 .............. True", "").splitlines()
+    more = (
+        f"  main_grads_dtype ............... torch.{dtype}",
+        "  use_precision_aware_optimizer . True",
+    )
+    end = next(place for place, line in enumerate(lines) if "end of arguments" in line)
+    (tmp_path / "r.yaml").write_text(log(tmp_path, "\n".join([*lines[:end], *more, *lines[end:]])).arguments)
+
+    assert read_recipe(tmp_path / "r.yaml", "dgx-h100", 32).table["precision"]["gradients"] == gradients

@@ -81,7 +81,7 @@ _TYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "f
 _NOTHING = ("None", "", "[]", "{}")
 _REPEATED = (
     "encoder_num_layers", "encoder_seq_length", "virtual_pipeline_model_parallel_size", "data_parallel_size",
-    "transformer_pipeline_model_parallel_size", "params_dtype", "main_grads_dtype", "main_params_dtype", "rank",
+    "transformer_pipeline_model_parallel_size", "params_dtype", "main_params_dtype", "rank",
     "consumed_train_samples", "consumed_valid_samples",
 )  # fmt: skip
 _ON_BY_DEFAULT = ("add_bias_linear", "overlap_p2p_comm")

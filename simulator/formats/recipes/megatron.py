@@ -188,7 +188,7 @@ def _precision(args: Arguments, zero: int) -> dict[str, Any]:
         compute = "nvfp4"
     found: dict[str, Any] = {"compute": compute, "moments": _moments(args, zero), "gradients": "fp32"}
     # Megatron-LM keeps gradients of BF16 models in FP32 unless told otherwise, those of FP16 models in FP16.
-    if args.switch("grad_reduce_in_bf16"):
+    if args.switch("grad_reduce_in_bf16") or _has_main_gradients_in_16_bits(args):
         found["gradients"] = "bf16"
     elif fp16 and not args.switch("grad_reduce_in_fp32"):
         found["gradients"] = "bf16"
@@ -197,6 +197,18 @@ def _precision(args: Arguments, zero: int) -> dict[str, Any]:
     if gathers and not can_gather:
         args.not_modelled.append("--fp8-param-gather: weights in 8 bits go with FP8 GEMMs and no FSDP")
     return found | {"weights": "fp8" if gathers and can_gather else "bf16"}
+
+
+def _has_main_gradients_in_16_bits(args: Arguments) -> bool:
+    """Whether the optimizer reads gradients in BF16: Megatron-LM then adds them up in BF16 (training/arguments.py)."""
+    name = "main_grads_dtype"
+    if args.choice(name, "fp32", ("fp32", "bf16")) == "fp32":
+        return False
+    if not args.switch("use_precision_aware_optimizer"):
+        args.fault(name, "needs --use-precision-aware-optimizer")
+    if args.switch("grad_reduce_in_fp32"):
+        args.fault(name, f"cannot go with {args.spelling('grad_reduce_in_fp32')}")
+    return True
 
 
 def _moments(args: Arguments, zero: int) -> str:
