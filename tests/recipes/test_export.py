@@ -126,6 +126,14 @@ def test_weight_gradients_are_held_back_beside_exchanges_of_experts_alone(name, 
     assert ("--delay-wgrad-compute" in exported.lines, "overlap.wgrad" in "".join(exported.unsaid)) == (written, unsaid)
 
 
+def test_exchanges_of_experts_that_overlap_without_a_pipeline_come_back():
+    scenario = check_train(PAIRED | {"parallel": {"ep": 8}, "schedule": {"name": "interleaved-overlap"}}, "r")
+    exported = export_recipe(scenario)
+    again = parse_recipe(str(exported), "a.sh", "dgx-h100").table["schedule"]
+
+    assert ("--overlap-moe-expert-parallel-comm" in exported.lines, again) == (True, {"name": "interleaved-overlap"})
+
+
 def test_megatrons_fsdp_has_the_checkpoints_that_it_asks_for():
     table = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"zero": 3}}
     exported = export_recipe(check_train(table | {"batch": {"global": 8, "seq_len": 2048}}, "r"))

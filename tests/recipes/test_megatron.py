@@ -144,6 +144,7 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--seq-length 1001 --tensor-model-parallel-size 2 --sequence-parallel", "a multiple of 2 with tp = 2"),
         ("--seq-length 1002 --context-parallel-size 2", "--seq-length = 1002: must be a multiple of 4 with cp = 2"),
         ("--ffn-hidden-size 14335 --tensor-model-parallel-size 2", "width of the feed-forward network, 14335"),
+        ("--overlap-moe-expert-parallel-comm", "needs --expert-model-parallel-size above 1"),
         ("--main-grads-dtype bf16", "--main-grads-dtype = 'bf16': needs --use-precision-aware-optimizer"),
         ("--main-grads-dtype bf16 --use-precision-aware-optimizer --accumulate-allreduce-grads-in-fp32",
          "--main-grads-dtype = 'bf16': cannot go with --accumulate-allreduce-grads-in-fp32"),
@@ -323,6 +324,21 @@ def test_experts_one_after_another_count_as_grouped_and_it_is_told(tmp_path, mor
     assert [line for line in lines if "grouped" in line] == told * [
         "experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped"
     ]
+
+
+@pytest.mark.parametrize(
+    ("more", "schedule"),
+    [
+        ("", {"name": "interleaved-overlap"}),
+        ("--pipeline-model-parallel-size 2", None),
+        ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4",
+         {"name": "interleaved-overlap", "vpp": 4}),
+    ],
+)  # fmt: skip
+def test_exchanges_of_experts_overlap_without_a_pipeline_too(read, more, schedule):
+    table = read(MOE + "--expert-model-parallel-size 4 --overlap-moe-expert-parallel-comm " + more)
+
+    assert table.get("schedule") == schedule
 
 
 def test_a_config_of_nanotron_is_refused(tmp_path):

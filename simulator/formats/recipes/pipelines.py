@@ -19,16 +19,16 @@ def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any]
         args.fault("hybrid_layer_pattern", f"expected a multiple of pp = {pp} stages split by |")
         return {"name": "1f1b"}, {}
     vpp = len(counts) // pp if counts else _chunks(args, pp, layers)
-    combined = args.switch("overlap_moe_expert_parallel_comm")
+    combined = _is_combined(args)
     if vpp > 1 and pp == 1:
         ways = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
         way = next((name for name in ways if args.has(name)), "pipeline_model_parallel_layout")
         args.fault(way, "chunks need a pipeline, with --pipeline-model-parallel-size above 1")
-    if combined and vpp == 1:
-        line = "--overlap-moe-expert-parallel-comm: only with chunks of an interleaved pipeline"
+    if combined and vpp == 1 and pp > 1:
+        line = "--overlap-moe-expert-parallel-comm: in a pipeline only with chunks of an interleaved one"
         args.not_modelled.append(line)
     if vpp == 1:
-        return {"name": "1f1b"}, _split(args, pp, 1, layers, counts)
+        return {"name": "interleaved-overlap" if combined and pp == 1 else "1f1b"}, _split(args, pp, 1, layers, counts)
     schedule: dict[str, Any] = {"name": "interleaved-overlap" if combined else "interleaved", "vpp": vpp}
     group = args.whole("microbatch_group_size_per_virtual_pipeline_stage", pp)
     if group < pp:
@@ -36,6 +36,15 @@ def read_pipeline(args: Arguments, pp: int, layers: int) -> tuple[dict[str, Any]
     if group != pp:
         schedule["group"] = group
     return schedule, _split(args, pp, vpp, layers, counts)
+
+
+def _is_combined(args: Arguments) -> bool:
+    """Whether a forward and a backward run together, so that exchanges of experts overlap; they need exchanges."""
+    name = "overlap_moe_expert_parallel_comm"
+    combined = args.switch(name)
+    if combined and args.whole("expert_model_parallel_size") == 1:
+        args.fault(name, "needs --expert-model-parallel-size above 1", True)
+    return combined
 
 
 def _chunks(args: Arguments, pp: int, layers: int) -> int:

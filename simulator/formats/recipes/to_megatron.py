@@ -128,7 +128,7 @@ def _not_paired(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterato
 
 def _is_paired(scenario: TrainScenario) -> bool:
     """Whether a forward and a backward run together, so that exchanges of experts overlap."""
-    return scenario.schedule.name == "interleaved-overlap" and scenario.parallel.pp > 1
+    return scenario.schedule.name == "interleaved-overlap"
 
 
 def _has_delayed_scaling(scenario: TrainScenario) -> bool:
@@ -161,8 +161,9 @@ def _parallel(scenario: TrainScenario, spec: ModelSpec, ranks: int) -> dict[str,
 
 def _pipeline(asked: ResolvedTrain, spec: ModelSpec) -> dict[str, Flag]:
     p, schedule, mtp = asked.scenario.parallel, asked.scenario.schedule, spec.num_nextn_predict_layers
+    paired = {"--overlap-moe-expert-parallel-comm": _is_paired(asked.scenario)}
     if p.pp == 1:
-        return {}
+        return paired
     layers = [len(stage.layers) for stage in asked.stages]
     ends = p.layers is None and p.embedding_as_layer
     inner = [count + ends * (stage in (0, len(layers) - 1)) for stage, count in enumerate(layers)]
@@ -175,7 +176,7 @@ def _pipeline(asked: ResolvedTrain, spec: ModelSpec) -> dict[str, Flag]:
         "--account-for-loss-in-pipeline-split": ends and not uneven,
         "--num-virtual-stages-per-pipeline-rank": schedule.vpp if chunks and not uneven else None,
         "--microbatch-group-size-per-virtual-pipeline-stage": schedule.group if chunks else None,
-        "--overlap-moe-expert-parallel-comm": _is_paired(asked.scenario),
+        **paired,
     }
 
 
