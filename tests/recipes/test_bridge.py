@@ -200,6 +200,20 @@ def test_a_plan_of_the_benchmarks_has_its_model_and_precision_in_its_name(plan, 
     assert said(read("workloads.py", nodes, plan, seq_len), nodes) == table
 
 
+@pytest.mark.parametrize(
+    ("switch", "overlap", "schedule"),
+    [(True, {"wgrad": True}, {"name": "interleaved-overlap"}), (False, None, None)],
+)
+def test_a_plan_that_overlaps_experts_holds_weight_gradients_back(tmp_path, switch, overlap, schedule):
+    sizes = f"num_gpus=16, global_batch_size=256, expert_model_parallel_size=8, moe_a2a_overlap={switch}"
+    name = "QWEN3_30B_A3B_PRETRAIN_CONFIG_H100_BF16_V1"
+    lines = "from utils.utils import WorkloadBaseConfig", f"{name} = WorkloadBaseConfig({sizes})"
+    (tmp_path / "plans.py").write_text("\n".join(lines))
+    table = said(read(tmp_path / "plans.py", 2, name, seq_len=4096), 2)
+
+    assert (table.get("overlap"), table.get("schedule")) == (overlap, schedule)
+
+
 PRETRAIN = """
 from megatron.bridge import AutoBridge
 from megatron.bridge.recipes.common import _pretrain_common

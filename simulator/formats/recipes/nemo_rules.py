@@ -50,6 +50,8 @@ def _complete_workload(found: Settings, name: str) -> None:
         found.put("recompute_method", "block")
     elif found.has("recompute_modules"):
         found.put("recompute_granularity", "selective")
+    if found.is_on("overlap_moe_expert_parallel_comm"):
+        found.put("delay_wgrad_compute", True)
     if found.has("moe_flex_dispatcher_backend"):
         found.put("moe_token_dispatcher_type", "flex")
     if found.text("peft") == "none":
