@@ -145,6 +145,8 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--seq-length 1002 --context-parallel-size 2", "--seq-length = 1002: must be a multiple of 4 with cp = 2"),
         ("--ffn-hidden-size 14335 --tensor-model-parallel-size 2", "width of the feed-forward network, 14335"),
         ("--overlap-moe-expert-parallel-comm", "needs --expert-model-parallel-size above 1"),
+        ("--context-parallel-size 2 --cp-comm-type a2a --tensor-model-parallel-size 4 --num-query-groups 4",
+         "--context-parallel-size = '2': with a2a it must divide the key heads of a rank, 1"),
         ("--main-grads-dtype bf16", "--main-grads-dtype = 'bf16': needs --use-precision-aware-optimizer"),
         ("--main-grads-dtype bf16 --use-precision-aware-optimizer --accumulate-allreduce-grads-in-fp32",
          "--main-grads-dtype = 'bf16': cannot go with --accumulate-allreduce-grads-in-fp32"),

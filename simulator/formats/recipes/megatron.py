@@ -53,6 +53,9 @@ def read_megatron(
         sequence, ulysses = args.switch("sequence_parallel"), _cp_type(args) == "ulysses"
         for one in indivisible(shape.spec, dims, batch["seq_len"], sequence_parallel=sequence, ulysses=ulysses):
             args.fault(_ARGUMENTS[one.key], one.allowed, one.value)
+        keys = -(-shape.spec.num_key_value_heads // sizes["tp"])
+        if ulysses and keys % sizes["cp"]:  # Transformer Engine makes no copies of keys, as other tools do
+            args.fault("context_parallel_size", f"with a2a it must divide the key heads of a rank, {keys}")
     table: dict[str, Any] = {
         "model": dict(shape.model),
         "parallel": _parallel(args, sizes, zero, stage, shape) | split,
