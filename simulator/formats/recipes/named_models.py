@@ -5,18 +5,20 @@ A change that no key of the model's config says is named as not modelled.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset_config, read_keys
+from ...models.hybrid import DENSE, EXPERTS, REPLACED, layers_of
 from ...models.keys import EXPERT_KEYS
 from .arguments import Arguments
 from .layers import expert_layers, read_pattern, window_keys
 from .shapes import POSITIONS, Shape
 
-MTP = "num_nextn_predict_layers"
+MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+"""Keys that say layers of multi-token prediction, of which a model has one."""
 
 _SIZES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "num_layers": ("num_hidden_layers", ("num_hidden_layers",)),
@@ -95,18 +97,18 @@ def change_model(args: Arguments, shape: Shape) -> Shape:
             text = ", ".join(args.texts(one.argument)) or "true"
             args.not_modelled.append(f"{args.spelling(one.argument)} = {text}: {name} has {_told(one, shape.spec)}")
     spec = _with_changes(args, config, shape.spec, kept)
-    overrides = _keys_of(kept)
+    overrides = _all_keys(kept)
     if known is None:
         return Shape(spec, {}, config | overrides)
     return Shape(spec, {"preset": known} | ({"overrides": overrides} if overrides else {}), None)
 
 
 def _with_changes(args: Arguments, config: Mapping[str, Any], spec: ModelSpec, changes: list[_Change]) -> ModelSpec:
-    keys = _keys_of(changes)
+    keys = _all_keys(changes)
     return from_hf_config({**config, **keys}, args.where, spec.name, strict=keys) if keys else spec
 
 
-def _keys_of(changes: list[_Change]) -> dict[str, Any]:
+def _all_keys(changes: list[_Change]) -> dict[str, Any]:
     return {key: value for one in changes for key, value in one.keys.items()}
 
 
@@ -120,12 +122,12 @@ def _told(change: _Change, spec: ModelSpec) -> str:
 def _changes(args: Arguments, spec: ModelSpec, config: Mapping[str, Any]) -> Iterator[_Change]:
     layers = args.optional("num_layers") or spec.num_hidden_layers
     for name, (field, keys) in _SIZES.items():
-        if args.has(name) and (value := args.optional(name, minimum=0)) is not None and _counts(name, spec):
-            yield _Change(name, {field: value}, _key_of(config, keys, value))
+        if args.has(name) and (value := args.optional(name, minimum=0)) is not None:
+            yield _Change(name, {field: value}, key_of(config, keys, value) if _counts(name, spec) else {})
     for name, (field, keys) in _SWITCHES.items():
         if args.has(name):
             on = args.switch(name)
-            yield _Change(name, {field: on}, _key_of(config, keys, on))
+            yield _Change(name, {field: on}, key_of(config, keys, on))
     yield from _texts(args, spec)
     yield from _biases(args, spec)
     yield from _layer_lists(args, spec, config, layers)
@@ -138,7 +140,7 @@ def _counts(name: str, spec: ModelSpec) -> bool:
     return name != "ffn_hidden_size" or spec.moe is None or len(spec.moe.layers) < spec.num_hidden_layers
 
 
-def _key_of(config: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+def key_of(config: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
     """The first of these keys that means something in a config, with its new value; none where none does."""
     found = sorted(keys, key=lambda key: key not in config)  # what the config has counts before its other names
     return next(({key: value} for key in found if _is_read({**config, key: value}, key)), {})
@@ -188,7 +190,7 @@ def _layer_lists(args: Arguments, spec: ModelSpec, config: Mapping[str, Any], la
         routed = expert_layers(args, layers)
         dense = routed.index(1) if 1 in routed else layers
         by_count = not any(routed[:dense]) and all(routed[dense:])
-        keys = {"first_k_dense_replace": dense} if by_count else {"moe_layer_freq": routed}
+        keys: dict[str, Any] = {"first_k_dense_replace": dense} if by_count else {"moe_layer_freq": routed}
         numbers = tuple(number for number, one in enumerate(routed) if one)
         yield _Change("moe_layer_freq", {"moe.layers": numbers}, keys)
     if args.gives("window_size") and re.search(r"\d", args.hint("window_size")):
@@ -198,8 +200,10 @@ def _layer_lists(args: Arguments, spec: ModelSpec, config: Mapping[str, Any], la
         fields = {"sliding_layers": sliding} | ({"sliding_window": window["sliding_window"]} if sliding else {})
         yield _Change("window_size", fields, window if spec.linear_attention is None else {})
     if (pattern := read_pattern(args)) is not None and pattern != config.get("hybrid_override_pattern"):
-        keys = {"hybrid_override_pattern": pattern} if "hybrid_override_pattern" in config else {}
-        yield _Change("hybrid_layer_pattern", {"num_hidden_layers": len(pattern)} if keys else {"moe": pattern}, keys)
+        said = {"hybrid_override_pattern": pattern, "num_hidden_layers": len(pattern)}
+        parts = {"network_layers": layers_of(pattern, DENSE, EXPERTS)}
+        parts["linear_attention.layers"] = layers_of(pattern, REPLACED)
+        yield _Change("hybrid_layer_pattern", parts, said if "hybrid_override_pattern" in config else {})
 
 
 def _field(spec: ModelSpec, name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import read_toml
-from ...models import from_hf_config, preset
+from ...models import from_hf_config, preset, preset_config
 from .additions import Additions
 from .arguments import Argument, Arguments, Computed, Machine, Names, names_of, read_leaves
 from .finetuning import read_adapters
@@ -21,7 +21,7 @@ from .forms import sort_settings
 from .hugging_face import find_model
 from .megatron import read_megatron
 from .model_names import preset_of
-from .named_models import MTP, change_model
+from .named_models import MTP, change_model, key_of
 from .nemo_1 import read_nemo_1
 from .nemo_rules import MODEL, OVERLAP, complete_settings, last_part, names_table
 from .python_operations import merge
@@ -249,16 +249,17 @@ def _predict_tokens(args: Arguments, form: str, shape: Shape) -> Shape:
     own = shape.spec.num_nextn_predict_layers
     stated = args.optional("mtp_num_layers", 0)
     count = stated if stated is not None else own if form == "bridge" else 0
-    if shape.config is not None:
-        changed = {**shape.config, MTP: count} if count != own else shape.config
-        return Shape(from_hf_config(changed, args.where, shape.spec.name), {}, changed)
-    model = dict(shape.model)
-    if own and not count:
-        return Shape(shape.spec, model | {"mtp": False}, None)
     if count == own:
         return shape
-    overrides = {**model.get("overrides", {}), MTP: count}
-    return Shape(preset(model["preset"], args.where, overrides), model | {"overrides": overrides}, None)
+    if shape.config is not None:
+        config = {**shape.config, **key_of(shape.config, MTP, count)}
+        return Shape(from_hf_config(config, args.where, shape.spec.name), {}, config)
+    model = dict(shape.model)
+    if not count:
+        return Shape(shape.spec, model | {"mtp": False}, None)
+    known = model["preset"]
+    overrides = model.get("overrides", {}) | key_of(preset_config(known), MTP, count)
+    return Shape(preset(known, args.where, overrides), model | {"overrides": overrides}, None)
 
 
 def _adapters(args: Arguments) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _parallel(scenario: TrainScenario, spec: ModelSpec, ranks: int) -> dict[str,
 
 def _pipeline(asked: ResolvedTrain, spec: ModelSpec) -> dict[str, Flag]:
     p, schedule, mtp = asked.scenario.parallel, asked.scenario.schedule, spec.num_nextn_predict_layers
-    paired = {"--overlap-moe-expert-parallel-comm": _is_paired(asked.scenario)}
+    paired: dict[str, Flag] = {"--overlap-moe-expert-parallel-comm": _is_paired(asked.scenario)}
     if p.pp == 1:
         return paired
     layers = [len(stage.layers) for stage in asked.stages]
