@@ -1,6 +1,8 @@
 """How wide intervals of runs are: what is in them, what is not, and whether they hold synthetic truth."""
 
+from math import log
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,15 @@ from runcast.calibrate.fitting.run_errors import LEAST_SOURCES, model_width, wid
 from runcast.simulator import UserError, simulate
 from runcast.simulator.profile import PROVENANCE
 from runcast.simulator.systems.run.history import History
-from runcast.simulator.systems.run.intervals import Range, RunErrors, quantity_of, range_of, shipped_run_errors
+from runcast.simulator.systems.run.intervals import (
+    Added,
+    Range,
+    RunErrors,
+    quantity_of,
+    range_of,
+    range_with_failures,
+    shipped_run_errors,
+)
 from runcast.simulator.systems.run.report import goodput_of
 from runcast.simulator.systems.run.text import words
 from scipy.stats import binom
@@ -235,8 +245,22 @@ def test_few_sources_tell_nothing():
     assert [widths(rows(sources=n)) == {} for n in (LEAST_SOURCES - 1, LEAST_SOURCES)] == [True, False]
 
 
-def test_a_deadline_holds_as_likely_as_the_interval_says():
-    of_time = Range(100.0, 0.2)
+def test_no_run_beats_its_own_steps_but_for_their_errors():
+    """Six days of steps, whatever failures add to them: the walls of a hunt were 6.8 to 4,922 days."""
+    histories = [History(6.0 * (1 + x), 1, 1.0, {"compute": 6.0, "repair": 6.0 * x}, {}) for x in (0.1, 1, 5, 800)]
+    error = 0.07
+    of_time = range_with_failures([one.wall_s for one in histories], histories, 1, error)
+    of_goodput = range_with_failures(map(goodput_of, histories), histories, -1, error)
+
+    within = of_time.ends()[0] / 6, 1 / of_goodput.ends()[1], NormalDist().cdf(log(5 / 6) / error)
+    least = np.exp(-Z90 * error), np.exp(-Z90 * error), of_time.share_below(5.0)
+    assert [one >= bound for one, bound in zip(within, least, strict=True)] == [True, True, True]
+
+
+@pytest.mark.parametrize("added", [None, Added(0.1, 2.0), Added(0.5, 1.0, has_none=True)])
+@pytest.mark.parametrize("power", [1, -1])
+def test_a_deadline_holds_as_likely_as_the_interval_says(added, power):
+    of_time = Range(100.0, 0.2, added, power)
     assert [of_time.share_below(end) for end in of_time.ends()] == pytest.approx([0.05, 0.95], abs=1e-3)
 
 

@@ -6,7 +6,7 @@ scenarios, in `executed`, are of the same form.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, inf
 from operator import ge, le
 from pathlib import Path
@@ -18,7 +18,15 @@ from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
 from ...scenario import change, check_question, parse_changes, resolve
 from ...systems.run.history import History
-from ...systems.run.intervals import SHARES, Range, price_width, quantity_of, range_of, shipped_run_errors
+from ...systems.run.intervals import (
+    SHARES,
+    Range,
+    power_of,
+    price_width,
+    quantity_of,
+    range_with_failures,
+    shipped_run_errors,
+)
 from ...systems.run.report import make_run_report
 from ...systems.run.resolve import ResolvedRun
 from ...systems.run.training.rates import spread_between_clusters
@@ -62,8 +70,8 @@ class RunCase(Case):
     def predict(self) -> dict[str, Any]:
         """The mean of the metric over repeats of the run with rates as stated, and the range of its report.
 
-        `middle` and `width`, of ln(metric), are what repeats with drawn rates of failures and prices leave open, as
-        in a report; only that clusters of the row's own source do not say how far rates are apart.
+        The `range` is what repeats with drawn rates of failures and prices leave open, as in a report, and `width` the
+        deviation of ln(metric) in it; only that clusters of the row's own source do not say how far rates are apart.
 
         Raises:
             UserError: the scenario contains something that is not allowed, or the report has no such metric.
@@ -73,9 +81,10 @@ class RunCase(Case):
         if resolved.has_drawn_rates and self.is_scored:
             drawn = self._repeat(resolved.with_rate_spread(spread_between_clusters(self.cells.text("source"))))
         of_prices = price_width(resolved, drawn[0][0]) if metric in _SPEEDS else 0.0
-        found = range_of(_values(drawn, metric), of_prices)
+        histories = [history for history, _ in drawn]
+        found = range_with_failures(_values(drawn, metric), histories, power_of(metric), of_prices)
         predicted = fmean(_values(stated, metric))
-        return {"predicted": predicted, "middle": found.middle, "width": found.width, "mode": resolved.mode.name}
+        return {"predicted": predicted, "range": found, "width": found.spread, "mode": resolved.mode.name}
 
     def _repeat(self, resolved: ResolvedRun) -> list[tuple[History, Mapping[str, Any]]]:
         """What happened in each repeat of the run, and its report as JSON."""
@@ -87,8 +96,9 @@ class RunCase(Case):
         """The 90 % interval, with what runs of other sources were off; none where nothing is known to vary."""
         metric, source = (self.cells.text(column) for column in ("metric", "source"))
         off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if self.is_scored else 0.0
-        width = hypot(found["width"], off)
-        return Range(found["middle"], width).ends(1.0 if metric in SHARES else inf) if width else (None, None)
+        known: Range = found["range"]
+        whole = replace(known, width=hypot(known.width, off))
+        return whole.ends(1.0 if metric in SHARES else inf) if whole.spread else (None, None)
 
     @property
     def is_scored(self) -> bool:

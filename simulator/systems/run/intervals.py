@@ -5,15 +5,19 @@ beyond repeats and the step; `runcast calibrate run-errors` writes it, and leave
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from math import exp, hypot, inf, log, sqrt
 from statistics import NormalDist, fmean, stdev
 
+import numpy as np
+
+from ...base.arrays import Floats
 from ...base.files import read_json
 from ...profile import PROVENANCE, Z90
-from .history import History
+from ...report.report import sum_of
+from .history import OF_FAILURES, History
 from .resolve import ResolvedRun
 
 _QUANTITIES: Mapping[str, Sequence[str]] = {
@@ -25,11 +29,21 @@ _QUANTITIES: Mapping[str, Sequence[str]] = {
 SHARES = ("goodput", "breakdown_s.compute / wall_s")
 """Metrics that are at most 1."""
 
+_BY_FAILURES: Mapping[str, int] = {
+    "wall_s": 1, "wall_s / steps": 1, "tokens_per_s": -1, "goodput": -1, "breakdown_s.compute / wall_s": -1,
+}  # fmt: skip
+"""To which power of (1 + what failures add) metrics go."""
+
 
 def quantity_of(metric: str) -> str:
     """The kind of quantity that a metric is, empty if none was measured: "time" or "failures"."""
     above = metric.partition("/")[0].strip()
     return next((name for name, metrics in _QUANTITIES.items() if above in metrics), "")
+
+
+def power_of(metric: str) -> int:
+    """The power of (1 + what failures add) that a metric of a run with given steps goes with; 0 of others."""
+    return _BY_FAILURES.get(metric, 0)
 
 
 @dataclass(frozen=True)
@@ -60,23 +74,94 @@ def shipped_run_errors() -> RunErrors:
     return RunErrors(widths, found["without"], frozenset(found["modes"]))
 
 
+_LEAST = 1e-6  # of a run: in less than that it does nothing but fail
+_POINTS = 1000  # of equal chance, at which what failures add is taken
+_FARTHEST = 9.0  # standard deviations from any of them within which all quantiles are
+
+
+@dataclass(frozen=True)
+class Added:
+    """What failures add to each second that a run takes without them: a lognormal's middle and width.
+
+    Where some repeats had no failure (`has_none`) it is a normal's, with a deviation of `width` times the middle, and
+    zero where that is below zero.
+    """
+
+    middle: float
+    width: float
+    has_none: bool = False
+
+    def at(self, normal: Floats) -> Floats:
+        """The seconds that are added where a standard normal has these values."""
+        shift = self.width * normal
+        return np.maximum(self.middle * (1 + shift), 0.0) if self.has_none else self.middle * np.exp(shift)
+
+    @property
+    def points(self) -> Floats:
+        """Values of equal chance."""
+        from scipy.special import ndtri  # here: it takes long to import
+
+        return self.at(ndtri((np.arange(_POINTS) + 0.5) / _POINTS))
+
+
 @dataclass(frozen=True)
 class Range:
-    """Where a number of a run lies: a lognormal's middle and width."""
+    """Where a number of a run lies: a lognormal's middle and width, times (1 + `added`) to this power.
+
+    What failures add has a deviation of its own, as it is never below zero: no run is shorter than its own steps take,
+    but for the errors of these.
+    """
 
     middle: float
     width: float = 0.0
+    added: Added | None = None
+    power: int = 0
 
     def ends(self, most: float = inf) -> tuple[float, float]:
         """The 5 % and 95 % quantiles; the number is at most `most`."""
-        factor = exp(Z90 * self.width)
-        return self.middle / factor, max(min(self.middle * factor, most), self.middle)
+        low, middle, high = (self._quantile(normal) for normal in (-Z90, 0.0, Z90))
+        return low, max(min(high, most), middle)
 
     def share_below(self, value: float) -> float:
         """How likely the number is not above a value, which is above 0."""
-        if not self.width or not self.middle:
-            return float(self.middle <= value)
-        return NormalDist().cdf(log(value / self.middle) / self.width)
+        if not self.middle:
+            return 1.0
+        at = log(value / self.middle) - self._log_factors
+        return float(np.mean(_cumulate(at / self.width) if self.width else at >= 0))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of ln(number) of a lognormal that has the same two ends."""
+        low, high = self.ends()
+        return log(high / low) / (2 * Z90) if low else 0.0
+
+    @property
+    def _log_factors(self) -> Floats:
+        return np.zeros(1) if self.added is None else self.power * np.log1p(self.added.points)
+
+    def _quantile(self, normal: float) -> float:
+        """The quantile of a standard normal's value."""
+        if self.added is None or not self.middle:
+            return self.middle * exp(normal * self.width)
+        if not self.width:
+            return self.middle * float((1 + self.added.at(np.array(self.power * normal))) ** self.power)
+        from scipy.optimize import brentq  # here: it takes long to import
+
+        factors, share = self._log_factors, NormalDist().cdf(normal)
+        reach = _FARTHEST * self.width
+
+        def above(log_factor: float) -> float:
+            return float(np.mean(_cumulate((log_factor - factors) / self.width))) - share
+
+        return self.middle * exp(brentq(above, factors.min() - reach, factors.max() + reach))
+
+
+def _cumulate(normal: Floats) -> Floats:
+    """The cumulative distribution of a standard normal."""
+    from scipy.special import ndtr  # here: it takes long to import
+
+    found: Floats = ndtr(normal)
+    return found
 
 
 def range_of(values: Iterable[float], *more: float) -> Range:
@@ -92,6 +177,29 @@ def range_of(values: Iterable[float], *more: float) -> Range:
     middle = exp(fmean(map(log, known))) if are_logs else fmean(known)
     deviation = _deviation(list(map(log, known)) if are_logs else [value / middle for value in known])
     return Range(middle, hypot(deviation, *more))
+
+
+def range_with_failures(values: Iterable[float], histories: Sequence[History], power: int, *more: float) -> Range:
+    """The same of a number that failures multiply by (1 + what they add) to this power: 1 of times, -1 of rates.
+
+    What they add varies far more than the steps, and to one side. So both have a range of their own.
+    """
+    if not power:
+        return range_of(values, *more)
+    added = [added_by_failures(one) for one in histories]
+    without = [value / (1 + each) ** power for value, each in zip(values, added, strict=True)]
+    found = range_of(without, *more)
+    of_failures = range_of(added)
+    if not of_failures.width:  # always the same
+        return replace(found, middle=found.middle * (1 + of_failures.middle) ** power)
+    return replace(found, added=Added(of_failures.middle, of_failures.width, not all(added)), power=power)
+
+
+def added_by_failures(history: History) -> float:
+    """What failures add to each second that the run takes without them."""
+    failed_s = sum_of(history.breakdown_s, OF_FAILURES)
+    others_s = history.wall_s - failed_s
+    return failed_s / others_s if others_s > _LEAST * history.wall_s else 0.0
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -117,8 +225,12 @@ class Priced:
 
 
 def price_width(resolved: ResolvedRun, history: History) -> float:
-    """What prices leave open of the throughput: of a predicted step, of exchanges, of encoding and decoding."""
-    return hypot(_step_width(resolved, history), *(one.width for one in priced_shares(resolved, history)))
+    """What prices leave open of the throughput: of a predicted step, of exchanges, of encoding and decoding.
+
+    A run whose steps take longer has as many more failures, so prices are taken for their share of the other time.
+    """
+    of_all = hypot(_step_width(resolved, history), *(one.width for one in priced_shares(resolved, history)))
+    return of_all * (1 + added_by_failures(history))
 
 
 def _step_width(resolved: ResolvedRun, history: History) -> float:

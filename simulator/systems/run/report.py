@@ -1,6 +1,6 @@
 """The Report of a run: every headline number with its definition."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -10,7 +10,7 @@ from ...report.report import PRICE, Metric, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ..train_step.report import TrainReport
 from .history import CAUSES, OF_FAILURES, History
-from .intervals import Range, price_width, priced_shares, range_of, shipped_run_errors, step_share
+from .intervals import Range, price_width, priced_shares, range_of, range_with_failures, shipped_run_errors, step_share
 from .resolve import ResolvedRun
 
 KEPT = ("compute", "exchange", "wait", "encode", "input")
@@ -167,7 +167,7 @@ class RunReport(Report):
     @property
     def spread(self) -> float:
         """The standard deviation of the logarithm of the throughput."""
-        return self.ranges.rate.width
+        return self.ranges.rate.spread
 
     @property
     def rate_interval(self) -> tuple[float, float]:
@@ -279,11 +279,15 @@ def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: 
     of_time, of_failures = (errors.width(name, mode) for name in ("time", "failures"))
     open_widths = price_width(resolved, histories[0]), of_time
     walls, steps = [one.wall_s for one in histories], [one.steps for one in histories]
+
+    def range_(values: Iterable[float], power: int, *more: float) -> Range:
+        return range_with_failures(values, histories, power, *more)
+
     return Ranges(
-        wall_s=Range(walls[0]) if wall_is_given else range_of(walls, *open_widths),
-        steps=range_of(steps, *open_widths) if wall_is_given else Range(steps[0]),
-        rate=range_of(map(rate_of, histories), *open_widths),
-        goodput=range_of(map(goodput_of, histories), of_time),
+        wall_s=Range(walls[0]) if wall_is_given else range_(walls, 1, *open_widths),
+        steps=range_(steps, -1, *open_widths) if wall_is_given else Range(steps[0]),
+        rate=range_(map(rate_of, histories), -1, *open_widths),
+        goodput=range_(map(goodput_of, histories), -1, of_time),
         failures=range_of((one.counts.get("failures", 0.0) for one in histories), of_failures),
     )
 
