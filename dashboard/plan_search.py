@@ -16,10 +16,12 @@ from ..simulator.answers.search.outputs import lines, plan_text, write_files
 from ..simulator.answers.search.records import Progress
 from ..simulator.answers.search.run import make_question
 from ..simulator.answers.search.steps import SCHEDULES_OF, STEPS
+from ..simulator.base.errors import UserError, fault
 from ..simulator.base.units import format_bytes, format_probability, format_seconds, format_usd
 from . import parts
 from .answers import table_of
 from .figures.search import plans
+from .forms import fields
 from .forms.fields import Field
 from .library import Library
 from .page import PATHS
@@ -102,6 +104,28 @@ def read_address(query: str, base: str) -> SearchRequest:
 def wishes_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of fields that say something else than at first."""
     return {name: value for name, value in values.items() if value not in (None, "", FIRST.get(name))}
+
+
+def read_wishes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The wishes that fields say.
+
+    Raises:
+        UserError: what stands in a field is no number, or not one of those that are allowed.
+    """
+    known = {one.key: one for one in WISHES}
+    said = {name: value for name, value in fields.read(known, given).items() if value not in (None, "")}
+    return wishes_of({name: _checked(known[name], value) for name, value in said.items()})
+
+
+def _checked(one: Field, value: Any) -> Any:
+    if not one.is_number:
+        return value
+    is_number = isinstance(value, int | float)
+    if one.share and not (is_number and 0 <= value <= 1):
+        raise UserError(fault("form", one.key, value, "expected a number from 0 to 1"))
+    if one.whole and not (is_number and value >= one.least and value == int(value)):
+        raise UserError(fault("form", one.key, value, f"expected a whole number, at least {one.least}"))
+    return int(value) if one.whole else value
 
 
 def _read(one: Field, text: str) -> Any:

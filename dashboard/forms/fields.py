@@ -6,8 +6,9 @@ another tells each what is wrong with it.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil, floor, log2
+from math import ceil, floor, isfinite, log2
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dash_mantine_components as dmc
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 class Field:
     """An input for a key. It is a text unless it says otherwise.
 
-    With `options` it is a choice (which may be none where it is `optional`), with `whole` a number, with `share` one
-    from 0 to 1, with `switch` on or off, with `size` bytes with their unit and a slider beside them, with `pasted` a
-    JSON object. `text` writes a number, or a list, as text that reads back. `help` says what the key means, as the
-    reference of scenarios does; `applies` whether the field is shown beside what the others say (default: always), and
-    `of` is a key without which it is not drawn.
+    With `options` it is a choice (which may be none where it is `optional`), with `whole` a number of at least `least`,
+    with `share` one from 0 to 1, with `switch` on or off, with `size` bytes with their unit and a slider beside them,
+    with `pasted` a JSON object. `text` writes a number, or a list, as text that reads back. `help` says what the key
+    means, as the reference of scenarios does; `applies` whether the field is shown beside what the others say (default:
+    always), and `of` is a key without which it is not drawn.
     """
 
     key: str
@@ -49,13 +50,18 @@ class Field:
     text: Callable[[Any], str] | None = None
     of: str | None = None
 
+    @property
+    def is_number(self) -> bool:
+        """Whether its text is read as a number."""
+        return self.whole or self.share
+
     def show(self, value: Any) -> Any:
         """A value of a scenario as the input shows it: sizes with a unit, a changed machine by its base."""
         if self.pasted:  # what is no table, such as the name of a file, is not shown
             return json.dumps(value, indent=1, ensure_ascii=False) if isinstance(value, Mapping) else ""
         if isinstance(value, Mapping):
             return value.get("base")
-        write: Callable[[Any], str] | None = size_text if self.size else self.text
+        write: Callable[[Any], str] | None = size_text if self.size else number_text if self.is_number else self.text
         return write(value) if write is not None and isinstance(value, int | float | list) else value
 
     def draw(self, form: str, value: Any, hidden: bool) -> "Component":
@@ -82,9 +88,8 @@ class Field:
             free: dict[str, Any] = {"clearable": True, "allowDeselect": True} if self.optional else {}
             whole = {"className": "whole"} if max(map(len, choices)) > _HALF_LETTERS else {}
             return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **whole, **common)
-        if self.whole or self.share:
-            limits = {"min": self.least} if self.whole else {"min": 0, "max": 1, "step": 0.1}
-            return dmc.NumberInput(value=value, **limits, **_AS_TYPED, **common)
+        if self.is_number:  # no NumberInput: it drops letters, and makes 112 of 1e12
+            common["inputProps"] = {"inputMode": "decimal"}
         if self.pasted:
             size = {"autosize": True, "maxRows": 12, "className": "whole"}
             return dmc.Textarea(value=value, debounce=400, spellCheck=False, **size, **common)
@@ -93,10 +98,9 @@ class Field:
 
 _ORDER = ["label", "input", "description", "error"]
 """Inputs beside each other stand in line, whether they have a description or not."""
+_MOST_DIGITS = 1e15  # above it a number is written as 1e+16
 _HALF_LETTERS = 11
 """Of a name for which half of a form's width has room."""
-_AS_TYPED = {"clampBehavior": "none", "debounce": 400}
-"""Of a number: its limits hold for the arrows; what is typed stays, and is refused beside it."""
 
 
 def inputs(form: str) -> list[Input]:
@@ -110,18 +114,45 @@ def faults_of(form: str) -> Output:
 
 
 def read(fields: Mapping[str, Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of fields; pasted texts become tables.
+    """The values of fields; pasted texts become tables, and texts of numbers become these.
 
     Raises:
         UserError: a pasted text is no JSON object, or too long; a line per fault.
     """
-    return {key: read_pasted(value, key) if fields[key].pasted and value else value for key, value in given.items()}
+    return {key: _read(fields[key], value) if value else value for key, value in given.items()}
+
+
+def _read(field: Field, value: Any) -> Any:
+    if field.pasted:
+        return read_pasted(value, field.key)
+    return read_number(value) if field.is_number else value
+
+
+def read_number(text: Any) -> Any:
+    """The number that a text is, such as `16384` or `1e12`; another text as it is: it is refused beside its field."""
+    if not isinstance(text, str):
+        return text
+    for number in (int, float):
+        with suppress(ValueError, OverflowError):
+            if isfinite(found := number(text)):
+                return int(found) if _is_whole(found) else found
+    return text
+
+
+def _is_whole(number: float) -> bool:
+    return abs(number) < _MOST_DIGITS and number == int(number)
+
+
+def number_text(value: float | list[Any]) -> str:
+    """A number as text that reads back as the same."""
+    return f"{value:.0f}" if isinstance(value, int | float) and _is_whole(value) else str(value)
 
 
 def changes(fields: Mapping[str, Field], table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that say something else than the values of the scenario do; empty ones say nothing."""
     said = {key: value_at(table, key) for key in given}
-    shown = {key: value if fields[key].pasted else fields[key].show(value) for key, value in said.items()}
+    as_said = {key for key in given if fields[key].pasted or fields[key].is_number}
+    shown = {key: value if key in as_said else fields[key].show(value) for key, value in said.items()}
     return {key: value for key, value in given.items() if value not in (None, "") and value != shown[key]}
 
 

@@ -89,11 +89,12 @@ def connect(app: Dash, here: Here) -> None:
         if query is None:
             return no_update, no_update, True, no_update, [no_update] * len(keys)
         given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
-        asked = SearchRequest(parse_query(query, BASE), plan_search.wishes_of(given))
         try:
+            asked = SearchRequest(parse_query(query, BASE), plan_search.read_wishes(given))
             drawn: Any = plan_search.count_plans(here.library, asked)
         except UserError as error:
-            return _refusal(error), no_update, True, "stale", [None] * len(keys)
+            faults = {key: rest.lstrip(" =:") for key, rest in fields.faults_by_key(error, keys)}
+            return _refusal(error), no_update, True, "stale", [faults.get(key) for key in keys]
         return drawn, asked.query(), False, "stale", [None] * len(keys)
 
     _connect_search(app, here)

@@ -216,9 +216,22 @@ def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder
     page.goto("/training?base=mine")
     page.wait_for_selector(".js-plotly-plot")
     page.get_by_label("Tensor (TP)").fill("3")
-    expect(page.locator(".mantine-NumberInput-error")).to_contain_text("must divide the 32 heads")
+    expect(page.locator(".mantine-TextInput-error")).to_contain_text("must divide the 32 heads")
 
     expect(page.locator("#training-figures")).to_have_class(re.compile("stale"))
+
+
+def test_a_number_stays_as_it_is_typed_and_is_refused_where_it_is_none(page):
+    page.goto("/training?base=mine")
+    batch = page.get_by_label("Global batch")
+    batch.clear()
+    batch.press_sequentially("16k")
+    expect(page.locator(".mantine-TextInput-error")).to_contain_text("expected a whole number")
+    refused = batch.input_value()
+    batch.fill("3.2e1")
+    page.wait_for_url("**/training?base=mine&batch.global=32")
+
+    assert (refused, batch.input_value()) == ("16k", "3.2e1")
 
 
 def test_a_file_is_saved_by_the_browser(page):
