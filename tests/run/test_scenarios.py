@@ -133,6 +133,14 @@ def test_a_trace_alone_says_how_often_to_save(given):
     assert breakdown(given, *changes)["lost"] < 2 * 300
 
 
+def test_a_failure_behind_the_end_says_nothing_of_how_often_to_save(given):
+    changes = "checkpoint.stall=10", "sync.workers=1", "step.gpus=32"
+    alone = simulate(given, ["failures.trace=[{at=500}]", *changes]).report
+    more = simulate(given, ["failures.trace=[{at=500}, {at='30 d'}, {at='31 d'}]", *changes]).report
+
+    assert (more.mtbf_s, more.wall_s, more.checkpoint_steps) == (alone.mtbf_s, alone.wall_s, alone.checkpoint_steps)
+
+
 def test_a_step_that_does_not_fit_is_no_secret(tmp_path):
     text = (SCENARIOS / "train-llama3-70b-64xh100.toml").read_text().replace('"train_step"', '"run"')
     path = tmp_path / "large.toml"

@@ -129,14 +129,24 @@ class ResolvedRun(ResolvedSteps):
 
     @cached_property
     def mtbf_s(self) -> float:
-        """The mean time between failures that stop the run without warning, those of a trace among them."""
+        """The mean time between failures that stop the run without warning, those of a trace before its end, too."""
         said = self.scenario.failures
         return inf if said is None else self._mtbf_s(said)
 
     def _mtbf_s(self, said: Failures) -> float:
-        traced = sum(one.effect == "stop" for one in said.trace)
-        rate = 1 / mtbf_s(said, self.parts, self.save_s) + (traced / self.length_s if self.mode.has_workers else 0.0)
+        traced = self._traced_stops(said) / self.length_s if self.mode.has_workers else 0.0
+        rate = 1 / mtbf_s(said, self.parts, self.save_s) + traced
         return 1 / rate if rate else inf
+
+    def _traced_stops(self, said: Failures) -> int:
+        """Lines of a trace that stop the run without warning before it ends, each of which puts that off."""
+        end_s, stops = self.length_s, 0
+        for one in sorted(said.trace, key=lambda one: one.at):
+            if one.at < end_s:
+                stops += one.effect == "stop"
+                stands_s = self.restart.seconds + (said.detect if one.detect is None else one.detect)
+                end_s += stands_s if self.scenario.run.wall is None else 0.0
+        return stops
 
     @property
     def save_s(self) -> float:
