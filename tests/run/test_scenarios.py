@@ -141,6 +141,14 @@ def test_a_failure_behind_the_end_says_nothing_of_how_often_to_save(given):
     assert (more.mtbf_s, more.wall_s, more.checkpoint_steps) == (alone.mtbf_s, alone.wall_s, alone.checkpoint_steps)
 
 
+def test_samples_are_reached_where_workers_leave(given):
+    """Four workers train on 400 tokens a step, and soon three of them on 300."""
+    leaves = "failures.trace=[{at=500, node=3, repair='9 d'}]", "elastic.batch=shrinks", "checkpoint.stall=0"
+    report = simulate(given, [*leaves, "run={samples=400_000, repeats=1}"]).report
+
+    assert (report.steps > 1000, 0 <= report.samples - 400_000 < 300) == (True, True)
+
+
 def test_a_step_that_does_not_fit_is_no_secret(tmp_path):
     text = (SCENARIOS / "train-llama3-70b-64xh100.toml").read_text().replace('"train_step"', '"run"')
     path = tmp_path / "large.toml"

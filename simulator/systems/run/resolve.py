@@ -236,8 +236,13 @@ class ResolvedRun(ResolvedSteps):
     @cached_property
     def steps(self) -> float:
         """Steps of each worker, or updates of servers; without end if only the time is given."""
-        said, each = self.scenario.run, self.update_samples
-        counts = [said.steps, said.samples and said.samples / each, sum(one.steps for one in self.batch_schedule)]
+        samples = self.scenario.run.samples
+        return min(self.counted_steps, inf if samples is None else float(ceil(samples / self.update_samples - 1e-9)))
+
+    @property
+    def counted_steps(self) -> float:
+        """The same without run.samples, which takes more steps where workers leave or batches are small at first."""
+        counts = self.scenario.run.steps, sum(one.steps for one in self.batch_schedule)
         return float(ceil(min([count for count in counts if count] or [inf]) - 1e-9)) if any(counts) else inf
 
     @property

@@ -28,6 +28,7 @@ from .storage import Saving
 
 _MOST_ROUNDS = 65_536  # drawn at once
 _FIRST_ROUNDS = 16  # while nothing is known of how long they take
+_ROUNDING = 1e-6  # of a round, of samples that are summed over all of them
 _RESTARTS = 12  # the stream of random numbers of restarts; no other module has this number
 
 
@@ -57,7 +58,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run of `steps` steps, or of `wall_s` seconds, whichever ends first.
+    """A run of `steps` steps, of `enough` samples or of `wall_s` seconds, whichever ends first.
 
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
@@ -73,6 +74,7 @@ class TrainingPlan:
     nodes: int
     samples: float
     steps: float = inf
+    enough: float = inf
     wall_s: float = inf
     saving: Saving | None = None
     work_s: float | None = None
@@ -152,9 +154,15 @@ class _Training:
             pass
 
     def _left(self) -> float:
-        """Rounds until the end of the run."""
-        each = self.plan.rounds_of(self.plan.workers).steps
-        return self.plan.steps / each - self.saved.all.rounds - 1e-9
+        """Rounds until the end of the run, if they stay as they are now."""
+        done, each = self.saved.all, self.plan.rounds_of(self.plan.workers).steps
+        samples = self._samples_in_round(self._batch()[1])
+        return min(self.plan.steps / each - done.rounds - 1e-9, (self.plan.enough - done.samples) / samples - _ROUNDING)
+
+    def _samples_in_round(self, batch: float) -> float:
+        """What all workers that are fed train on in a round, with so many times the usual samples in a step."""
+        steps = self.plan.rounds_of(self.ranks.workers).steps
+        return steps * self.plan.samples * self.ranks.fed * batch
 
     def _work(self) -> ProcessGenerator:
         """Rounds with the checkpoints between them, until something changes."""
@@ -186,7 +194,7 @@ class _Training:
         if self.plan.pauses:
             parts["pause"] = self._pauses(count, rounds.steps)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
-        samples = rounds.steps * self.plan.samples * self.ranks.fed * batch
+        samples = self._samples_in_round(batch)
         return self.saved.plan(parts, samples, self.env.now, last=count >= self._left())
 
     def _pauses(self, count: int, steps: int) -> Floats:
