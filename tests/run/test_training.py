@@ -13,6 +13,7 @@ from runcast.simulator.systems.run.speed import Crew, Speed, Turn
 from runcast.simulator.systems.run.spread import Spread, Throttle
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
 from runcast.simulator.systems.run.training.elastic import Elastic
+from runcast.simulator.systems.run.training.chart import LANE
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
 from runcast.simulator.systems.run.training.input import Input, Queues
 from runcast.simulator.systems.run.training.process import Restart
@@ -457,6 +458,13 @@ def test_times_that_vary_move_no_failure():
     assert [(one.at_s, one.nodes) for one in plain] == [(one.at_s, one.nodes) for one in drawn]
     assert {(one.detect_s, one.repair_s) for one in plain} == {(10.0, 50.0)}
     assert np.mean([(one.detect_s, one.repair_s) for one in drawn], axis=0) == pytest.approx([10.0, 50.0], rel=0.1)
+
+
+def test_steps_behind_the_last_failure_are_drawn_at_once():
+    history = train(failures=[failure(10.5)], steps=1000)
+    stretches = [one for one in history.spans if (one.lane, one.kind) == (LANE, "compute")]
+
+    assert [one.end_s - one.start_s for one in stretches] == [1000.0]
 
 
 def test_a_trace_states_its_times_for_sure():

@@ -272,6 +272,7 @@ class _Training:
                 self.env.process(self._turn(0.0, rank, failure.factor, None, failure.repair_s))
             else:
                 self._interrupt(failure)
+        self.next_failure_s = inf
 
     def _interrupt(self, failure: Failure) -> None:
         """Tell the trainer, if it trains on any of the nodes."""
