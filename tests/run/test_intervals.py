@@ -90,6 +90,14 @@ def test_a_given_time_leaves_steps_open_and_given_steps_the_time(four):
     assert (len(set(wall.steps_interval)), len(set(wall.wall_interval_s))) == (2, 1)
 
 
+def test_neither_the_time_nor_the_steps_exceed_what_is_given_of_both(four):
+    """Half of the repeats end with their steps, the others with the time, that of the seed among these or those."""
+    found = [failing(four, "", "run.wall='29.5 h'", f"seed={seed}") for seed in (1, 2)]
+
+    assert {one.wall_is_given for one in found} == {False}
+    assert [(one.steps_interval[1], one.wall_interval_s[1]) for one in found] == [(50_000, 29.5 * 3600)] * 2
+
+
 def test_the_cost_lies_where_the_time_does(four):
     report = failing(four)
     low_s, high_s = report.wall_interval_s
@@ -156,7 +164,7 @@ def test_goodput_is_at_most_one():
 
 
 def test_a_share_is_at_most_one():
-    assert Range(0.97, 0.1).ends(most=1.0) == (pytest.approx(0.97 * np.exp(-0.1 * Z90), rel=1e-4), 1.0)
+    assert Range(0.97, 0.1, most=1.0).ends() == (pytest.approx(0.97 * np.exp(-0.1 * Z90), rel=1e-4), 1.0)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(0, 2))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from runcast.simulator.systems.run.speed import Crew, Speed, Turn
 from runcast.simulator.systems.run.spread import Spread, Throttle
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
-from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.chart import LANE
+from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
 from runcast.simulator.systems.run.training.input import Input, Queues
 from runcast.simulator.systems.run.training.process import Restart

@@ -97,8 +97,8 @@ class RunCase(Case):
         metric, source = (self.cells.text(column) for column in ("metric", "source"))
         off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if self.is_scored else 0.0
         known: Range = found["range"]
-        whole = replace(known, width=hypot(known.width, off))
-        return whole.ends(1.0 if metric in SHARES else inf) if whole.spread else (None, None)
+        whole = replace(known, width=hypot(known.width, off), most=1.0 if metric in SHARES else inf)
+        return whole.ends() if whole.spread else (None, None)
 
     @property
     def is_scored(self) -> bool:

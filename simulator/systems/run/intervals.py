@@ -106,7 +106,7 @@ class Added:
 
 @dataclass(frozen=True)
 class Range:
-    """Where a number of a run lies: a lognormal's middle and width, times (1 + `added`) to this power.
+    """Where a number of a run lies: a lognormal's middle and width, times (1 + `added`) to this power; at most `most`.
 
     What failures add has a deviation of its own, as it is never below zero: no run is shorter than its own steps take,
     but for the errors of these.
@@ -116,15 +116,16 @@ class Range:
     width: float = 0.0
     added: Added | None = None
     power: int = 0
+    most: float = inf
 
-    def ends(self, most: float = inf) -> tuple[float, float]:
-        """The 5 % and 95 % quantiles; the number is at most `most`."""
-        low, middle, high = (self._quantile(normal) for normal in (-Z90, 0.0, Z90))
-        return low, max(min(high, most), middle)
+    def ends(self) -> tuple[float, float]:
+        """The 5 % and 95 % quantiles."""
+        low, high = (min(self._quantile(normal), self.most) for normal in (-Z90, Z90))
+        return low, high
 
     def share_below(self, value: float) -> float:
         """How likely the number is not above a value, which is above 0."""
-        if not self.middle:
+        if not self.middle or value >= self.most:
             return 1.0
         at = log(value / self.middle) - self._log_factors
         return float(np.mean(_cumulate(at / self.width) if self.width else at >= 0))

@@ -1,7 +1,8 @@
 """The Report of a run: every headline number with its definition."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +22,10 @@ _COUNTED = 10_000  # updates behind
 
 @dataclass(frozen=True)
 class Ranges:
-    """Where runs like this one lie; of the time and the steps one is given. `rate` is samples per second."""
+    """Where runs like this one lie. `rate` is samples per second.
+
+    Of the time and the steps one is given; where both are, neither is more than that.
+    """
 
     wall_s: Range
     steps: Range
@@ -187,7 +191,7 @@ class RunReport(Report):
     @property
     def goodput_interval(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles of the goodput."""
-        return self.ranges.goodput.ends(most=1.0)
+        return self.ranges.goodput.ends()
 
     @property
     def steps_interval(self) -> tuple[float, float]:
@@ -247,7 +251,7 @@ def goodput_of(history: History) -> float:
 def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunReport:
     """The report of a run that was simulated once or more often; the first one is shown."""
     first, step = histories[0], resolved.step
-    held, wall_is_given = rates(resolved.cluster), resolved.scenario.run.wall == first.wall_s
+    held, ranges = rates(resolved.cluster), _ranges(resolved, histories)
     return RunReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -256,8 +260,8 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         provenance=_provenance(resolved, first),
         notes=(*resolved.notes, *first.notes, *held.notes),
         history=first,
-        ranges=_ranges(resolved, histories, wall_is_given),
-        wall_is_given=wall_is_given,
+        ranges=ranges,
+        wall_is_given=resolved.scenario.run.wall is not None and len(set(ranges.wall_s.ends())) == 1,
         deadline_s=resolved.scenario.run.deadline,
         mode=resolved.mode.name,
         workers=resolved.workers if resolved.mode.has_workers else 0,
@@ -274,20 +278,22 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
     )
 
 
-def _ranges(resolved: ResolvedRun, histories: Sequence[History], wall_is_given: bool) -> Ranges:
+def _ranges(resolved: ResolvedRun, histories: Sequence[History]) -> Ranges:
     errors, mode = shipped_run_errors(), resolved.mode.name
     of_time, of_failures = (errors.width(name, mode) for name in ("time", "failures"))
     open_widths = price_width(resolved, histories[0]), of_time
-    walls, steps = [one.wall_s for one in histories], [one.steps for one in histories]
 
-    def range_(values: Iterable[float], power: int, *more: float) -> Range:
-        return range_with_failures(values, histories, power, *more)
+    def range_(values: Iterable[float], power: int, *more: float, most: float = inf) -> Range:
+        return replace(range_with_failures(values, histories, power, *more), most=most)
 
+    most_s, most_steps = resolved.scenario.run.wall or inf, max(resolved.steps, *(one.steps for one in histories), 0)
+    walls_s = [one.wall_s / resolved.share_done(one) for one in histories]  # of all steps, if the time ended some
+    in_time = [one.steps * most_s / one.wall_s for one in histories] if most_s < inf else []
     return Ranges(
-        wall_s=Range(walls[0]) if wall_is_given else range_(walls, 1, *open_widths),
-        steps=range_(steps, -1, *open_widths) if wall_is_given else Range(steps[0]),
+        wall_s=Range(most_s) if most_s < resolved.steps == inf else range_(walls_s, 1, *open_widths, most=most_s),
+        steps=range_(in_time, -1, *open_widths, most=most_steps) if in_time else Range(histories[0].steps),
         rate=range_(map(rate_of, histories), -1, *open_widths),
-        goodput=range_(map(goodput_of, histories), -1, of_time),
+        goodput=range_(map(goodput_of, histories), -1, of_time, most=1.0),
         failures=range_of((one.counts.get("failures", 0.0) for one in histories), of_failures),
     )
 

@@ -33,6 +33,7 @@ _REPEATS = 8
 _LONGEST_S = 10 * 365 * 86_400.0
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
 _MOST_DRAWN = 2.0  # failures between two checkpoints where rates are drawn: e^-2 of the time is of use, and people act
+_LEAST_DONE = 1e-9  # of what is asked for: a run may end before its first step
 _CAUSES = 2  # the stream of random numbers that says when parts fail
 
 
@@ -244,6 +245,13 @@ class ResolvedRun(ResolvedSteps):
         """The same without run.samples, which takes more steps where workers leave or batches are small at first."""
         counts = self.scenario.run.steps, sum(one.steps for one in self.batch_schedule)
         return float(ceil(min([count for count in counts if count] or [inf]) - 1e-9)) if any(counts) else inf
+
+    def share_done(self, history: History) -> float:
+        """How much of the steps or samples that are asked for a run has done: all, unless its time was over first."""
+        if self.scenario.run.wall is None:
+            return 1.0
+        of_samples = history.samples / (self.scenario.run.samples or inf)
+        return min(max(history.steps / self.counted_steps, of_samples, _LEAST_DONE), 1.0)
 
     @property
     def update_samples(self) -> float:
