@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.run.target import (
     Batch,
@@ -136,3 +138,44 @@ def test_a_factor_of_compression_multiplies_the_steps():
 def test_nothing_is_said_beyond_the_last_point_of_a_curve():
     with pytest.raises(UserError, match=r"stale_curve = 8.0: is its last point, but the run has 9: add a point there"):
         steps_factor(target(**CURVES), staleness=9)
+
+
+WARM_UP = """
+kind = "run"
+cluster = "dgx-h100"
+nodes = 1
+level = "coarse"
+model.preset = "llama3-8b"
+batch = { global = 16, seq_len = 4096 }
+parallel.tp = 4
+recompute.mode = "full"
+run.repeats = 1
+
+[target]
+steps_min = 10000
+noise_scale = 65536
+batch = [{ batch = 8192 }, { batch = 65536, from_share = 0.5 }]
+"""
+"""Half of all steps have two sequences, the others sixteen, on two replicas."""
+
+
+@pytest.fixture
+def warm_up(tmp_path):
+    path = tmp_path / "warm-up.toml"
+    path.write_text(WARM_UP)
+    return path
+
+
+def test_a_step_of_a_warm_up_takes_what_is_predicted_of_its_batch(warm_up):
+    found = simulate(warm_up)
+    steps = [one.steps for one in found.resolved.batch_schedule]
+    alone_s = [simulate(warm_up, [f"batch.global={size}", "target.batch=[]"]).report.step_s for size in (2, 16)]
+
+    assert found.report.wall_s == pytest.approx(np.dot(steps, alone_s), rel=1e-4)
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(warm_up):
+    allowed = r"a multiple of 8,192 \(micro x dp = 1 x 2\), such as 8,192 or 16,384"
+
+    with pytest.raises(UserError, match=rf"target\.batch\.0\.batch = 9000: {allowed}"):
+        simulate(warm_up, ["target.batch.0.batch=9000"])

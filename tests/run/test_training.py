@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runcast.simulator.systems.run.speed import Crew, Speed, Turn
 from runcast.simulator.systems.run.spread import Spread, Throttle
 from runcast.simulator.systems.run.sync.rounds import EachStep, Local
+from runcast.simulator.systems.run.target import Stage
 from runcast.simulator.systems.run.training.chart import LANE
 from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
@@ -266,7 +267,7 @@ def test_dynamic_balance_pays_once_for_each_change():
 
 def test_a_larger_batch_reads_as_many_samples_more():
     input_ = Input(sample=1000, samples=10, cpu=0.5, prefetch=1)  # 5 s to prepare a usual batch
-    history = train(steps=100, input=input_, batches=[(100.0, 3.0)])
+    history = train(steps=100, input=input_, batches=[Stage(100.0, 3.0, 3.0)])
 
     assert history.wall_s == pytest.approx(100 * 15.0, rel=0.02)
 
@@ -313,7 +314,7 @@ def test_caches_help_from_the_second_epoch_on():
 
 
 def test_larger_batches_take_longer_and_train_on_more():
-    history = train(EachStep(1.0, exchange_s=0.5), steps=30, batches=[(10, 1.0), (20, 2.0)])
+    history = train(EachStep(1.0, exchange_s=0.5), steps=30, batches=[Stage(10, 1.0, 1.0), Stage(20, 2.0, 2.0)])
 
     assert (history.breakdown_s, history.samples) == ({"compute": 10.0 + 20.0 + 10.0, "exchange": 15.0}, 40.0)
 

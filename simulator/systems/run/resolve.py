@@ -19,11 +19,12 @@ from ...uncertainty import size_notes
 from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
+from .batches import note_on, stages_of
 from .history import History
 from .speed import Speed
 from .steps import ResolvedSteps
 from .sync.compression import origin_notes
-from .target import BatchSteps, batch_schedule, steps_factor
+from .target import BatchSteps, Stage, batch_schedule, steps_factor
 from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
 from .training.process import Restart
 from .training.rates import draw_rates, spread_between_clusters, varies
@@ -270,6 +271,11 @@ class ResolvedRun(ResolvedSteps):
         ratio = self.gradient_bytes / self.message.wire_bytes if self.scenario.compress is not None else 1.0
         return batch_schedule(target, self.update_samples, steps_factor(target, stale, ratio, sync.inner or 1))
 
+    @cached_property
+    def batch_stages(self) -> tuple[Stage, ...]:
+        """The batch sizes that a target states, with the step of each; a UserError if a step cannot have one."""
+        return stages_of(self)
+
     @property
     def length_s(self) -> float:
         """About how long the run works."""
@@ -298,8 +304,7 @@ class ResolvedRun(ResolvedSteps):
             notes.append(f"{idle:,} of {self.gpus:,} GPUs train nothing: their nodes are paid for whole")
         if self.mode.has_workers and self.scenario.compress is not None:
             notes += origin_notes(self.message)
-        if (priced := self.exchange_note) is not None:
-            notes.append(priced)
+        notes += [note for note in (self.exchange_note, note_on(self)) if note is not None]
         if self.step is not None:
             notes += [f"the step: {note}" for note in self.step.report.notes if note not in self._simulated_here]
         return tuple(notes)

@@ -110,6 +110,15 @@ class BatchSteps:
         return self.batch * self.steps
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Until a step, the batch over the usual one, and the step's time over the usual one."""
+
+    until: float
+    batch: float
+    time: float
+
+
 def steps_factor(target: Target, staleness: float = 0.0, compression: float = 1.0, local_steps: float = 1.0) -> float:
     """How many times more steps it takes, for a mean staleness, a ratio of compression, steps between exchanges.
 

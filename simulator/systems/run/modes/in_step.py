@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
@@ -45,21 +44,11 @@ def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
         input=said.input,
         elastic=said.elastic,
         pauses=[(one.every, one.time) for one in said.pause],
-        batches=_batches(resolved),
+        batches=resolved.batch_stages,
         starts=said.run.start,
         drawn=seed == said.seed,
         seed=seed,
     )
-
-
-def _batches(resolved: "ResolvedRun") -> tuple[tuple[float, float], ...]:
-    """Until which step each batch size lasts, and how large it is."""
-    target = resolved.scenario.target
-    if target is None or not target.batch:
-        return ()
-    until = accumulate(one.steps for one in resolved.batch_schedule)
-    base = resolved.update_samples
-    return tuple((step, one.batch / base) for step, one in zip(until, resolved.batch_schedule, strict=True))
 
 
 def _check_progress(resolved: "ResolvedRun") -> None:

@@ -18,6 +18,7 @@ from ..history import MOST_SPANS, History, Recorder
 from ..speed import Crew, Speed
 from ..spread import Spread, draw_times
 from ..sync.rounds import Rounds
+from ..target import Stage
 from .chart import LANE, TrainingChart
 from .elastic import Elastic
 from .failures import Failure
@@ -63,9 +64,9 @@ class TrainingPlan:
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
     checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
-    training stands so long, at the end of a round. `batches` are (round, factor): until this round a step has so many
-    times the samples, and takes so many times longer without its exchange. `starts`: the run begins with the start of
-    the job. `repair_s`: a rank of `speed.turn` that is replaced is away so long. `drawn`: spans are kept for charts.
+    training stands so long, at the end of a round. `batches`: until a round a step has so many times the samples, and
+    takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
+    `repair_s`: a rank of `speed.turn` that is replaced is away so long. `drawn`: spans are kept for charts.
     """
 
     rounds_of: Callable[[int], Rounds]
@@ -86,7 +87,7 @@ class TrainingPlan:
     input: Input | None = None
     elastic: Elastic | None = None
     pauses: Sequence[tuple[int, float]] = ()
-    batches: Sequence[tuple[float, float]] = ()
+    batches: Sequence[Stage] = ()
     starts: bool = False
     drawn: bool = True
     seed: int = 0
@@ -156,7 +157,7 @@ class _Training:
     def _left(self) -> float:
         """Rounds until the end of the run, if they stay as they are now."""
         done, each = self.saved.all, self.plan.rounds_of(self.plan.workers).steps
-        samples = self._samples_in_round(self._batch()[1])
+        samples = self._samples_in_round(self._stage.batch)
         return min(self.plan.steps / each - done.rounds - 1e-9, (self.plan.enough - done.samples) / samples - _ROUNDING)
 
     def _samples_in_round(self, batch: float) -> float:
@@ -182,19 +183,19 @@ class _Training:
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
         rounds = self.plan.rounds_of(self.ranks.workers)
-        until, batch = self._batch()
+        stage = self._stage
         soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
-        limits = self._left(), until, self._before(soon_s), self._before_epoch(rounds.steps), _MOST_ROUNDS
-        count = ceil(min(limits))
+        alike = stage.until - self.saved.all.rounds, self._before_epoch(rounds.steps)
+        count = ceil(min(self._left(), *alike, self._before(soon_s), _MOST_ROUNDS))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
         for cause in ("compute", "wait"):
-            parts[cause] = batch * parts[cause]
+            parts[cause] = stage.time * parts[cause]
         if self.queues is not None:
-            parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps, batch)
+            parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps, stage.batch)
         if self.plan.pauses:
             parts["pause"] = self._pauses(count, rounds.steps)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
-        samples = self._samples_in_round(batch)
+        samples = self._samples_in_round(stage.batch)
         return self.saved.plan(parts, samples, self.env.now, last=count >= self._left())
 
     def _pauses(self, count: int, steps: int) -> Floats:
@@ -202,10 +203,11 @@ class _Training:
         done = steps * (self.saved.all.rounds + np.arange(count + 1))
         return sum((np.diff(done // every) * seconds for every, seconds in self.plan.pauses), np.zeros(count))
 
-    def _batch(self) -> tuple[float, float]:
-        """Rounds that have this batch size, and the size over the usual one."""
-        left = [(until - self.saved.all.rounds, factor) for until, factor in self.plan.batches]
-        return next((stage for stage in left if stage[0] > 1e-9), (inf, 1.0))
+    @property
+    def _stage(self) -> Stage:
+        """The batch size that the next round has."""
+        done = self.saved.all.rounds + 1e-9
+        return next((stage for stage in self.plan.batches if stage.until > done), Stage(inf, 1.0, 1.0))
 
     def _before(self, at_s: float) -> float:
         """About how many rounds there are until then: drawing more is of no use."""
