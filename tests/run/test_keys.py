@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 from runcast.simulator import UserError, simulate
+from runcast.simulator.scenario import change
 from runcast.simulator.systems.run.modes import MODES
 from runcast.simulator.systems.run.scenario import INSTEAD, Sync
 
@@ -227,3 +228,11 @@ def test_jobs_that_a_trace_leaves_out_are_told(run, tmp_path):
     report = run(QUEUE, "jobs={trace='log.csv'}").report
 
     assert "log.csv: 1 jobs are left out: have no GPUs" in report.notes
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("memory", {"mode", "bytes"}), ("blocking", {"mode", "bytes", "stall"})])
+def test_the_stated_time_of_a_checkpoint_is_that_of_its_mode(mode, kept):
+    table = {"kind": "run", "cluster": "dgx-h100", "step": {"time": 1}, "run": {"steps": 9}}
+    saved = table | {"checkpoint": {"stall": 60, "bytes": 1e12}}
+
+    assert set(change(saved, {"checkpoint.mode": mode}, "test")["checkpoint"]) == kept

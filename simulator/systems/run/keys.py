@@ -3,7 +3,8 @@
 What a mode does not simulate is refused, so that nobody believes it was.
 """
 
-from ..keys import Need, Values, goes_with
+from ...base.errors import UserError, fault
+from ..keys import Change, Need, Pin, Values, goes_with, value_at
 from ..train_step import keys as of_step
 from .modes import MODES, OF_STEP, Mode
 from .scenario import INSTEAD
@@ -59,4 +60,18 @@ NEEDS: tuple[Need, ...] = (
 )
 
 RIVALS = of_step.RIVALS
-PINS = of_step.pins(lambda run: run.resolved_step)
+
+
+def _timed_in_mode(key: str) -> Pin:
+    """A stated time of a checkpoint, which is that of one mode."""
+    mode = "checkpoint.mode"
+
+    def check(change: Change) -> None:
+        was, now = (value_at(table, mode) or _USUAL[mode] for table in (change.before, change.after))
+        if was != now:
+            raise UserError(fault("", key, value_at(change.after, key), f"is that of {mode} = {was!r}"))
+
+    return Pin(key, (mode,), check)
+
+
+PINS = (*of_step.pins(lambda run: run.resolved_step), *map(_timed_in_mode, ("checkpoint.stall", "checkpoint.write")))
