@@ -79,7 +79,7 @@ def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _put(table: dict[str, Any], last: str, default: Any, key: str, value: Any, where: str) -> None:
-    table[last] = _multiplied(table.get(last, default), value, key, where) if multiplies(value) else value
+    table[last] = multiplied(table.get(last, default), value, key, where) if multiplies(value) else value
 
 
 def _item(tables: Sequence[Any], path: Sequence[str], key: str, value: Any, where: str) -> dict[str, Any]:
@@ -121,7 +121,8 @@ def multiplies(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"times"}
 
 
-def _multiplied(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
+def multiplied(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
+    """What a key says, multiplied by `{ times = 2 }`; a UserError if that is no quantity."""
     factor = value["times"]
     if isinstance(factor, bool) or not isinstance(factor, int | float):
         raise UserError(fault(where, f"{key}.times", factor, "expected a number"))

@@ -12,7 +12,7 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.explain import RunExplanation, explain
 from runcast.simulator.answers.explain.levers import share_step
 from runcast.simulator.figures import write_html
-from runcast.simulator.scenario import what_ifs
+from runcast.simulator.scenario import change, check_question, what_ifs
 from runcast.simulator.systems.registry import SYSTEMS
 from runcast.simulator.systems.train_step.run import expected_s
 
@@ -397,3 +397,12 @@ def test_what_to_change_first_in_a_shipped_run(name, first):
 def test_the_record_of_a_system_says_how_it_is_explained():
     assert [kind for kind, system in SYSTEMS.items() if system.has_levers] == ["rl_cycle", "run"]
     assert [kind for kind, system in SYSTEMS.items() if system.parts] == ["weight_update", "train_step"]
+
+
+def test_changes_of_a_lever_are_those_that_were_simulated():
+    """Also where it multiplies what the scenario leaves out: the interval that Daly's formula gives."""
+    table = failing(None) | {"run": {"steps": 10_000, "repeats": 1}}
+    lever = next(one for one in explain(table).tried if one.name == "checkpoint interval /2")
+    again = simulate(check_question(change(table, lever.changes, "test"))).report
+
+    assert again.wall_s == pytest.approx(simulate(check_question(table)).report.wall_s * (1 - lever.gains[0]))

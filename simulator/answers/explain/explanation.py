@@ -19,7 +19,7 @@ from ...systems.system import System
 from ...uncertainty import difference
 from .case import Case, Refused, make_case
 from .cycle import CycleCase, CycleExplanation, explain_cycle, make_cycle_case
-from .levers import state
+from .levers import spell_out
 from .neighbours import neighbours
 from .run import RunCase, RunExplanation, explain_run, make_run_case
 from .sensitivity import STEP, Knob, Progress, Sensitivity, sensitivities
@@ -255,18 +255,19 @@ def _try_what_ifs(case: Case, progress: Progress) -> tuple[list[Tried], list[Ref
     tried, refused = list[Tried](), list[Refused]()
     shipped = [one for one in what_ifs().values() if one.subject in case.system.what_ifs]
     every = [*shipped, *neighbours(case.resolved)]
-    for i, one in enumerate(every):
-        progress("what-ifs", i, len(every), f": {one.name}")
+    for i, named in enumerate(every):
+        progress("what-ifs", i, len(every), f": {named.name}")
         try:
+            one = spell_out(named, case.resolved, case.table, case.where)
             tried.append(_tried(one, case, _differing(case, one.changes)))
         except UserError as error:
-            refused.append(Refused(one.name, one.subject, error.faults[0]))
+            refused.append(Refused(named.name, named.subject, error.faults[0]))
     return sorted(tried, key=lambda one: -one.gain), refused
 
 
 def _differing(case: Case, changes: Changes) -> Case:
     """The case with changes; a UserError if they do not go with it, or change nothing."""
-    other = case.variant([state(case.resolved, case.table, changes), changes])
+    other = case.variant(changes)
     if other.resolved.hash == case.resolved.hash:
         raise UserError("it changes nothing here")
     return other

@@ -1,6 +1,6 @@
 """Levers of a run: the what-ifs of subject `run`, and those that depend on what a scenario says.
 
-Levers may multiply what a scenario leaves out (`servers x2`, of one by default): `state` says it first.
+Levers may multiply what a scenario leaves out (`servers x2`, of one by default): `spell_out` says the product.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...base.units import format_seconds
 from ...scenario import Changes, WhatIf, value_at, what_ifs
-from ...scenario.changes import multiplies
+from ...scenario.changes import multiplied, multiplies
 from ...systems.machines import ResolvedScenario
 from ...systems.run.resolve import ResolvedRun
 
@@ -92,7 +92,20 @@ def _step_scenario(resolved: ResolvedRun) -> object:
     return resolved.scenario.train_step(resolved.worker_nodes), resolved.residual_bytes
 
 
-def state(resolved: ResolvedScenario, table: Mapping[str, Any], changes: Changes) -> Changes:
+def spell_out(lever: WhatIf, resolved: ResolvedScenario, table: Mapping[str, Any], where: str) -> WhatIf:
+    """The lever as it can be applied to the scenario: with the product where it multiplies what that leaves out.
+
+    A key without a value stays, and is refused as it is changed.
+
+    Raises:
+        UserError: what it multiplies is no quantity.
+    """
+    silent = _silent_values(resolved, table, lever.changes)
+    products = {key: multiplied(said, lever.changes[key], key, where) for key, said in silent.items()}
+    return replace(lever, changes={**lever.changes, **products})
+
+
+def _silent_values(resolved: ResolvedScenario, table: Mapping[str, Any], changes: Changes) -> Mapping[str, Any]:
     """The values of keys that changes multiply and that the scenario's table leaves out, as far as they have one."""
     silent = [key for key, value in changes.items() if multiplies(value) and value_at(table, key) is None]
     if not silent:

@@ -21,7 +21,7 @@ from ...systems.run.report import RunReport, make_run_report
 from ...systems.run.resolve import ResolvedRun
 from .by_levers import LEAST, ByLevers, LeverWords, check_memory, try_levers
 from .case import ReadCase, Refused
-from .levers import is_of_use, levers, share_step, state
+from .levers import is_of_use, levers, share_step, spell_out
 from .sensitivity import Progress
 
 _SEEDS_OF_LEVERS = 2  # failures come at the same times, so one would do; the second shows whether both agree
@@ -152,12 +152,15 @@ class RunCase(ReadCase):
 
     resolved: ResolvedRun
 
-    def pull(self, lever: WhatIf) -> ResolvedRun:
-        """The run with a lever's changes; a UserError if they do not go with it, or change nothing."""
+    def fit(self, lever: WhatIf) -> WhatIf:
+        """The lever as it can be applied to the run; a UserError if it has no meaning there."""
         if not is_of_use(lever, self.table):
             raise UserError(f"goes with {' or '.join(lever.needs)}")
-        changes = state(self.resolved, self.table, lever.changes), lever.changes
-        other = _resolve(change(self.table, changes, self.where), self.where, self.memo)
+        return spell_out(lever, self.resolved, self.table, self.where)
+
+    def pull(self, lever: WhatIf) -> ResolvedRun:
+        """The run with a lever's changes; a UserError if they do not go with it, or change nothing."""
+        other = _resolve(change(self.table, lever.changes, self.where), self.where, self.memo)
         if self.resolved.mode.has_workers:
             other = share_step(self.resolved, other)
         if other.hash == self.resolved.hash:
@@ -184,7 +187,8 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     aim = _aim(resolved, histories[0], report.unit)
     now = histories[:_SEEDS_OF_LEVERS]
 
-    def simulate(lever: WhatIf) -> Lever:
+    def simulate(named: WhatIf) -> Lever:
+        lever = run.fit(named)
         other = run.pull(lever)
         check_memory("" if other.step is None else other.step.report.shortage)
         then = _simulate(other.with_rate_spread(None), len(now))
