@@ -103,6 +103,7 @@ def test_no_column_comes_twice():
         ("train_step", "run.gpu_mtbf", "seconds"),
         ("train_step", "run.tokens", "number"),
         ("rl_cycle", "rollout.token_time", "seconds"),
+        ("run", "failures.cause.0.mtbf", "seconds"),
     ],
 )
 def test_a_key_is_of_a_dimension(kind, key, of):

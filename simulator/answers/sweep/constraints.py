@@ -101,18 +101,21 @@ def _look_up(kind: str, key: str) -> tuple[FieldInfo | None, list[str]]:
     (none where the key is known).
     """
     table: type[BaseModel] | None = SYSTEMS[kind].schema
-    field, prefix, names = None, "", False
+    field, prefix, named = None, "", None
     for part in key.split("."):
         if table is None:
             return None, []
-        if names:  # any name has such a table
-            names, prefix = False, f"{prefix}{part}."
+        if named is not None:
+            if named is tuple and not part.isdecimal():
+                return None, [f"{prefix}0"]
+            named, prefix = None, f"{prefix}{part}."
             continue
         fields = {one.alias or name: one for name, one in table.model_fields.items()}
         if part not in fields:
             return None, [f"{prefix}{name}" for name in fields]
         field, prefix = fields[part], f"{prefix}{part}."
-        names = get_origin(field.annotation) is dict
+        origin = get_origin(field.annotation)
+        named = origin if origin in (dict, tuple) else None  # any name has such a table, or any number from 0
         kinds = (field.annotation, *get_args(field.annotation))  # of a table that may be left out, one is the table's
         table = next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
     return field, []
