@@ -99,6 +99,8 @@ class Field:
 _ORDER = ["label", "input", "description", "error"]
 """Inputs beside each other stand in line, whether they have a description or not."""
 _MOST_DIGITS = 1e15  # above it a number is written as 1e+16
+_SHOWN_DIGITS = 9
+"""Of a number for which half of a form's width has room."""
 _HALF_LETTERS = 11
 """Of a name for which half of a form's width has room."""
 
@@ -144,8 +146,11 @@ def _is_whole(number: float) -> bool:
 
 
 def number_text(value: float | list[Any]) -> str:
-    """A number as text that reads back as the same."""
-    return f"{value:.0f}" if isinstance(value, int | float) and _is_whole(value) else str(value)
+    """A number as text that reads back as the same, `2e12` where all digits are more than a field shows."""
+    if not isinstance(value, int | float) or not _is_whole(value):
+        return str(value)
+    short, plain = f"{value:g}".replace("e+", "e"), f"{value:.0f}"
+    return short if len(plain) > _SHOWN_DIGITS and float(short) == value else plain
 
 
 def changes(fields: Mapping[str, Field], table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.dashboard.forms.fields import number_text, read_number
 from runcast.dashboard.library import Library
 from runcast.dashboard.question import MOST_CHARACTERS, Question, parse_query
 from runcast.simulator.base.errors import UserError
@@ -68,3 +69,11 @@ def test_scenarios_of_a_folder_stand_before_shipped_ones(tmp_path):
     library = Library(tmp_path)
 
     assert (library.scenario("tiny-2ranks")[0]["name"], "notes" in library.scenarios()) == ("mine", False)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(2e12, "2e12"), (16384, "16384"), (1_234_567_890_123, "1234567890123"), (0.5, "0.5"), (1e16, "1e+16")],
+)
+def test_a_number_in_a_field_is_short_and_reads_back(number, text):
+    assert (number_text(number), read_number(text)) == (text, number)
