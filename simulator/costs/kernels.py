@@ -74,7 +74,7 @@ class Kernels:
         if of.form == PRODUCT:
             return self._product(kind, shape, dtype)
         if of.form == ATTENTION:
-            return self._attention(of.model, shape)
+            return self._in_wide_types(self._attention(of.model, shape), dtype)
         if of.form == EXPERTS:
             return self._experts(of.model, shape, dtype)
         if of.form == "issue":
@@ -143,6 +143,12 @@ class Kernels:
         if padded == [qk_dim, v_dim]:
             return found
         return self._awkward(_plus(found, self._padding_s(shape, padded)), HEAD_MULTIPLE)
+
+    def _in_wide_types(self, found: Estimate, dtype: str) -> Estimate:
+        """Attention in 32 bits: as much longer than in 16, in which it was measured, as its GEMMs are at peak."""
+        if dtype not in ("fp32", "tf32"):
+            return found
+        return _times(found, peak(self.limits, "bf16") / peak(self.limits, dtype))
 
     def _padding_s(self, shape: Shape, padded: list[float]) -> float:
         """Seconds to copy queries, keys, values and results into zero-padded tensors, if heads are no whole vectors."""

@@ -40,6 +40,14 @@ def test_fewer_rows_of_experts_never_take_longer(rows, fewer, local, inter, kind
     assert less <= more * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("dtype", "peak_tflops"), [("tf32", 494.7), ("fp32", 66.9)])
+def test_attention_in_32_bits_takes_as_much_longer_as_its_products(dtype, peak_tflops):
+    shape = (1, 8192, 32, 8, 128, 128, 1, 0, 1)
+    narrow, wide = (float(kernels().estimate("attention", shape, 0, of).seconds[0]) for of in ("bf16", dtype))
+
+    assert wide / narrow == pytest.approx(989.4 / peak_tflops, rel=1e-3)
+
+
 @pytest.mark.parametrize(("dtype", "each"), [("nf4", 2.5625), ("nf4-double", 2.515869140625)])
 @pytest.mark.parametrize("kind", ["gemm", "dgrad"])
 def test_a_packed_matrix_is_made_16_bits_before_each_product(kind, dtype, each):

@@ -71,7 +71,7 @@ def read_megatron(
         args.not_modelled.append("experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped")
     if _has_separate_attention(args):
         table |= {"attention": "unfused", "attention_dropout": args.number("attention_dropout") != 0}
-    if bucket := args.optional("ddp_bucket_size"):
+    if (bucket := args.optional("ddp_bucket_size")) and zero < 3:
         table["bucket"] = bucket
     launched = [args.hint(name) for name in ("nnodes", "nproc_per_node")]
     if all(map(str.isdigit, launched)) and int(launched[0]) * int(launched[1]) != machine.gpus:

@@ -15,6 +15,7 @@ from ...base.units import format_seconds
 from ...hardware import Cluster
 from ...models import ModelSpec, total_params
 from ...models.model import Inputs
+from ...models.states import adapter_count
 from ...profile import profile_for
 from ...program.parallel import ParallelDims
 from .routing import expert_islands
@@ -261,6 +262,18 @@ def misfits(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
         reasons = {module: no_such_part(spec, module) for module in scenario.recompute.modules}
         yield from (fault(where, "recompute.modules", module, why) for module, why in reasons.items() if why)
     yield from (fault(where, *misfit) for misfit in _kept_inputs(scenario, spec))
+    yield from _adapted_nothing(scenario, spec, where)
+
+
+def _adapted_nothing(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
+    """Errors: adapters of GEMMs that the model has not; experts and layers without attention have none here."""
+    lora = scenario.lora
+    if lora is None:
+        return
+    numbers = {spec.kind(number): number for number in range(spec.n_layers)}.values()
+    if not any(sum(adapter_count(spec, number, lora.rank, lora.targets, tp=1)) for number in numbers):
+        allowed = f"no GEMM of {spec.name} that has one here; experts and state-space layers have none"
+        yield fault(where, "lora.targets", list(lora.targets), allowed)
 
 
 def machine_misfits(

@@ -70,6 +70,7 @@ NEEDS: tuple[Need, ...] = (
         for key in ("shard", "prefetch", "prefetch_backward", "reshard")
     ),
     goes_with("parallel.sync_each_microbatch", "parallel.zero", 2, 3),
+    goes_with("bucket", "parallel.zero", 0, 1, 2),
     needs_split("parallel.cp_type", "parallel.cp"),
     *(
         Need(f"schedule.{key}", lambda values: not values["schedule.file"], lambda _: "schedule.file says it by itself")

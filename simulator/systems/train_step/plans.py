@@ -31,7 +31,7 @@ def plan_of(resolved: "ResolvedTrain", grid: Grid, replicas: Replicas | None) ->
         again=Again(parts, again.mode == "full", again.layers, again.early_stop),
         overlap_tp=scenario.overlap.tp, tp_exposed=_tp_exposed(resolved), overlap_pp=scenario.overlap.pp,
         hold_wgrad=scenario.overlap.wgrad,
-        remote_share=remote_share(scenario.experts, spec.moe, islands),
+        remote_share=remote_share(scenario.experts, spec.moe, dims.ep, islands),
         rank_share=rank_share(scenario.experts, spec.moe, dims.ep, islands),
         offloaded=offload.activations, offload_slots=offload.slots, offload_optimizer=offload.optimizer,
         shard_embedding=scenario.parallel.shard_embedding, replicas=replicas, period=resolved.cluster.period,

@@ -19,10 +19,14 @@ def load_of(given: Experts, moe: Moe | None, ranks: int, where: str = "scenario"
     """
     if moe is None:
         return 1.0
-    shares = _shares(given, moe, where)
-    if given.capacity is not None:
-        shares = np.minimum(shares, given.capacity / moe.n_routed_experts)
+    shares = _kept_shares(given, moe, where)
     return float(shares.reshape(ranks, -1).sum(axis=1).max() * ranks)
+
+
+def _kept_shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
+    """Each expert's share of all tokens' copies, without those beyond its capacity."""
+    shares = _shares(given, moe, where)
+    return shares if given.capacity is None else np.minimum(shares, given.capacity / moe.n_routed_experts)
 
 
 def _shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
@@ -63,17 +67,21 @@ def expert_islands(dims: ParallelDims, machines: Cluster) -> int:
 def rank_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float:
     """The share of a token's copies (one per expert) that is sent, if each rank gets at most one.
 
-    With limited routing a token goes only to ranks of `nodes_per_token` nodes (DeepEP's `is_token_in_rank` holds the
-    ranks of each token).
+    With uneven routing it is that of the fullest rank, of the copies by which it is the fullest (`load_of`). With
+    limited routing a token goes only to ranks of `nodes_per_token` nodes (DeepEP's `is_token_in_rank` holds the ranks
+    of each token).
     """
     if moe is None or given.dispatcher == "alltoall":
         return 1.0
+    if given.routing != "balanced":
+        limit = ranks * min(given.nodes_per_token or nodes, nodes) / nodes
+        return _fullest(given, moe, ranks, limit) / moe.num_experts_per_tok / load_of(given, moe, ranks)
     limit = min(given.nodes_per_token or nodes, nodes) / nodes
     open_to_it = round(limit * ranks)
     return _reached(open_to_it, round(limit * moe.n_routed_experts), moe.num_experts_per_tok) / moe.num_experts_per_tok
 
 
-def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
+def remote_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float | None:
     """The share of a token's copies that cross between nodes, if each node gets at most one; None if all are sent.
 
     Limited routing reaches at most `nodes_per_token` nodes; the token's own node is as likely as any (DeepSeek-V3,
@@ -81,8 +89,23 @@ def remote_share(given: Experts, moe: Moe | None, nodes: int) -> float | None:
     """
     if moe is None or nodes == 1 or given.dispatcher == "alltoall":
         return None
-    reached = _reached(nodes, moe.n_routed_experts, moe.num_experts_per_tok)
-    return min(reached, given.nodes_per_token or nodes) * (nodes - 1) / nodes / moe.num_experts_per_tok
+    if given.routing == "balanced":
+        reached = _reached(nodes, moe.n_routed_experts, moe.num_experts_per_tok)
+        reached = min(reached, given.nodes_per_token or nodes)
+    else:
+        reached = _fullest(given, moe, nodes, given.nodes_per_token or nodes) / load_of(given, moe, ranks)
+    return reached * (nodes - 1) / nodes / moe.num_experts_per_tok
+
+
+def _fullest(given: Experts, moe: Moe, places: int, limit: float) -> float:
+    """Copies per token that the fullest place gets, over an even share of tokens; one per token and place at most.
+
+    Experts are taken to be chosen independently of each other: a place gets none with probability prod(1 - p). A token
+    goes to at most `limit` places.
+    """
+    chosen = np.minimum(_kept_shares(given, moe, "scenario") * moe.num_experts_per_tok, 1.0)
+    reached = 1 - np.prod(1 - chosen.reshape(places, -1), axis=1)
+    return float(reached.max() * min(limit / reached.sum(), 1.0) * places)
 
 
 def _reached(places: int, experts: int, chosen: int) -> float:
