@@ -145,8 +145,11 @@ class Kernels:
         return self._awkward(_plus(found, self._padding_s(shape, padded)), HEAD_MULTIPLE)
 
     def _in_wide_types(self, found: Estimate, dtype: str) -> Estimate:
-        """Attention in 32 bits: as much longer than in 16, in which it was measured, as its GEMMs are at peak."""
-        if dtype not in ("fp32", "tf32"):
+        """Attention in 32 bits: as much longer than in 16, in which GPUs were measured, as its GEMMs are at peak.
+
+        Where GEMMs in 32 bits were measured, as on CPUs, attention was measured so, too.
+        """
+        if dtype not in ("fp32", "tf32") or self.profile.is_measured(f"gemm.{dtype}"):
             return found
         return _times(found, peak(self.limits, "bf16") / peak(self.limits, dtype))
 
