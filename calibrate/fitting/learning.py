@@ -2,8 +2,8 @@
 
 A run is a sum of parts. Causes make parts longer or shorter: a part takes exp(u) as long for each cause that moves it.
 A measured run is off by `sigma` about the right factors, with the tails of Student's t, so that a run which contradicts
-the others counts little. The maximum a posteriori comes from Gauss-Newton steps: first with equal weights, so that runs
-which agree are believed however far from the prior.
+the others counts little. The maximum a posteriori comes from Gauss-Newton steps, first with equal weights. Where most
+runs are farther off to the same side than the prior has it, the prior is too narrow, not each run odd (`widen`).
 """
 
 from collections.abc import Callable
@@ -16,8 +16,10 @@ import numpy as np
 from ...simulator.base.arrays import Floats
 from .ledger import student_weights
 
+_EXPECTED = 2.0  # standard deviations of the prior that most runs together may be off
 _TURNS = 100
 _MOST_CHANGE = 0.5
+_LEAST = 3.0  # standard deviations of its logarithm below 1 of a factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +58,45 @@ class Posterior:
     covariance: Floats
 
 
-def learn(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
-    """The factors of causes.
+Learn = Callable[[Parts, Floats, Floats, float], Posterior]
+"""From parts, measured seconds, the covariance of ln(factor) and the standard deviation of ln(measured) about the right
+factors to what the runs say."""
+
+
+def learn(parts: Parts, measured_s: Floats, prior: Floats, sigma: float, by: Learn | None = None) -> Posterior:
+    """The factors of causes, as `by` finds them (default: `learn_products`).
 
     `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
     """
+    return (by or learn_products)(parts, measured_s, widen(parts, measured_s, prior, sigma), sigma)
+
+
+def widen(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Floats:
+    """The prior, with one factor of all parts as wide as most runs are off to the same side beyond what it expects.
+
+    One run alone agrees with none: whether it is odd or the prior is, it does not say.
+    """
+    if len(measured_s) < 2:
+        return prior
+    seconds, slopes = parts.predict(np.zeros(len(prior)))
+    expected = np.sqrt(np.einsum("rc,cd,rd->r", slopes, prior, slopes) + sigma**2)
+    off = np.sort(np.log(measured_s / seconds) / expected)
+    middle = len(off) // 2
+    shared = max(off[-1 - middle], -off[middle], 0.0)  # more than half are off at least so much
+    beyond = max((shared / _EXPECTED) ** 2 - 1, 0.0) * float(np.median(expected)) ** 2
+    each: Floats = _move_each_once(parts) * (np.diag(prior) > 0)
+    return prior + beyond * np.outer(each, each)
+
+
+def _move_each_once(parts: Parts) -> Floats:
+    """ln(factor) of causes that makes every part e times as long."""
+    moved = parts.moved.reshape(-1, parts.moved.shape[-1])
+    found: Floats = np.linalg.lstsq(moved, np.ones(len(moved)), rcond=None)[0]
+    return found
+
+
+def learn_products(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
+    """The most likely ln(factor) of causes that may move a part together."""
     start = Posterior(np.zeros(len(prior)), prior)
     even = _settle(start, parts, measured_s, prior, lambda error: np.full(len(error), 1 / sigma))
     return _settle(even, parts, measured_s, prior, lambda error: student_weights(error, sigma))
@@ -82,12 +118,36 @@ def _settle(
     return found
 
 
-def leave_one_out(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> tuple[Floats, Floats]:
-    """For each run by what the other runs say: (ln(predicted / measured), its standard deviation)."""
-    found = []
+def learn_sums(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
+    """The factors of causes that move a part each: the best linear estimate, of factors and not of their logarithms.
+
+    The most likely logarithms give all that is unexpected of a run to the part of which least is known, however small
+    it is: a factor of 20 may be as likely there as one of 3 of a large part. The mean shares it by the variances of the
+    parts' seconds.
+    """
+    covariance, factors = np.expm1(prior), np.ones(len(prior))  # of lognormals with a mean of 1
+    weight = np.full(len(measured_s), 1 / sigma)
+    for _ in range(_TURNS):
+        noise = np.diag((measured_s / weight) ** 2)
+        gain = covariance @ parts.seconds.T @ np.linalg.inv(parts.seconds @ covariance @ parts.seconds.T + noise)
+        found = 1 + gain @ (measured_s - parts.seconds.sum(axis=1))
+        found = np.maximum(found, np.exp(-_LEAST * np.sqrt(np.diag(prior))))
+        moved, factors = np.abs(found - factors).max(initial=0.0), found
+        weight = student_weights(np.log(parts.seconds @ factors / measured_s), sigma)
+        if moved < 1e-6:
+            break
+    left = covariance - gain @ parts.seconds @ covariance
+    return Posterior(np.log(factors), left / np.outer(factors, factors))
+
+
+def leave_one_out(
+    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, learn: Learn | None = None
+) -> tuple[Floats, Floats]:
+    """For each run by what the others say, as `learn` has it: (ln(predicted / measured), its standard deviation)."""
+    found, prior = [], widen(parts, measured_s, prior, sigma)
     for run in range(len(measured_s)):
         others = np.arange(len(measured_s)) != run
-        known = learn(parts.choose(others), measured_s[others], prior, sigma)
+        known = (learn or learn_products)(parts.choose(others), measured_s[others], prior, sigma)
         seconds, slopes = parts.choose([run]).predict(known.u)
         deviation = hypot(sigma, float(np.sqrt(slopes[0] @ known.covariance @ slopes[0])))
         found.append((log(seconds[0] / measured_s[run]), deviation))

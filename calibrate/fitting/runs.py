@@ -53,6 +53,10 @@ ln(likelihood) is 100 more than without, 67 of it from one source (nvidia_dgxc o
 (tests/bench/own_runs.py). Runs in one type alone do not need it: they say what that type takes.
 """
 
+ODD = 0.15
+"""How far off a single run may be with what it says; farther, the prior does not believe it: three times `SIGMA`."""
+_ONE_ODD = "one run so far from what is known counts little; a second one that agrees is believed"
+
 _MOST_NAMES = 3
 SIMULATIONS = 2
 STRANGE = 2.5
@@ -130,6 +134,8 @@ class Learned:
             if strange and len(self.runs) > 1:
                 took, by_others = (format_seconds(seconds) for seconds in (run.seconds, run.seconds * (1 + error)))
                 yield f"disagrees: {run.where} took {took}; by the others it would take {by_others}"
+        if len(self.runs) == 1 and abs(self.after[0]) > ODD:
+            yield f"odd: {self.runs[0].where} is off by {self.after[0]:+.0%} all the same: {_ONE_ODD}"
         yield self._least_known()
 
     def _factors(self) -> Iterator[str]:

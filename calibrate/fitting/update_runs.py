@@ -30,7 +30,7 @@ from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
-from .learning import Parts, Posterior, learn, leave_one_out
+from .learning import Parts, Posterior, learn, learn_products, learn_sums, leave_one_out
 from .ledger import SIGMA
 from .owners import entry
 from .run_files import (
@@ -227,7 +227,7 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
             f"{runs[0].where}: no parameter of {base} moves this update by {LEAST_MOVE:.0%}; nothing to learn"
         )
     posterior, parts = settle(free, runs, measured_s)
-    error, deviation = leave_one_out(parts, measured_s, free.prior, SIGMA)
+    error, deviation = leave_one_out(parts, measured_s, free.prior, SIGMA, learn_parameters)
     after, shares = parts.predict(posterior.u)
     return LearnedUpdates(
         paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,
@@ -235,10 +235,16 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
     )  # fmt: skip
 
 
+def learn_parameters(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
+    """What runs say of parameters; one run alone does not tell them apart, and the least known would get all."""
+    by = learn_sums if len(measured_s) == 1 else learn_products
+    return by(parts, measured_s, prior, sigma)
+
+
 def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Parts]:
     """(what the runs say, their parts by parameter about that)."""
     parts = free.split(runs, np.zeros(len(free.names) + 1))
     for _ in range(SIMULATIONS):
-        posterior = learn(parts, measured_s, free.prior, SIGMA)
+        posterior = learn(parts, measured_s, free.prior, SIGMA, learn_parameters)
         parts = free.split(runs, posterior.u)
     return posterior, parts

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 from runcast.calibrate.fitting.learning import learn
 from runcast.calibrate.fitting.ledger import SIGMA
-from runcast.calibrate.fitting.update_runs import UpdateRun, free_parameters
+from runcast.calibrate.fitting.update_runs import UpdateRun, free_parameters, learn_parameters
 from runcast.simulator.answers.validate.updates import read_cases, shipped_table
 
 FEWEST = 4
@@ -34,7 +34,7 @@ def groups_of(base):
 def errors_of(parts, measured, prior, own):
     """Errors of the rows of a group that are not one's own."""
     others = np.setdiff1d(np.arange(len(measured)), own)
-    found = learn(parts.choose(own), measured[own], prior, SIGMA)
+    found = learn(parts.choose(own), measured[own], prior, SIGMA, learn_parameters)
     return parts.choose(others).predict(found.u)[0] / measured[others] - 1
 
 

@@ -84,7 +84,7 @@ def test_runs_as_predicted_change_nothing_but_the_spread(runs):
 def test_what_no_run_shows_stays_as_it_was():
     seconds = SECONDS * [1, 1, 0]
 
-    found = learn(Parts.one_cause_each(seconds), seconds.sum(axis=1) * 1.3, PRIOR, sigma=0.07)
+    found = learn(Parts.one_cause_each(seconds), seconds.sum(axis=1) * 1.15, PRIOR, sigma=0.07)
 
     assert (found.u[2], found.covariance[2, 2]) == (0, PRIOR[2, 2])
 
@@ -224,12 +224,15 @@ def test_one_run_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path, mon
     assert ([each.returncode for each in done], known[1] < known[0]) == ([0, 0], True)
 
 
-def test_runs_that_agree_are_believed_however_far_from_the_base():
-    measured = SECONDS.sum(axis=1) * 1.5
+@pytest.mark.parametrize("factor", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize("runs", [2, 3, len(SECONDS)])
+def test_runs_that_agree_are_believed_however_far_from_the_base(runs, factor):
+    """Two of them, too: each is no odd one beside the prior."""
+    measured = SECONDS[:runs].sum(axis=1) * factor
 
-    found = learn(Parts.one_cause_each(SECONDS), measured, PRIOR, sigma=0.05)
+    found = learn(Parts.one_cause_each(SECONDS[:runs]), measured, PRIOR, sigma=0.05)
 
-    assert SECONDS @ np.exp(found.u) == pytest.approx(measured, rel=0.1)
+    assert SECONDS[:runs] @ np.exp(found.u) == pytest.approx(measured, rel=0.1)
 
 
 def test_what_the_runs_had_no_part_of_makes_intervals_wider(runs, tmp_path):

@@ -5,7 +5,8 @@ import tomllib
 
 import numpy as np
 import pytest
-from runcast.calibrate.fitting.update_runs import learn_updates
+from runcast.calibrate.fitting.learning import Parts
+from runcast.calibrate.fitting.update_runs import learn_parameters, learn_updates
 from runcast.simulator.answers.validate.updates import read_cases, read_ledger, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.profile import Z90, load_stack, meaning_of
@@ -123,6 +124,15 @@ def test_intervals_shrink_as_spreads_do(runs, tmp_path):
 
     before, after = (read_cases(runs[1], of)[1].answer() for of in ("generic", str(out)))
     assert after.high_s / after.low_s < before.high_s / before.low_s
+
+
+def test_one_update_gives_not_all_that_is_unexpected_to_what_is_least_known():
+    """Of 5 s a large part may be off by a quarter, one of 0.3 s by e times: 18 times as long are as likely, and wrong."""
+    parts = Parts.one_cause_each(np.array([[4.7, 0.3]]))
+
+    found = learn_parameters(parts, np.array([7.5]), np.diag([0.25, 1.0]) ** 2, 0.08)
+
+    assert np.exp(found.u)[1] < 3
 
 
 def test_a_stack_of_updates_says_where_its_numbers_come_from(stack):
@@ -243,8 +253,7 @@ def test_a_scenario_file_in_a_column_is_an_update_too(tmp_path):
 
     found = learn_updates([table], BASE)
 
-    name, u = max(zip(found.parameters.names, found.posterior.u, strict=False), key=lambda pair: abs(pair[1]))
-    assert (found.runs[0].stack, name, u > 0.02) == (BASE, "reload.tensor_s", True)
+    assert (found.runs[0].stack, found.before[0] < found.after[0] < 0) == (BASE, True)
 
 
 def test_the_same_is_spelled_out():
