@@ -77,6 +77,41 @@ def test_lines_of_megatron_win_over_the_coarser_ones_of_bridge():
 def test_the_mean_of_a_whole_run_says_so():
     assert read_log(Path("run.log"), samples.TRAINER_STATE).notes == (
         "seconds of a step are the mean of the run, warm-up included",
+        "whether the run went on from a checkpoint is not told; its step would be longer: give its log then",
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "  Continuing training from epoch 0\n  Continuing training from global step 20",
+        "  Resuming training from checkpoint with epoch 0 and global step 20",
+        "TrainOutput(global_step=40, training_loss=1.1)",
+    ],
+    ids=["resumed", "resumed in 5.x", "stopped"],
+)
+def test_seconds_of_trainer_are_those_of_the_steps_that_ran(said):
+    end = "{'train_runtime': 280.0, 'train_steps_per_second': 0.214, 'epoch': 1.0}"  # 60 steps, as old releases count
+    log = read_log(Path("run.log"), f"  Total optimization steps = 60\n{said}\n{end}\n")
+
+    assert log.step_s == 7.0
+
+
+def test_a_rate_of_fewer_steps_than_were_to_be_is_of_those_that_ran():
+    end = "{'train_runtime': 280.0, 'train_steps_per_second': 0.143, 'epoch': 0.7}"  # 40 steps, as 5.x counts
+    log = read_log(Path("run.log"), f"  Total optimization steps = 60\n{end}\n")
+
+    assert log.step_s == pytest.approx(7.0, rel=2e-3)
+
+
+def test_a_run_that_stopped_early_is_no_time_where_nothing_tells_its_steps():
+    start = samples.TRAINER_START.replace("Num examples = 30,720", "Num examples = 30,720\n  Num Epochs = 1")
+    with pytest.raises(UserError) as refused:
+        read_log(Path("run.log"), start.replace("'epoch': 1.0", "'epoch': 0.6"))
+
+    assert str(refused.value) == (
+        "run.log: the run stopped before the end of its 60 steps (epoch 0.6, not 1), and nothing tells how many it "
+        "ran; expected trainer_state.json, or TrainOutput(global_step=…)"
     )
 
 

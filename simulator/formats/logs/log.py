@@ -22,7 +22,8 @@ class Format(NamedTuple):
 
     `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before. `facts` are found
     in other lines of the text. `allocated` is whether memory_bytes are what torch gave out at most, not what its
-    allocator took from the device. `fault` says why what it tells is no time of a step; empty where it is one.
+    allocator took from the device. `fault` says why what it tells is no time of a step; empty where it is one, and
+    `unsure` what it cannot tell.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Format(NamedTuple):
     facts: Callable[[str], dict[str, float]] = lambda text: {}
     allocated: bool = True
     fault: Callable[[str], str] = lambda text: ""
+    unsure: Callable[[str], str] = lambda text: ""
 
 
 BY_CLOCK = "seconds of a step are those between the times of two lines over the steps between them"

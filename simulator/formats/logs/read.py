@@ -77,7 +77,7 @@ def _log(path: Path, form: Format, lines: Mapping[int, Line], text: str, step: i
         step_s=median(steps[number].seconds for number in counted),
         warm_up=warm_up,
         facts=form.facts(text) | _facts(arguments, text, steps, [steps[number].says for number in counted]),
-        notes=tuple(_notes(form, numbers, warm_up, step, len(lines) - len(steps))),
+        notes=(*_notes(form, numbers, warm_up, step, len(lines) - len(steps)), *filter(None, [form.unsure(text)])),
         arguments=as_recipe(arguments) if arguments else None,
     )
 

@@ -3,8 +3,11 @@
 `{'train_runtime': 123.4, 'train_samples_per_second': 12.9, 'train_steps_per_second': 0.405, …}`; the history of
 trainer_state.json has the `step` beside it, and a log says `Total optimization steps = 50` where it starts. With them
 the mean of a step has more digits than the rate, which has three decimals. The table of metrics at the end of a log has
-`train_runtime = 0:02:04.71`. Source: transformers/trainer_utils.py,
-speed_metrics.
+`train_runtime = 0:02:04.71`. Source: transformers/trainer_utils.py, speed_metrics, and trainer.py.
+
+The runtime is of this process, which may have gone on from a checkpoint (`Continuing training from global step 50`, in
+5.x `Resuming training from checkpoint with epoch 0 and global step 50`) and stopped early. The rate counts all steps
+that the run was to have, in 5.x those that this process ran.
 """
 
 import re
@@ -15,26 +18,71 @@ _IS = r"""["']?\s*[:=]\s*["']?"""
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 _RUNTIME = re.compile(rf"train_runtime{_IS}({_CLOCK.pattern}|{NUMBER})")
 _RATE = re.compile(rf"train_steps_per_second{_IS}({NUMBER})")
-_STEP = re.compile(
-    r"""["']step["']:\s*(\d+)[^{}]*["']train_runtime["']|["']max_steps["']:\s*(\d+)"""
-    r"""|\bglobal_step["']?\s*[:=]\s*(\d+)|Total optimization steps = ([\d,]+)"""
+_START = "***** Running training *****"
+_FIRST = re.compile(r"(?:Continuing|Resuming) training from .*?\bglobal step (\d+)")
+_LAST = re.compile(
+    r"""["']step["']:\s*(\d+)[^{}]*["']train_runtime["']|["']global_step["']:\s*(\d+)|TrainOutput\(global_step=(\d+)"""
 )
+_TOTAL = re.compile(r"""["']max_steps["']:\s*(\d+)|Total optimization steps = ([\d,]+)""")
+_SAID = re.compile(r"\bglobal_step\s*[:=]\s*(\d+)")  # in any line, such as those of a user's own
+_EPOCH = re.compile(rf"\bepoch{_IS}({NUMBER})")
 _LEAST_RATE = 0.1  # of which three decimals are three digits
+_ROUNDED = 0.0005  # at most, of a rate
+_NEARLY = 0.95  # of the epochs that all steps take: rounding, and batches that are not full
 _SIZES = {
     "micro_batch": re.compile(r"Instantaneous batch size per device = ([\d,]+)"),
     "global_batch": re.compile(r"Total train batch size \(.*?\) = ([\d,]+)"),
     "accumulation": re.compile(r"Gradient Accumulation steps = ([\d,]+)"),
 }
+_EPOCHS = re.compile(r"Num Epochs = ([\d,]+)")
+_EXAMPLES = re.compile(r"Num examples = ([\d,]+)")
 
 
 def _lines(text: str) -> dict[int, Line]:
-    """One line, numbered by the steps of the whole run."""
-    runtime, rate = _RUNTIME.search(text), _RATE.search(text)
+    """One line, numbered by the last step of the whole run."""
+    text = _last_run(text)
+    runtime, rate = _find_last(_RUNTIME, text), _find_last(_RATE, text)
     if runtime is None or rate is None:
         return {}
-    if number := _steps(text):
-        return {number: Line(_seconds(runtime[1]) / number, {})}
-    return {0: Line(1 / float(rate[1]) if float(rate[1]) else 0.0, {})}
+    if steps := _ran(text):
+        return {_last(text): Line(_seconds(runtime[1]) / steps, {})}
+    return {_last(text): Line(1 / float(rate[1]) if float(rate[1]) else 0.0, {})}
+
+
+def _last_run(text: str) -> str:
+    """What the last of the runs that a log holds has printed, where that one came to its end."""
+    _, start, run = text.rpartition(_START)
+    return start + run if _RUNTIME.search(run) else text
+
+
+def _find_last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter([*pattern.finditer(text)][-1:]), None)
+
+
+def _ran(text: str) -> int:
+    """Steps that the process ran, 0 where nothing says how many.
+
+    The rate never counts fewer than that, so where it does, it alone is right: the log lacks where the run went on or
+    where it stopped.
+    """
+    steps = _last(text) - _first(text)
+    runtime, rate = _find_last(_RUNTIME, text), _find_last(_RATE, text)
+    if runtime is None or rate is None:
+        return max(0, steps)
+    seconds = _seconds(runtime[1])
+    return steps if steps > 0 and (float(rate[1]) + _ROUNDED) * seconds > steps - 0.5 else 0
+
+
+def _first(text: str) -> int:
+    """The step of the checkpoint from which the run went on."""
+    found = _find_last(_FIRST, text)
+    return int(found[1]) if found else 0
+
+
+def _last(text: str) -> int:
+    """The last step, or the last one that was to be where nothing tells it; 0 where nothing says either."""
+    found = _find_last(_LAST, text) or _find_last(_TOTAL, text) or _find_last(_SAID, text)
+    return _whole(next(filter(None, found.groups()), "0")) if found else 0
 
 
 def _seconds(text: str) -> float:
@@ -45,22 +93,42 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
-def _steps(text: str) -> int:
-    """Steps of the run, 0 where nothing says how many."""
-    found = _STEP.search(text)
-    return _whole(next(filter(None, found.groups()))) if found else 0
-
-
 def _whole(text: str) -> int:
     return int(text.replace(",", ""))
 
 
 def _fault(text: str) -> str:
-    rate = _RATE.search(text)
-    if _steps(text) or rate is None or not 0 < float(rate[1]) < _LEAST_RATE:
+    text = _last_run(text)
+    rate = _find_last(_RATE, text)
+    if _ran(text):
+        return _stopped(text)
+    if rate is None or not 0 < float(rate[1]) < _LEAST_RATE:
         return ""
     known = "train_runtime beside the number of steps (step, global_step, Total optimization steps = 60)"
+    known = f"trainer_state.json: fewer than {_last(text)} steps ran" if _last(text) else known
     return f"train_steps_per_second = {rate[1]}: has fewer than three digits; expected {known}"
+
+
+def _stopped(text: str) -> str:
+    """Why the steps that were to be are not those that ran: the last epoch is too early."""
+    sizes = [pattern.search(text) for pattern in (_EPOCHS, _EXAMPLES, _SIZES["global_batch"])]
+    reached = _EPOCH.findall(text)
+    if _LAST.search(text) or not reached or not all(sizes):
+        return ""
+    epochs, examples, batch = (_whole(found[1]) for found in sizes if found)
+    expected = min(epochs, _last(text) / max(1, -(-examples // batch)))
+    if float(reached[-1]) >= _NEARLY * expected:
+        return ""
+    says = f"the run stopped before the end of its {_last(text)} steps (epoch {reached[-1]}, not {expected:.3g})"
+    return f"{says}, and nothing tells how many it ran; expected trainer_state.json, or TrainOutput(global_step=…)"
+
+
+def _unsure(text: str) -> str:
+    """What neither trainer_state.json nor train_results.json tells: of how many steps the seconds are."""
+    counted = _last(text) and not _ran(text)  # by a rate that counts what ran
+    if counted or "Total optimization steps" in text or _FIRST.search(text):
+        return ""
+    return "whether the run went on from a checkpoint is not told; its step would be longer: give its log then"
 
 
 def _facts(text: str) -> dict[str, float]:
@@ -70,5 +138,5 @@ def _facts(text: str) -> dict[str, float]:
 
 TRAINER = Format(
     "trainer_log", "Hugging Face Trainer", _lines, "seconds of a step are the mean of the run, warm-up included",
-    _facts, fault=_fault,
+    _facts, fault=_fault, unsure=_unsure,
 )  # fmt: skip

@@ -196,7 +196,11 @@ def test_a_mean_of_a_whole_run_says_that_it_holds_the_warm_up(read):
     results = "{'train_runtime': 855.0, 'train_steps_per_second': 0.585, 'epoch': 1.0}\n{'step': 500}"
     run = read({"own.log": results, "own.toml": SCENARIO})
 
-    assert "Trainer, 1 step (seconds of a step are the mean of the run, warm-up included): 1.71 s a step" in run.log
+    said = (
+        "seconds of a step are the mean of the run, warm-up included; whether the run went on from a checkpoint is not "
+        "told; its step would be longer: give its log then"
+    )
+    assert f"Trainer, 1 step ({said}): 1.71 s a step" in run.log
 
 
 def test_one_run_has_no_others_to_disagree_with(tmp_path):
