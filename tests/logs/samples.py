@@ -118,3 +118,13 @@ TORCHTITAN_ALL_RANKS = "".join(
     for rank in range(2)
 )
 """torchtitan of 2026-02, where every rank prints."""
+
+TORCHTITAN_VALIDATED = "".join(
+    f"[rank0]:[titan] 2026-02-24 19:46:{second:02},508 - root - INFO - {step}  loss:  7.62585  "
+    f"memory: 66.91GiB(37.51%)  tps: {tokens:,}\n"
+    for step, second, tokens in (
+        ("step:  2", 10, 10_050), ("validate step:  2", 19, 2_050), ("step:  4", 23, 10_050),
+        ("validate step:  5", 34, 1_050), ("step:  6", 36, 10_050), ("step:  8", 40, 10_050),
+    )
+)  # fmt: skip
+"""torchtitan of 2026-02 with its validator: after steps whose line is printed, and between two of them."""

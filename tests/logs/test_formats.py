@@ -21,6 +21,7 @@ READ = [
     (samples.TRAINER_START, "trainer_log", {60: 222.0}, 222.0),
     (samples.TRAINER_TABLE, "trainer_log", {60: 99720.5 / 60}, 99720.5 / 60),
     (samples.TORCHTITAN_ALL_RANKS, "torchtitan_log", {2: 4.0, 3: 2.0, 4: 2.0}, 2.0),
+    (samples.TORCHTITAN_VALIDATED, "torchtitan_log", {4: 2.0, 6: 2.0, 8: 2.0}, 2.0),
 ]
 
 

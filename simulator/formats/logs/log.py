@@ -40,22 +40,28 @@ BY_CLOCK = "seconds of a step are those between the times of two lines over the 
 
 
 def lines_by_clock(
-    text: str, step: re.Pattern[str], says: Callable[[re.Match[str]], dict[str, float]]
+    text: str,
+    step: re.Pattern[str],
+    says: Callable[[re.Match[str]], dict[str, float]],
+    between: re.Pattern[str] | None = None,
 ) -> dict[int, Line]:
     """Steps between the clocks of two lines that `step` matches, with the number of the step as its first group.
 
-    The first line has no step before it, nor has a line whose number is not above that of the last one.
+    The first line has no step before it, nor has a line whose number is not above that of the last one. Where a line
+    that `between` matches says that other work has ended after a step, the next steps start there.
     """
     found: dict[int, Line] = {}
     before: tuple[int, datetime] | None = None
     for line in text.splitlines():
-        match, clock = step.search(line), _CLOCK.search(line)
+        other = between.search(line) if between else None
+        match, clock = other or step.search(line), _CLOCK.search(line)
         if not match or not clock:
             continue
         number, now = int(match[1]), datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
-        if before and number > before[0]:
+        if before and number > before[0] and not other:
             found[number] = Line((now - before[1]).total_seconds() / (number - before[0]), says(match))
-        before = (number, now) if before is None or number > before[0] else before
+        if before is None or number > before[0] or (other and number == before[0]):
+            before = (number, now)
     return found
 
 

@@ -1,7 +1,8 @@
 """torchtitan's log: `step: 10  loss: …  memory: 47.85GiB(50.37%)  tps: 6,123  tflops: 358.48  mfu: 36.25%`.
 
-`tps` is of one device, memory the most that its allocator took from it. Source: torchtitan/components/metrics.py,
-MetricsProcessor.log.
+`tps` is of one device, memory the most that its allocator took from it. The validator ends with `validate step: 10
+loss: …  memory: …  tps: …`, where torchtitan's own clock starts anew, too. Source: torchtitan/components/metrics.py,
+MetricsProcessor.log and log_validation.
 """
 
 import re
@@ -14,6 +15,7 @@ _STEP = re.compile(
     rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{NUMBER})GiB.*?tps:\s*(?P<tps>{_THOUSANDS})"
     rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
 )
+_VALIDATED = re.compile(r"\bvalidate step:\s*(\d+)")
 _AXES = re.compile(r"Building device mesh with parallelism:(.*)")
 _AXIS = re.compile(r"\b(\w+)=(\d+)")
 _DATA = ("dp_replicate", "dp_shard")
@@ -28,7 +30,7 @@ def _says(match: re.Match[str]) -> dict[str, float]:
 
 
 def _lines(text: str) -> dict[int, Line]:
-    return lines_by_clock(text, _STEP, _says)
+    return lines_by_clock(text, _STEP, _says, _VALIDATED)
 
 
 def _facts(text: str) -> dict[str, float]:
