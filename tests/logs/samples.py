@@ -55,11 +55,18 @@ RunningAvgSamplesPerSec=16.2, CurrSamplesPerSec=16.7, MemAllocated=12.02GB, MaxM
 """
 """DeepSpeed 0.14."""
 
-DEEPSPEED_OLD = """\
+DEEPSPEED_OLD_TIMER = """\
 [2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.48, MemAllocated=0.26GB, MaxMemAllocated=9.02GB
-[2022-03-11 02:07:14,130] [INFO] [timer.py:189:stop] 0/50, SamplesPerSec=83.73, MemAllocated=0.26GB, MaxMemAllocated=9.02GB
+[2022-03-11 02:07:14,130] [INFO] [timer.py:189:stop] 0/60, SamplesPerSec=83.73, MemAllocated=0.26GB, MaxMemAllocated=9.02GB
 """  # noqa: E501
-"""DeepSpeed 0.6."""
+"""DeepSpeed 0.6, of whose lines only these were kept."""
+
+DEEPSPEED_OLD = f"""\
+[2022-03-11 02:06:58,985] [INFO] [logging.py:69:log_dist] [Rank 0] step=20, skipped=0, lr=[5e-05], mom=[[0.9, 0.999]]
+{DEEPSPEED_OLD_TIMER}\
+[2022-03-11 02:07:14,130] [INFO] [logging.py:69:log_dist] [Rank 0] step=30, skipped=0, lr=[5e-05], mom=[[0.9, 0.999]]
+"""
+"""DeepSpeed 0.6, with two micro-batches to a step."""
 
 DEEPSPEED_PIPELINE = """\
 steps: 10 loss: 6.9312 iter time (s): 3.120 samples/sec: 82.051

@@ -14,7 +14,7 @@ READ = [
     (samples.BRIDGE, "megatron_bridge_log", {1: 14.26, 2: 2.26, 3: 2.28}, 2.27),
     (samples.NANOTRON, "nanotron_log", {1: 9.21, 2: 1.23, 3: 0.985}, 1.1075),
     (samples.DEEPSPEED, "deepspeed_log", {20: 2.05, 30: 2.06}, 2.06),
-    (samples.DEEPSPEED_OLD, "deepspeed_log", {50: 1.5145}, 1.5145),
+    (samples.DEEPSPEED_OLD, "deepspeed_log", {30: 1.5145}, 1.5145),
     (samples.DEEPSPEED_PIPELINE, "deepspeed_pipeline_log", {10: 3.12, 20: 0.563, 30: 0.561}, 0.562),
     (samples.TRAINER_STATE, "trainer_log", {500: 2.469}, 2.469),
     (samples.TRAINER_LOG, "trainer_log", {0: 1 / 0.405}, 1 / 0.405),
@@ -47,6 +47,7 @@ def test_every_format_has_a_sample():
         (samples.NANOTRON, {"tokens_per_s_per_gpu": 120_000, "flop_per_s_per_gpu": 430.5e12}),
         (samples.TRAINER_START, {"micro_batch": 1, "global_batch": 512, "accumulation": 32}),
         (samples.DEEPSPEED, {"memory_bytes": 40.5 * 2**30}),
+        (samples.DEEPSPEED_OLD, {"memory_bytes": 9.02 * 2**30}),
     ],
 )
 def test_facts_of_a_log_are_in_si_units(text, facts):
@@ -129,4 +130,13 @@ def test_a_rate_of_one_digit_is_no_time():
     assert str(refused.value) == (
         "run.log: train_steps_per_second = 0.005: has fewer than three digits; expected train_runtime beside the "
         "number of steps (step, global_step, Total optimization steps = 60)"
+    )
+
+
+def test_micro_batches_of_an_old_deepspeed_are_no_steps():
+    with pytest.raises(UserError) as refused:
+        read_log(Path("run.log"), samples.DEEPSPEED_OLD_TIMER)
+
+    assert str(refused.value) == (
+        "run.log: 0/40, SamplesPerSec counts micro-batches; expected lines `[Rank 0] step=10, skipped=0` beside"
     )

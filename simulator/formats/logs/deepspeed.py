@@ -2,28 +2,49 @@
 
 Engine: `[2025-03-01 12:00:10,123] [INFO] [timer.py:264:stop] epoch=0/micro_step=40/global_step=10,
 RunningAvgSamplesPerSec=61.1, CurrSamplesPerSec=62.0, MemAllocated=20.1GB, MaxMemAllocated=51.3GB`; before 0.8.1
-`0/10, SamplesPerSec=61.1, …` (utils/timer.py). Its samples per second count only micro-batches in some releases
-(deepspeedai/DeepSpeed#2498), so that a step is the time between two lines. Pipeline engine: `steps: 10 loss: 6.93
-iter time (s): 0.563 samples/sec: 454.9` (runtime/pipe/engine.py).
+`0/40, SamplesPerSec=61.1, …` (utils/timer.py), which counts micro-batches (deepspeedai/DeepSpeed#2498), as its samples
+per second do. Steps are in `[Rank 0] step=10, skipped=0, lr=[…]` then (runtime/engine.py). A step is the time between
+two lines. Pipeline engine: `steps: 10 loss: 6.93 iter time (s): 0.563 samples/sec: 454.9` (runtime/pipe/engine.py).
 """
 
 import re
 
 from .log import BY_CLOCK, NUMBER, SIGNED, Format, Line, lines_by_clock, quantities
 
-_ENGINE = re.compile(
-    rf"(?:global_step=|\b\d+/)(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}(?:.*?MaxMemAllocated=(?P<gib>{NUMBER})GB)?"
-)
+_MEMORY = rf"(?:.*?MaxMemAllocated=(?P<gib>{NUMBER})GB)?"
+_TIMER = re.compile(rf"global_step=(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
+_PROGRESS = re.compile(r"\[Rank 0\] step=(\d+), skipped=")
+_OLD_TIMER = re.compile(rf"\b\d+/(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
 _PIPELINE = re.compile(rf"\bsteps:\s*(\d+)\s+loss:.*?iter time \(s\):\s*({SIGNED})")
 
 
 def _engine(text: str) -> dict[int, Line]:
-    return lines_by_clock(text, _ENGINE, lambda match: quantities([("memory_bytes", match["gib"], 2.0**30)]))
+    """Steps by the first lines that tell them; those of the old timer only tell that it is such a log."""
+    return _steps(text, _TIMER) or _steps(text, _PROGRESS) or _steps(text, _OLD_TIMER)
+
+
+def _steps(text: str, line: re.Pattern[str]) -> dict[int, Line]:
+    return lines_by_clock(
+        text, line, lambda match: quantities([("memory_bytes", match.groupdict().get("gib"), 2.0**30)])
+    )
+
+
+def _fault(text: str) -> str:
+    if _steps(text, _TIMER) or _steps(text, _PROGRESS):
+        return ""
+    number = next(_OLD_TIMER.finditer(text))[1]
+    return f"0/{number}, SamplesPerSec counts micro-batches; expected lines `[Rank 0] step=10, skipped=0` beside"
+
+
+def _facts(text: str) -> dict[str, float]:
+    """The most memory by lines of the old timer."""
+    peaks = [float(match["gib"]) for match in _OLD_TIMER.finditer(text) if match["gib"]]
+    return {"memory_bytes": max(peaks) * 2.0**30} if peaks else {}
 
 
 def _pipeline(text: str) -> dict[int, Line]:
     return {int(match[1]): Line(float(match[2]), {}) for match in _PIPELINE.finditer(text)}
 
 
-DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, BY_CLOCK)
+DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, BY_CLOCK, _facts, fault=_fault)
 DEEPSPEED_PIPELINE = Format("deepspeed_pipeline_log", "DeepSpeed", _pipeline)
