@@ -253,9 +253,12 @@ def _contradictions(case: StepCase) -> Iterator[str]:
     if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
         ranks = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
         yield f"n_gpus = {gpus}: expected {ranks} = {tp * pp * cp * cells.positive('dp')}"
-    micro, batch = cells.positive("mbs") * cells.positive("dp", 1), cells.positive("gbs")
+    micro = cells.positive("mbs") * cells.positive("dp", gpus // (tp * pp * cp))
+    batch = cells.positive("gbs")
     if batch % micro:
         yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
+    elif cells.has("grad_accum") and cells.positive("grad_accum") != batch // micro:
+        yield f"grad_accum = {cells.text('grad_accum')}: expected gbs / (mbs x dp) = {batch // micro}"
 
 
 def check_together(runs: Sequence[Measured], column: str = "framework") -> None:

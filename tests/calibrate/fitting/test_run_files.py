@@ -132,6 +132,14 @@ def test_faults_are_listed_by_line(rows, learn):
     assert (code, [line.split()[0] for line in lines]) == (2, ["own.csv:2:", "own.csv:3:", "own.csv:4:"])
 
 
+def test_another_accumulation_than_that_of_the_batch_is_refused(rows, learn):
+    micro_batches = int(rows[1]["gbs"]) // (int(rows[1]["mbs"]) * int(rows[1]["dp"]))
+    rows[1]["grad_accum"] = str(micro_batches + 1)
+    said = f"own.csv:3: grad_accum = {micro_batches + 1}: expected gbs / (mbs x dp) = {micro_batches}"
+
+    assert learn(rows) == (2, [said], False)
+
+
 def test_a_base_that_is_a_file_is_named_from_the_folder_of_the_stack(rows, tmp_path):
     write(tmp_path / "own.csv", rows)
     (tmp_path / "deep").mkdir()
