@@ -140,6 +140,20 @@ def test_another_accumulation_than_that_of_the_batch_is_refused(rows, learn):
     assert learn(rows) == (2, [said], False)
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("tflops_per_gpu", "2999", "is above the 2,250 TFLOP/s of B200 SXM in bf16; expected TFLOP/s of one GPU"),
+        ("mfu_pct", "101", "expected at most 100"),
+        ("peak_mem_gib", "60000", "is above the 180 GiB of B200 SXM; expected GiB of one GPU, not MiB"),
+    ],
+)
+def test_more_than_a_gpu_has_is_refused(rows, learn, column, value, said):
+    rows[1][column] = value
+
+    assert learn(rows) == (2, [f"own.csv:3: {column} = {value}: {said}"], False)
+
+
 def test_a_base_that_is_a_file_is_named_from_the_folder_of_the_stack(rows, tmp_path):
     write(tmp_path / "own.csv", rows)
     (tmp_path / "deep").mkdir()

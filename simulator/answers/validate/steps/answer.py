@@ -18,6 +18,9 @@ from ....uncertainty import path_interval
 MOST_APART = 0.05
 """How far a step's time and its tokens per second may be apart; in the shipped ledger they are to 0.1 %."""
 
+MOST_HELD = 1.1
+"""Of a device's memory, what a peak may be at most: GB and GiB are 7 % apart, and data sheets round."""
+
 _MILLI = 1e-3
 
 
@@ -108,6 +111,24 @@ def tokens_fault(resolved: ResolvedTrain, seconds: float, tokens: float) -> str 
     others = {"a node": resolved.cluster.gpus_per_node[0], "all GPUs": resolved.cluster.n_gpus}
     said = next((f"; this is that of {of}" for of, gpus in others.items() if near(tokens, expected * gpus)), "")
     return f"expected {expected:,.0f} tokens/s of one GPU, as the time of the step says{said}"
+
+
+def flop_fault(resolved: ResolvedTrain, flop_per_s: float) -> str | None:
+    """Why a GPU cannot have computed so many FLOP/s, None where it can: whatever is counted, not above its peak."""
+    peak = mean_peak(resolved)
+    if flop_per_s <= peak:
+        return None
+    name = resolved.devices[0].name
+    return f"is above the {peak / 1e12:,.0f} TFLOP/s of {name} in {resolved.peak_type}; expected TFLOP/s of one GPU"
+
+
+def memory_fault(resolved: ResolvedTrain, held: float) -> str | None:
+    """Why a GPU cannot have held so many bytes, None where it can."""
+    largest = max(resolved.devices, key=attrgetter("memory_bytes"))
+    if held <= MOST_HELD * largest.memory_bytes:
+        return None
+    mebi = ", not MiB" if held / 2**10 <= MOST_HELD * largest.memory_bytes else ""
+    return f"is above the {largest.memory_bytes / 2**30:.4g} GiB of {largest.name}; expected GiB of one GPU{mebi}"
 
 
 def near(value: float, other: float) -> bool:

@@ -3,9 +3,9 @@
 What the table's words stand for, and what a source leaves blank, is in data/validation/training.toml.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,17 @@ from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....systems.train_step.terms import chain_of
 from ..ledger import Case, CellError, Cells, full_name, read_cells, shipped_file
-from .answer import Answer, Peak, peak_of, predict_step, rate_fault, time_fault, tokens_fault
+from .answer import (
+    Answer,
+    Peak,
+    flop_fault,
+    memory_fault,
+    peak_of,
+    predict_step,
+    rate_fault,
+    time_fault,
+    tokens_fault,
+)
 from .columns import (
     PRESET,
     REQUIRED,
@@ -102,15 +112,23 @@ class StepCase(Case):
     def fault(self) -> str:
         """Why what was measured cannot be; empty where it can. A UserError if the scenario does not fit."""
         try:
-            seconds, tokens = self.seconds, self.tokens_per_s_per_gpu
+            return next(self._faults(), "")
         except CellError as error:
             return str(error)
-        if seconds is not None and (wrong := time_fault(self.resolved, seconds)):
-            return f"{TIME} = {self.cells.text(TIME)}: {wrong}"
-        if tokens is None:
-            return ""
-        wrong = rate_fault(self.resolved, tokens) if seconds is None else tokens_fault(self.resolved, seconds, tokens)
-        return f"{TOKENS} = {self.cells.text(TOKENS)}: {wrong}" if wrong else ""
+
+    def _faults(self) -> Iterator[str]:
+        seconds, resolved = self.seconds, self.resolved
+        checks: dict[str, Callable[[float], str | None]] = {
+            TIME: partial(time_fault, resolved),
+            TOKENS: partial(rate_fault, resolved) if seconds is None else partial(tokens_fault, resolved, seconds),
+            "tflops_per_gpu": lambda tera: flop_fault(resolved, tera * 1e12),
+            "mfu_pct": lambda share: "expected at most 100" if share > 100 else None,
+            "peak_mem_gib": lambda gib: memory_fault(resolved, gib * 2**30),
+        }
+        for column, check in checks.items():
+            value = self.cells.time(column)
+            if value is not None and (wrong := check(value)):
+                yield f"{column} = {self.cells.text(column)}: {wrong}"
 
     def predict(self) -> dict[str, float]:
         """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it.
