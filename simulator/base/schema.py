@@ -46,24 +46,27 @@ def number(least: float, most: float) -> Any:
     return Field(strict=True, ge=least, le=most, allow_inf_nan=False)
 
 
-def quantity(dimension: Dimension, zero: bool = False) -> BeforeValidator:
-    """Metadata of a field that holds a quantity, in SI units once read; zero only where it means absence."""
-    return BeforeValidator(lambda value: read_quantity(value, dimension, zero))
+def quantity(dimension: Dimension, zero: bool = False, least: str = "", example: str = "") -> BeforeValidator:
+    """Metadata of a field that holds a quantity, in SI units once read; zero only where it means absence.
+
+    `least` is what it is at least, above all plain numbers that somebody forgot to give a unit, as in the `example`.
+    """
+    return BeforeValidator(lambda value: read_quantity(value, dimension, zero, least, example))
 
 
-def read_quantity(value: Any, dimension: Dimension, zero: bool = False) -> float:
-    """A quantity in SI units.
+def read_quantity(value: Any, dimension: Dimension, zero: bool = False, least: str = "", example: str = "") -> float:
+    """A quantity in SI units, as `quantity` says.
 
     Raises:
         ValueError: it is none, or beyond what makes sense; the message says what is allowed.
     """
-    low, high = _RANGE[dimension]
+    low, high = least or _RANGE[dimension][0], _RANGE[dimension][1]
     try:
         size = parse(value, dimension)
     except OverflowError:
         raise ValueError("is too large") from None
     if not parse(low, dimension) <= size <= parse(high, dimension) and not (zero and size == 0):
-        raise ValueError(f"expected {low} to {high}" + ", or 0" * zero)
+        raise ValueError(f"expected {low} to {high}" + ", or 0" * zero + (f', such as "{example}"' if example else ""))
     return size
 
 

@@ -18,6 +18,10 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
 Dtype = Annotated[str, one_of(lambda: DTYPES)]
 Rate = Annotated[float, quantity("bytes_per_s")]
+Bandwidth = Annotated[float, quantity("bytes_per_s", least="1 MB/s", example="3.35 TB/s")]
+Peak = Annotated[float, quantity("flop_per_s", least="1 MFLOP/s", example="989 TFLOP/s")]
+Memory = Annotated[float, quantity("bytes", least="1 MiB", example="141 GiB")]
+Cache = Annotated[float, quantity("bytes", least="64 KiB", example="50 MiB")]
 
 
 class Device(Section):
@@ -31,11 +35,11 @@ class Device(Section):
 
     name: str
     aliases: tuple[str, ...] = ()
-    peak_flop_per_s: dict[Dtype, Annotated[float, quantity("flop_per_s")]]
-    memory_bytes: Annotated[float, quantity("bytes")] = Field(alias="memory")
-    memory_bytes_per_s: Rate
+    peak_flop_per_s: dict[Dtype, Peak]
+    memory_bytes: Memory = Field(alias="memory")
+    memory_bytes_per_s: Bandwidth
     sms: Annotated[int, count(1)]
-    l2_bytes: Annotated[float, quantity("bytes")] = Field(alias="l2")
+    l2_bytes: Cache = Field(alias="l2")
     copy_engines: Annotated[int, count(1)]
     power_w: Annotated[float, quantity("watts")] | None = Field(None, alias="power")
     price_usd_per_hour: Annotated[float, number(0, 1e6)] | None = None

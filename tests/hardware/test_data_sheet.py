@@ -136,6 +136,10 @@ def test_all_that_is_missing_is_said_at_once():
     ("wrong", "line"),
     [
         (sheet(memory="3 parsecs"), "--memory = '3 parsecs': unknown unit 'parsecs'"),
+        (sheet(memory="141"), "--memory = '141': expected 1 MiB to 1000 PB, such as \"141 GiB\""),
+        (sheet(l2="51200"), "--l2 = '51200': expected 64 KiB to 1000 PB, such as \"50 MiB\""),
+        (sheet(memory_bytes_per_s="4800"), "--bandwidth = '4800': expected 1 MB/s to 1000 PB/s, such as \"3.35 TB/s\""),
+        (DataSheet("Mine", KEYS, {"bf16": "2250"}), "--peak-bf16 = '2250': expected 1 MFLOP/s to 1e9 PFLOP/s, such as"),
         (sheet(sms=0), "--sms = 0: expected at least 1"),
         (sheet(nvlink_bytes_per_s="4 foo"), "--nvlink = '4 foo': unknown unit 'foo'"),
         (sheet(**NICS | {"network": "token-ring"}), "--network = 'token-ring': expected one of infiniband, roce"),
