@@ -91,8 +91,7 @@ def widen(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Floa
 def _move_each_once(parts: Parts) -> Floats:
     """ln(factor) of causes that makes every part e times as long."""
     moved = parts.moved.reshape(-1, parts.moved.shape[-1])
-    found: Floats = np.linalg.lstsq(moved, np.ones(len(moved)), rcond=None)[0]
-    return found
+    return np.asarray(np.linalg.lstsq(moved, np.ones(len(moved)), rcond=None)[0], np.float64)
 
 
 def learn_products(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:

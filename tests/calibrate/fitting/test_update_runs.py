@@ -127,7 +127,7 @@ def test_intervals_shrink_as_spreads_do(runs, tmp_path):
 
 
 def test_one_update_gives_not_all_that_is_unexpected_to_what_is_least_known():
-    """Of 5 s a large part may be off by a quarter, one of 0.3 s by e times: 18 times as long are as likely, and wrong."""
+    """Of 5 s a large part may be off by a quarter, one of 0.3 s by e times: 18 times that is as likely, and wrong."""
     parts = Parts.one_cause_each(np.array([[4.7, 0.3]]))
 
     found = learn_parameters(parts, np.array([7.5]), np.diag([0.25, 1.0]) ** 2, 0.08)
