@@ -114,10 +114,10 @@ def read_wishes(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = {one.key: one for one in WISHES}
     said = {name: value for name, value in fields.read(known, given).items() if value not in (None, "")}
-    return wishes_of({name: _checked(known[name], value) for name, value in said.items()})
+    return wishes_of({name: _check(known[name], value) for name, value in said.items()})
 
 
-def _checked(one: Field, value: Any) -> Any:
+def _check(one: Field, value: Any) -> Any:
     if not one.is_number:
         return value
     is_number = isinstance(value, int | float)

@@ -63,14 +63,6 @@ Learn = Callable[[Parts, Floats, Floats, float], Posterior]
 factors to what the runs say."""
 
 
-def learn(parts: Parts, measured_s: Floats, prior: Floats, sigma: float, by: Learn | None = None) -> Posterior:
-    """The factors of causes, as `by` finds them (default: `learn_products`).
-
-    `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
-    """
-    return (by or learn_products)(parts, measured_s, widen(parts, measured_s, prior, sigma), sigma)
-
-
 def widen(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Floats:
     """The prior, with one factor of all parts as wide as most runs are off to the same side beyond what it expects.
 
@@ -139,14 +131,22 @@ def learn_sums(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) ->
     return Posterior(np.log(factors), left / np.outer(factors, factors))
 
 
+def learn(parts: Parts, measured_s: Floats, prior: Floats, sigma: float, by: Learn = learn_products) -> Posterior:
+    """The factors of causes, as `by` finds them.
+
+    `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
+    """
+    return by(parts, measured_s, widen(parts, measured_s, prior, sigma), sigma)
+
+
 def leave_one_out(
-    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, learn: Learn | None = None
+    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, by: Learn = learn_products
 ) -> tuple[Floats, Floats]:
-    """For each run by what the others say, as `learn` has it: (ln(predicted / measured), its standard deviation)."""
+    """For each run by what the others say, as `by` finds it: (ln(predicted / measured), its standard deviation)."""
     found, prior = [], widen(parts, measured_s, prior, sigma)
     for run in range(len(measured_s)):
         others = np.arange(len(measured_s)) != run
-        known = (learn or learn_products)(parts.choose(others), measured_s[others], prior, sigma)
+        known = by(parts.choose(others), measured_s[others], prior, sigma)
         seconds, slopes = parts.choose([run]).predict(known.u)
         deviation = hypot(sigma, float(np.sqrt(slopes[0] @ known.covariance @ slopes[0])))
         found.append((log(seconds[0] / measured_s[run]), deviation))

@@ -98,7 +98,8 @@ class Field:
 
 _ORDER = ["label", "input", "description", "error"]
 """Inputs beside each other stand in line, whether they have a description or not."""
-_MOST_DIGITS = 1e15  # above it a number is written as 1e+16
+_MOST_WHOLE = 1e15
+"""Numbers below it are written with all their digits."""
 _SHOWN_DIGITS = 9
 """Of a number for which half of a form's width has room."""
 _HALF_LETTERS = 11
@@ -142,7 +143,7 @@ def read_number(text: Any) -> Any:
 
 
 def _is_whole(number: float) -> bool:
-    return abs(number) < _MOST_DIGITS and number == int(number)
+    return abs(number) < _MOST_WHOLE and number == int(number)
 
 
 def number_text(value: float | list[Any]) -> str:

@@ -108,8 +108,8 @@ def cross_store(read: bool, pricing: Pricing, ops: Ops) -> None:
     store = len(pricing.capacity) - (1 if read else 2)
     for (home, *ranks), own in pricing.group_by_ranks(ops):
         shares = {store: 1.0, **_store_wires(pricing.cluster, home, ranks, read)}
-        links = list(shares)
-        per_byte = np.array(list(shares.values())) / pricing.capacity[links]
+        links, share = list(shares), np.array(list(shares.values()))
+        per_byte = share / pricing.capacity[links]
         slowest, size = links[int(per_byte.argmax())], pricing.bytes(own)
         moved = size * (pricing.shape(own, 0) if read else 1.0)
         basis = pricing.profile["store.s" if slowest == store else "link_fraction.nic"]
@@ -117,7 +117,7 @@ def cross_store(read: bool, pricing: Pricing, ops: Ops) -> None:
         pricing.sheet.charge(
             own, [pricing.latency_of("store.s"), *pricing.site_terms("broadcast", (home, *ranks)), work]
         )
-        pricing.sheet.demand(own, links, np.array(list(shares.values())) / float(per_byte.max()))
+        pricing.sheet.demand(own, links, share / float(per_byte.max()))
 
 
 def _store_wires(cluster: Cluster, home: int, ranks: Sequence[int], read: bool) -> dict[int, float]:

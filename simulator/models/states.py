@@ -106,13 +106,11 @@ def adapter_count(
     return Count(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
 
 
-def packed_count(spec: ModelSpec, number: int, base: str, *, tp: int, ep: int = 1, etp: int = 1) -> Count:
-    """The weights of one layer that lie packed in the type `base`: those of all GEMMs but the router's."""
-    shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=1, base=base)
-    packed = [kernel for kernel in layer(spec, number, shard).all if kernel.dtype == base]
-    experts = [kernel for kernel in packed if kernel.kind == "experts"]
-    of_experts = sum(weights_of(kernel.kind, kernel.shape) for kernel in experts)
-    return Count(sum(weights_of(kernel.kind, kernel.shape) for kernel in packed) - of_experts, of_experts)
+def packed_count(of: Layer, base: str) -> Count:
+    """The weights of a rank's layer that lie packed in the type `base`: those of all GEMMs but the router's."""
+    packed = [kernel for kernel in of.all if kernel.dtype == base]
+    experts = sum(weights_of(kernel.kind, kernel.shape) for kernel in packed if kernel.kind == "experts")
+    return Count(sum(weights_of(kernel.kind, kernel.shape) for kernel in packed) - experts, experts)
 
 
 def _layer(spec: ModelSpec, number: int) -> Parameters:

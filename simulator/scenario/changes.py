@@ -42,7 +42,7 @@ def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where
     What the table says and the changes make meaningless is left out, and `notes` of the copy say so.
 
     Raises:
-        UserError: a key leads through something that is no table, or what is to be multiplied is no quantity.
+        UserError: a key leads through something that is no table, or what is to be multiply is no quantity.
     """
     copy = _copied(table)
     steps = [with_plan(table, step, where) for step in ([changes] if isinstance(changes, Mapping) else changes)]
@@ -79,7 +79,7 @@ def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _put(table: dict[str, Any], last: str, default: Any, key: str, value: Any, where: str) -> None:
-    table[last] = multiplied(table.get(last, default), value, key, where) if multiplies(value) else value
+    table[last] = multiply(table.get(last, default), value, key, where) if multiplies(value) else value
 
 
 def _item(tables: Sequence[Any], path: Sequence[str], key: str, value: Any, where: str) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def multiplies(value: Any) -> bool:
     return isinstance(value, Mapping) and set(value) == {"times"}
 
 
-def multiplied(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
-    """What a key says, multiplied by `{ times = 2 }`; a UserError if that is no quantity."""
+def multiply(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
+    """What a key says, multiply by `{ times = 2 }`; a UserError if that is no quantity."""
     factor = value["times"]
     if isinstance(factor, bool) or not isinstance(factor, int | float):
         raise UserError(fault(where, f"{key}.times", factor, "expected a number"))

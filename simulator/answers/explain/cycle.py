@@ -203,11 +203,11 @@ def _of_engine(resolved: ResolvedCycle) -> _Levers:
     if said.memory_fraction < 0.95:
         yield "95 % of the memory", "for weights and KV cache", {"rollout.engine.memory_fraction": 0.95}
     yield "KV cache in FP8", "half the bytes of keys and values", {"rollout.engine.kv_dtype": "fp8"}
-    yield "weights in FP8", "engines compute in 8 bits", {"rollout.engine.dtype": "fp8"} | _quantized(resolved)
+    yield "weights in FP8", "engines compute in 8 bits", {"rollout.engine.dtype": "fp8"} | _quantization(resolved)
     yield "no recomputed KV caches", "requests keep those of older weights", {"rollout.engine.recompute": False}
 
 
-def _quantized(resolved: ResolvedCycle) -> dict[str, Any]:
+def _quantization(resolved: ResolvedCycle) -> dict[str, Any]:
     """Where a simulated update from trainers makes FP8 of BF16: at the engines, unless bytes are written in place."""
     update = resolved.update
     if not isinstance(update, TransferUpdate) or update.dtype == "fp8":

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...base.units import format_seconds
 from ...scenario import Changes, WhatIf, value_at, what_ifs
-from ...scenario.changes import multiplied, multiplies
+from ...scenario.changes import multiplies, multiply
 from ...systems.machines import ResolvedScenario
 from ...systems.run.resolve import ResolvedRun
 
@@ -101,7 +101,7 @@ def spell_out(lever: WhatIf, resolved: ResolvedScenario, table: Mapping[str, Any
         UserError: what it multiplies is no quantity.
     """
     silent = _silent_values(resolved, table, lever.changes)
-    products = {key: multiplied(said, lever.changes[key], key, where) for key, said in silent.items()}
+    products = {key: multiply(said, lever.changes[key], key, where) for key, said in silent.items()}
     return replace(lever, changes={**lever.changes, **products})
 
 

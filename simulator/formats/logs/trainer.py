@@ -44,7 +44,7 @@ def _lines(text: str) -> dict[int, Line]:
     runtime, rate = _find_last(_RUNTIME, text), _find_last(_RATE, text)
     if runtime is None or rate is None:
         return {}
-    if steps := _ran(text):
+    if steps := _count_steps(text):
         return {_last(text): Line(_seconds(runtime[1]) / steps, {})}
     return {_last(text): Line(1 / float(rate[1]) if float(rate[1]) else 0.0, {})}
 
@@ -59,7 +59,7 @@ def _find_last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return next(iter([*pattern.finditer(text)][-1:]), None)
 
 
-def _ran(text: str) -> int:
+def _count_steps(text: str) -> int:
     """Steps that the process ran, 0 where nothing says how many.
 
     The rate never counts fewer than that, so where it does, it alone is right: the log lacks where the run went on or
@@ -100,8 +100,8 @@ def _whole(text: str) -> int:
 def _fault(text: str) -> str:
     text = _last_run(text)
     rate = _find_last(_RATE, text)
-    if _ran(text):
-        return _stopped(text)
+    if _count_steps(text):
+        return _why_too_many(text)
     if rate is None or not 0 < float(rate[1]) < _LEAST_RATE:
         return ""
     known = "train_runtime beside the number of steps (step, global_step, Total optimization steps = 60)"
@@ -109,7 +109,7 @@ def _fault(text: str) -> str:
     return f"train_steps_per_second = {rate[1]}: has fewer than three digits; expected {known}"
 
 
-def _stopped(text: str) -> str:
+def _why_too_many(text: str) -> str:
     """Why the steps that were to be are not those that ran: the last epoch is too early."""
     sizes = [pattern.search(text) for pattern in (_EPOCHS, _EXAMPLES, _SIZES["global_batch"])]
     reached = _EPOCH.findall(text)
@@ -125,7 +125,7 @@ def _stopped(text: str) -> str:
 
 def _unsure(text: str) -> str:
     """What neither trainer_state.json nor train_results.json tells: of how many steps the seconds are."""
-    counted = _last(text) and not _ran(text)  # by a rate that counts what ran
+    counted = _last(text) and not _count_steps(text)  # by a rate that counts what ran
     if counted or "Total optimization steps" in text or _FIRST.search(text):
         return ""
     return "whether the run went on from a checkpoint is not told; its step would be longer: give its log then"

@@ -95,7 +95,9 @@ def change_model(args: Arguments, shape: Shape) -> Shape:
     for one in changes:
         if one not in kept:
             text = ", ".join(args.texts(one.argument)) or "true"
-            args.not_modelled.append(f"{args.spelling(one.argument)} = {text}: {name} has {_told(one, shape.spec)}")
+            args.not_modelled.append(
+                f"{args.spelling(one.argument)} = {text}: {name} has {_own_value(one, shape.spec)}"
+            )
     spec = _with_changes(args, config, shape.spec, kept)
     overrides = _all_keys(kept)
     if known is None:
@@ -112,7 +114,7 @@ def _all_keys(changes: list[_Change]) -> dict[str, Any]:
     return {key: value for one in changes for key, value in one.keys.items()}
 
 
-def _told(change: _Change, spec: ModelSpec) -> str:
+def _own_value(change: _Change, spec: ModelSpec) -> str:
     """What the model has in place of a change, where a word or a number says it."""
     values = [_field(spec, name) for name in change.fields]
     plain = [json.dumps(value) for value in values if isinstance(value, int | str)]

@@ -74,19 +74,16 @@ def describe_update(
 
 
 def is_in_eight_bits(model: Mapping[str, Any]) -> bool:
-    """Whether the checkpoint of this `[model]` table is quantized, which trainers compute and keep in 16 bits."""
-    if name := model.get("preset"):
-        return preset(name).quantization is not None
-    config = model.get("config")
-    return isinstance(config, Mapping) and bool(config.get("quantization_config"))
+    """Whether a `[model]` table is a preset whose checkpoint is quantized, which trainers keep in 16 bits."""
+    return "preset" in model and preset(model["preset"]).quantization is not None
 
 
-def as_trained(model: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+def model_that_travels(model: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     """The `[model]` table of an update: weights travel in 16 bits, as they are trained, unless it quantizes them.
 
     A config of its own has its quantization in its file.
     """
-    if "preset" not in model or "quantize" in update or not is_in_eight_bits(model):
+    if "quantize" in update or not is_in_eight_bits(model):
         return dict(model)
     return {**model, "overrides": {**model.get("overrides", {}), "quantization_config": {}}}
 
@@ -97,7 +94,7 @@ def check_update(table: Mapping[str, Any], name: str, cluster: Spec, model: Mapp
     A UserError if it cannot be simulated.
     """
     first = {"name": name, "kind": "weight_update", "cluster": cluster}
-    scenario = check_scenario(first | dict(table) | {"model": as_trained(model, table["update"])}, name)
+    scenario = check_scenario(first | dict(table) | {"model": model_that_travels(model, table["update"])}, name)
     resolved = resolve(scenario, name)
     if isinstance(resolved, TransferUpdate):
         assert resolved.plan  # raises where layouts and GPUs do not fit

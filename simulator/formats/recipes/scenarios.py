@@ -17,7 +17,7 @@ from .additions import Additions
 from .beside import put_beside
 from .reading import read_recipe
 from .recipe import Recipe
-from .reinforcement import as_trained, check_update
+from .reinforcement import check_update, model_that_travels
 
 
 def import_recipe(
@@ -74,7 +74,7 @@ def _update_text(recipe: Recipe, source: str, name: str, cluster_name: Spec, mod
     comment = (
         f"Imported by `runcast plan import` from {json.dumps(Path(source).name)} ({recipe.form}): its weight update."
     )
-    return to_toml(table | {"model": as_trained(model, table["update"])}, [comment])
+    return to_toml(table | {"model": model_that_travels(model, table["update"])}, [comment])
 
 
 def scenario_table(

@@ -210,8 +210,10 @@ class CycleScenario(OnCluster):
         if self.update.method in FROM_TRAINERS and trainers is not None and trainer.gpus is None:
             changes["trainer"] = trainer.model_copy(update={"gpus": trainers})
         of_engine = {"tp": self.tp, "ep": inference.ep if engine is None else engine.ep}
-        own = {axis: size for axis, size in of_engine.items() if axis not in inference.model_fields_set}
-        if own:
+        said = inference.model_fields_set
+        if own := {
+            axis: size for axis, size in of_engine.items() if axis not in said and size != getattr(inference, axis)
+        }:
             changes["inference"] = inference.model_copy(update=own)
         return self.update.model_copy(update=changes) if changes else self.update
 

@@ -33,7 +33,7 @@ def stages_of(resolved: "ResolvedRun") -> tuple[Stage, ...]:
         return ()
     schedule, base = resolved.batch_schedule, resolved.update_samples
     shares = [one.batch / base for one in schedule]
-    times = shares if resolved.resolved_step is None else _predicted(resolved, resolved.resolved_step, shares)
+    times = shares if resolved.resolved_step is None else _predict_times(resolved, resolved.resolved_step, shares)
     until = accumulate(one.steps for one in schedule)
     return tuple(map(Stage, until, shares, times))
 
@@ -48,7 +48,7 @@ def note_on(resolved: "ResolvedRun") -> str | None:
     return None
 
 
-def _predicted(resolved: "ResolvedRun", step: ResolvedTrain, shares: Sequence[float]) -> list[float]:
+def _predict_times(resolved: "ResolvedRun", step: ResolvedTrain, shares: Sequence[float]) -> list[float]:
     """The step at each of these shares of the batch over the usual one, some of them interpolated."""
     sizes = sorted({_sequences(resolved, step, share) for share in shares})
     at = np.unique(np.linspace(0, len(sizes) - 1, _MOST_PREDICTED).round().astype(int))
@@ -68,7 +68,7 @@ def _sequences(resolved: "ResolvedRun", step: ResolvedTrain, share: float) -> in
     near = " or ".join(f"{unit * many:,.10g}" for many in (int(count), int(count) + 1) if many)
     workers = f" x {resolved.workers} workers" if resolved.workers > 1 else ""
     allowed = f"a multiple of {unit:,.10g} (micro x dp = {batch.micro} x {step.dims.dp}{workers}), such as {near}"
-    raise _refused(resolved, share, allowed)
+    raise _refusal(resolved, share, allowed)
 
 
 def _step_s(resolved: "ResolvedRun", step: ResolvedTrain, sequences: int) -> float:
@@ -81,10 +81,10 @@ def _step_s(resolved: "ResolvedRun", step: ResolvedTrain, sequences: int) -> flo
         return predict_step(ResolvedTrain(changed, resolved.where, resolved.memo)).report.step_time_s
     except UserError as error:
         why = error.faults[0].removeprefix(f"{resolved.where}: ")
-        raise _refused(resolved, sequences / step.scenario.batch.global_, f"a step cannot have it: {why}") from None
+        raise _refusal(resolved, sequences / step.scenario.batch.global_, f"a step cannot have it: {why}") from None
 
 
-def _refused(resolved: "ResolvedRun", share: float, why: str) -> UserError:
+def _refusal(resolved: "ResolvedRun", share: float, why: str) -> UserError:
     assert resolved.scenario.target is not None
     batch = share * resolved.update_samples
     said = resolved.scenario.target.batch

@@ -262,10 +262,10 @@ def misfits(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
         reasons = {module: no_such_part(spec, module) for module in scenario.recompute.modules}
         yield from (fault(where, "recompute.modules", module, why) for module, why in reasons.items() if why)
     yield from (fault(where, *misfit) for misfit in _kept_inputs(scenario, spec))
-    yield from _adapted_nothing(scenario, spec, where)
+    yield from _check_adapters(scenario, spec, where)
 
 
-def _adapted_nothing(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
+def _check_adapters(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
     """Errors: adapters of GEMMs that the model has not; experts and layers without attention have none here."""
     lora = scenario.lora
     if lora is None:

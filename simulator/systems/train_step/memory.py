@@ -173,7 +173,7 @@ def states_of(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
         compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
         trained=learned if plan.freezes else None,
     )  # fmt: skip
-    packed = sum_counts(holdings.packed(number) for number, _ in holdings.own)
+    packed = sum_counts(plan.packed_of(number) for number, _ in holdings.own)
     if any(packed):
         in_16_bits = state_bytes(
             packed, zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1)

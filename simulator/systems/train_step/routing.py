@@ -19,11 +19,11 @@ def load_of(given: Experts, moe: Moe | None, ranks: int, where: str = "scenario"
     """
     if moe is None:
         return 1.0
-    shares = _kept_shares(given, moe, where)
+    shares = _shares_within_capacity(given, moe, where)
     return float(shares.reshape(ranks, -1).sum(axis=1).max() * ranks)
 
 
-def _kept_shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
+def _shares_within_capacity(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
     """Each expert's share of all tokens' copies, without those beyond its capacity."""
     shares = _shares(given, moe, where)
     return shares if given.capacity is None else np.minimum(shares, given.capacity / moe.n_routed_experts)
@@ -103,7 +103,7 @@ def _fullest(given: Experts, moe: Moe, places: int, limit: float) -> float:
     Experts are taken to be chosen independently of each other: a place gets none with probability prod(1 - p). A token
     goes to at most `limit` places.
     """
-    chosen = np.minimum(_kept_shares(given, moe, "scenario") * moe.num_experts_per_tok, 1.0)
+    chosen = np.minimum(_shares_within_capacity(given, moe, "scenario") * moe.num_experts_per_tok, 1.0)
     reached = 1 - np.prod(1 - chosen.reshape(places, -1), axis=1)
     return float(reached.max() * min(limit / reached.sum(), 1.0) * places)
 

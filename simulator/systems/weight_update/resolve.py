@@ -190,12 +190,12 @@ class Resolved(OnMachines):
             costs = cost(program, machines, profile, STREAMS, store=self.store, memo=self.memo)
         except UserError as error:  # a route that does not exist
             raise without_route(self.where, error) from None
-        slowed = self._slowed()
+        slowed = self._slowness_of_ops()
         for factor in np.unique(slowed[slowed > 1]):
             costs = costs.scale(slowed == factor, float(factor))
         return costs
 
-    def _slowed(self) -> Floats:
+    def _slowness_of_ops(self) -> Floats:
         """How many times longer each op takes: as long as on its slowest rank.
 
         What crosses links between ranks is no work of their own, and slow only where all of them are.

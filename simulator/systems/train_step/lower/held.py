@@ -16,7 +16,6 @@ from ....models.states import (
     embedding_count,
     head_copies,
     head_count,
-    packed_count,
     sum_counts,
 )
 from .plan import Stage, TrainPlan
@@ -122,13 +121,6 @@ class Holdings:
             return Count(0)
         return adapter_count(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=tp, ep=ep, etp=etp)
 
-    def packed(self, number: int) -> Count:
-        """The frozen weights of a unit that lie packed."""
-        shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
-        if not shard.base or number < 0:
-            return Count(0)
-        return packed_count(self.plan.spec, number, shard.base, tp=tp, ep=ep, etp=etp)
-
     @cached_property
     def replicated(self) -> int:
         """Parameters whose gradients each tensor-parallel rank computes from its own tokens and then sums over tp.
@@ -154,7 +146,7 @@ class Holdings:
 
     def gathered_bytes(self, number: int, parameters: int, lane: str = "") -> float:
         """Bytes of parameters of a unit as they are gathered, packed ones so; all, or those of a lane."""
-        types, packed = self.plan.types, self.packed(number)
+        types, packed = self.plan.types, self.plan.packed_of(number)
         of_lane = {"dp": packed.dense, "edp": packed.expert}.get(lane, sum(packed))
         return parameters * types.weights - of_lane * (types.weights - types.base)
 

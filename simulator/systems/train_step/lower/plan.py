@@ -15,7 +15,7 @@ from ....models import ModelSpec
 from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
 from ....models.shard import Shard, block
-from ....models.states import Count, frozen_count, head_norm_copies, layer_copies, layer_count
+from ....models.states import Count, frozen_count, head_norm_copies, layer_copies, layer_count, packed_count
 from ....models.towers import output_elements, tower_shard
 from ....program.parallel import ParallelDims
 from ....schedules import Grid
@@ -241,6 +241,10 @@ class TrainPlan:
         """The parameters of a layer on one rank that have no gradients."""
         return self._frozen[number]
 
+    def packed_of(self, number: int) -> Count:
+        """The parameters of a layer on one rank that lie packed; none without a layer (-1)."""
+        return self._packed[number] if self.shard.base and number >= 0 else Count(0)
+
     def copies_of(self, number: int) -> int:
         """The parameters of a layer that every rank of tp has, each with gradients of its own tokens or heads."""
         return self._copies[number]
@@ -253,6 +257,10 @@ class TrainPlan:
     @cached_property
     def _frozen(self) -> Mapping[int, Count]:
         return self._alike(lambda number: frozen_count(self.spec, number, tp=self.dims.tp))
+
+    @cached_property
+    def _packed(self) -> Mapping[int, Count]:
+        return self._alike(lambda number: packed_count(self.layer(number), self.shard.base))
 
     @cached_property
     def _copies(self) -> Mapping[int, int]:
