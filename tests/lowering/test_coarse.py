@@ -170,7 +170,7 @@ def test_only_actions_beside_messages_are_cut():
         if program.tags["stage"][op] == 1 and program.kind_of(op) == "actions"
     )
     parts = {key[1:]: count for key, count in found.items() if count > 1}
-    assert parts == {(0, 0): 4, (7, 1): 5}  # forwards are 0, backwards 1; a layer each, and behind the last bucket
+    assert parts == {(0, 0): 4, (7, 1): 4}  # forwards are 0, backwards 1; a layer each
 
 
 def test_many_buckets_are_one_op_of_their_own_price():

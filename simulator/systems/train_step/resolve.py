@@ -381,8 +381,6 @@ class ResolvedTrain(OnMachines):
         if self.scenario.offload.activations:
             slots = self.scenario.offload.slots
             notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")
-        if self.coarse is not None and self.plan.sharding.level == 2 and not self.scenario.overlap.dp:
-            notes.append("overlap.dp: at level coarse gradients of zero 2 travel beside the backward all the same")
         notes += [
             f"{name}: left out, with its parameters" for name, of in self.scenario.towers.items() if of.inputs == 0
         ]

@@ -144,12 +144,13 @@ class _Message(NamedTuple):
 class _Cut(NamedTuple):
     """An action cut at `moments` of its kernels.
 
-    The ops of `piece` are first the parts, each with its number as shape, then the messages that the parts send.
+    The ops of `piece` are its parts, each with its number as shape and followed by the messages that it sends.
+    `messages` are (op, message).
     """
 
     piece: Piece
     moments: tuple[Moment, ...]
-    messages: tuple[_Message, ...]
+    messages: tuple[tuple[int, _Message], ...]
 
 
 class _CoarseTraffic(Traffic):
@@ -255,14 +256,14 @@ class _CoarseStep(Step):
     def _place(self, cells: Cells) -> tuple[Placed, Ints]:
         placed, send = super()._place(cells)
         for number, cut in enumerate(self._cuts):
-            begun = placed.first[placed.which == number] + len(cut.moments) + 1
-            self.traffic.times += [(begun + i, one.times) for i, one in enumerate(cut.messages) if one.times > 1]
+            begun = placed.first[placed.which == number]
+            self.traffic.times += [(begun + op, one.times) for op, one in cut.messages if one.times > 1]
         return placed, send
 
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
         """The ops of a piece that send gradients: (op, lane, layer)."""
         cut = next(cut for cut in self._cuts if cut.piece is piece)
-        return [(len(cut.moments) + 1 + i, one.lane, one.layer) for i, one in enumerate(cut.messages)]
+        return [(op, one.lane, one.layer) for op, one in cut.messages]
 
     # Cuts
 
@@ -285,32 +286,43 @@ class _CoarseStep(Step):
         passes = piece.layers if self.plan.offloaded else tuple(() for _ in piece.layers)
         moments = sorted(waits | goes | _between(passes, head), key=_issued)
         behind = {moment: i for i, moment in enumerate(moments)}
+        if moments and moments[-1] == self._end(piece):
+            moments.pop()
         sends: list[list[int]] = [[] for _ in range(len(moments) + 1)]
         for message, op in messages.items():
             sends[behind[Moment(started[op], False)]].append(message)
         marks = {("weights", layer): behind.get(Moment(ready[op], True), -1) + 1 for layer, op in needs.items()}
         marks |= {("grads", layer): behind[Moment(started[op], False)] for layer, op in has.items()}
-        sent = [(i, message) for i, ops in enumerate(sends) for message in _in_rows(piece, ops, self.tables)]
+        sent = [list(_in_rows(piece, ops, self.tables)) for ops in sends]
         name = " & ".join(one.kind for one in cells.passes(cell))
-        return _Cut(
-            self._cut_piece(name, len(moments) + 1, sent, marks, _by_parts(passes, moments)), tuple(moments),
-            tuple(message for _, message in sent),
-        )  # fmt: skip
+        return self._cut_piece(name, moments, sent, marks, _by_parts(passes, moments))
+
+    def _end(self, piece: Piece) -> Moment | None:
+        """The end of the last kernel, if no exchange may end later."""
+        tails = [op for ops in piece.tails for op in ops]
+        computes = all(piece.lane[op] == self.tables.lanes(COMPUTE) for op in tails)
+        return Moment(max(tails), False) if tails and computes else None
 
     def _cut_piece(
-        self, name: str, parts: int, sent: Sequence[tuple[int, _Message]], marks: dict[tuple[str, int], int],
-        layers: tuple[tuple[LayerPass, ...], ...],
-    ) -> Piece:  # fmt: skip
-        """A piece of consecutive parts, each with its number as shape, then messages, each waiting for its part."""
-        w = PieceWriter()
-        for i in range(parts):
-            w.op(KIND, COMPUTE, name=name, shape=(i,))
-        w.action = 1  # messages belong to no action: see `stamps`
-        for part, one in sent:
-            size = one.bytes * one.times
-            w.op(one.kind, one.lane, [part], name="reduce gradients", size_bytes=size, group=one.group)
-        piece = w.piece(self.tables, [[0]] * len(layers), [[parts - 1]] * len(layers), layers=layers)
-        return replace(piece, marks=marks)
+        self, name: str, moments: Sequence[Moment], sent: Sequence[Sequence[_Message]],
+        marks: dict[tuple[str, int], int], layers: tuple[tuple[LayerPass, ...], ...],
+    ) -> _Cut:  # fmt: skip
+        """An action whose parts send messages (`sent`, by part); marks and layers name the parts by their numbers."""
+        w, at, messages = PieceWriter(), list[int](), list[tuple[int, _Message]]()
+        for i, of_part in enumerate(sent):
+            w.action = 0
+            at.append(w.op(KIND, COMPUTE, name=name, shape=(i,)))
+            w.action = 1  # messages belong to no action: see `stamps`
+            messages += [(_write_message(w, at[i], one), one) for one in of_part]
+        found = tuple(tuple(_renumber(one, at) for one in passes) for passes in layers)
+        piece = w.piece(self.tables, [[0]] * len(layers), [[at[-1]]] * len(layers), layers=found)
+        marks = {mark: at[part] for mark, part in marks.items()}
+        return _Cut(replace(piece, marks=marks), tuple(moments), tuple(messages))
+
+
+def _write_message(w: PieceWriter, part: int, one: _Message) -> int:
+    size = one.bytes * one.times
+    return w.op(one.kind, one.lane, [part], name="reduce gradients", size_bytes=size, group=one.group)
 
 
 def _issued(at: Moment) -> tuple[int, bool]:
@@ -338,6 +350,11 @@ def _by_parts(passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]) 
         )
         for layers in passes
     )
+
+
+def _renumber(one: LayerPass, at: Sequence[int]) -> LayerPass:
+    """The same layer with the ops `at` of its parts in place of the parts' numbers."""
+    return LayerPass(one.layer, at[one.first], tuple(at[part] for part in one.tails), at[one.last])
 
 
 def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:

@@ -48,7 +48,6 @@ class Script:
         self._held_back: int | None = None
         self._passes: dict[int, LayerPass] = {}
         self._bucket: dict[str, tuple[int, Share]] = {}
-        self._alone: After = []  # exchanges beside which nothing is computed
         self._host, self._launches = -1, 0
 
     @property
@@ -64,8 +63,7 @@ class Script:
     def write(self, fragments: Fragments) -> None:
         """Write the whole action alone. Equal layers are written once and then copied from `fragments`."""
         plan = self.plan
-        waits = self.one.reduce and not plan.sharding.overlap_grads
-        independent = plan.sharding.level < 3 and not plan.hold_wgrad and not waits  # one layer of another
+        independent = plan.sharding.level < 3 and not plan.hold_wgrad  # one layer of another
         alike = independent and plan.shard.side == 1
         for step in self.opening:
             step()
@@ -229,8 +227,8 @@ class Script:
         return [write]
 
     def _run(self, part: Part, number: int, extra: Sequence[int] = ()) -> None:
-        began, alone, self._alone = len(self.w), self._alone, []
-        self.tail = part(number, [*self.tail, *extra, *alone])
+        began = len(self.w)
+        self.tail = part(number, [*self.tail, *extra])
         self._launched(began)
 
     def _then(self, part: Part, number: int, weights: Callable[[int], None] | None) -> None:
@@ -407,12 +405,10 @@ class Script:
         if full and sharding.fused:
             after = [self.w.op("cycle", "fusion", after, name="tick")]
         for lane, (size, share) in full.items():
-            sent = self._send(number, size, share, after)
+            self._send(number, size, share, after)
             self._bucket[lane] = (0, share)
-            if not sharding.overlap_grads:
-                self._alone += sent
 
-    def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> After:
+    def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> None:
         """Write a bucket's exchange: reduce-scatter if sharded, all-reduce if replicated, both for hybrid sharding."""
         sharding = self.plan.sharding
         buckets = sharding.messages(size, self.plan.tensors(number, experts=share.lane == "edp"))
@@ -421,4 +417,3 @@ class Script:
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
                 for _ in range(buckets)
             ][-1:]
-        return list(after)

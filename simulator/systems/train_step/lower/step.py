@@ -62,6 +62,7 @@ class Step:
         self._wait_for_weights(placed, gathered)
         self._gather_ahead(placed)
         self._meet(placed)
+        self._stop_beside_sends(placed)
         self._hold_activations()
         self._offload(placed)
         Ending(self.traffic, self.ends_of).write()
@@ -203,6 +204,15 @@ class Step:
                     for op, lane, layer in self.sends(placed.pieces[placed.which[cell]]):
                         self.assembly.share(int(placed.first[cell]) + op, other, lane)
                         self.assembly.wait(int(placed.first[cell]) + op, [int(placed.first[its]) + grads[layer]])
+
+    def _stop_beside_sends(self, placed: Placed) -> None:
+        """Without overlap, gradients that are reduced after each micro-batch hold the compute lane of their rank."""
+        if self.plan.sharding.overlap_grads:
+            return
+        sends = [[op for op, _, _ in self.sends(piece)] for piece in placed.pieces]
+        for cell in np.flatnonzero(placed.cells.reduces.any(axis=1)).tolist():
+            for op in sends[placed.which[cell]]:
+                self.assembly.share(int(placed.first[cell]) + op, int(placed.cells.rank[cell]), COMPUTE)
 
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
         """The ops of a piece that send gradients: (op, lane, layer)."""
