@@ -21,7 +21,10 @@ def read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "key", "value"),
     [
-        ("", "batch", {"global": 8, "seq_len": 2048}),
+        ("", "batch", {"global": 64, "micro": 8, "seq_len": 2048}),
+        ("", "recompute", {"mode": "full", "layers": 16}),
+        ('[activation_checkpoint]\nmode = "selective"', "recompute", {"mode": "full", "layers": 16}),
+        ('[activation_checkpoint]\nmode = "none"', "recompute", None),
         ("[training]\nlocal_batch_size = 4\nseq_len = 4096", "batch", {"global": 32, "micro": 4, "seq_len": 4096}),
         ("[parallelism]\ntensor_parallel_degree = 8", "parallel", {"tp": 8, "zero": 0}),
         ("[parallelism]\ndata_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1", "parallel", {"zero": 0}),
@@ -120,7 +123,11 @@ def test_pipelines(read, name, schedule):
             "makes 5 stages",
         ),
         (MODEL + "[parallelism]\ntensor_parallel_degree = 4\n[training]\nseq_len = 1002", "multiple of 4 with tp = 4"),
-        (MODEL + "[training]\nglobal_batch_size = 9", "local 1 x dp 8 = 8 must divide it"),
+        (MODEL + "[training]\nglobal_batch_size = 9", "local 8 x dp 8 = 64 must divide it"),
+        (
+            MODEL + '[activation_checkpoint]\nselective_ac_option = "opp"',
+            "selective_ac_option = 'opp': expected op, or n to recompute every n-th layer",
+        ),
         (MODEL + '[activation_checkpoint]\nmode = "memory_budget"', "expected one of none, selective, full"),
         (
             MODEL + "[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_layers_per_stage = 17\n"
@@ -154,4 +161,5 @@ def test_a_plain_table_of_fsdp_settings(tmp_path, strategy, parallel):
 
     assert table["parallel"] == parallel
     assert table["batch"] == {"global": 128, "micro": 2, "seq_len": 4096}
+    assert "recompute" not in table
     assert recipe.unknown == ("fsdp_config.fsdp_backward_prefech",)

@@ -26,6 +26,11 @@ _VARIANT = re.compile(r"_((non_)?fused_qkv|(flex|varlen)(_attn)?)$")
 """What a flavor's name says of its kernels."""
 TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
 _COMPILED = ("model", "loss")  # components of torchtitan's [compile]
+_DEFAULTS = {
+    "local_batch_size": 8, "seq_len": 2048, "activation_checkpoint.mode": "selective", "selective_ac_option": "2",
+}  # fmt: skip
+"""Of torchtitan 0.2's job_config.py."""
+_SECTIONS = ("job", "model", "model_spec", "training", "parallelism")
 TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 _KEYS = {
     "parallel.tp": "tensor_parallel_degree",
@@ -48,6 +53,8 @@ def read_torchtitan(
     `registry` is where the keys come from, if they are of a Python file; `stated` is the model of `--model`. Faults are
     noted or raised.
     """
+    if registry is not None or args.has_section("model_spec"):
+        _imply_class(args)
     shape = find_model(args, "model.name", stated) if stated else _model(args, registry)
     spec = shape.spec
     tp, cp, pp = (args.whole(f"{axis}_parallel_degree") for axis in ("tensor", "context", "pipeline"))
@@ -60,7 +67,7 @@ def read_torchtitan(
     counts = _split(args, spec) if pp > 1 else ()
     if pp > 1:
         parallel |= {"layers": counts} if counts else {"embedding_as_layer": True}
-    schedule, batch = _schedule(args, spec, pp, len(counts)), _batch(args, spec, shard * replicate, pp)
+    schedule, batch = _schedule(args, spec, pp, len(counts)), _batch(args, shard * replicate, pp)
     table = {
         "model": dict(shape.model),
         "parallel": parallel,
@@ -81,6 +88,18 @@ def read_torchtitan(
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
     return table, shape.config
+
+
+def _is_plain(args: Arguments) -> bool:
+    """Whether it is a plain table of FSDP settings, which has no section of torchtitan's and none of its defaults."""
+    return not any(map(args.has_section, _SECTIONS))
+
+
+def _fill(args: Arguments, name: str) -> None:
+    """Give a key that is missing torchtitan's default, with a line that says so."""
+    if not args.has(name):
+        args.imply(name, _DEFAULTS[name])
+        args.assumed.append(f"{name} = {_DEFAULTS[name]}: torchtitan's default")
 
 
 def _software(args: Arguments) -> dict[str, str]:
@@ -202,14 +221,14 @@ def _schedule(args: Arguments, spec: ModelSpec, pp: int, listed: int) -> dict[st
     return {"name": name, "vpp": chunks} if name == "interleaved" else {"name": name}
 
 
-def _batch(args: Arguments, spec: ModelSpec, dp: int, pp: int) -> dict[str, Any]:
+def _batch(args: Arguments, dp: int, pp: int) -> dict[str, Any]:
     """A rank's batch is one micro-batch, or with a pipeline as many as its micro-batches' size makes of it."""
-    seq_len = args.optional("seq_len")
-    if not seq_len:
-        seq_len = min(spec.max_position_embeddings, 2048) or 2048
-        args.assumed.append(f"batch.seq_len = {seq_len}: torchtitan's default")
+    _fill(args, "seq_len")
+    seq_len = args.whole("seq_len")
     if args.has("num_tokens_per_microbatch_per_dp_rank"):
         return _batch_of_tokens(args, seq_len, dp, pp)
+    if not _is_plain(args):
+        _fill(args, "local_batch_size")
     local = args.whole("local_batch_size")
     written = args.whole("global_batch_size", -1, minimum=-1)
     total = written if written > 0 else local * dp * args.whole("gradient_accumulation_steps")
@@ -258,28 +277,43 @@ def _precision(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp: int) -> dict[str, Any]:
-    plain = "full" if args.switch("gradient_checkpointing") else _saved_mode(args)
-    mode = args.choice("activation_checkpoint.mode", plain, ("none", "selective", "full"))
-    option = args.text("selective_ac_option")
+    mode = _mode(args)
     stops = {"early_stop": True} if args.switch("activation_checkpoint.early_stop") else {}
     if mode == "full":
         return {"mode": "full", **stops}
     if mode != "selective":
         return {}
+    _fill(args, "selective_ac_option")
+    option = args.text("selective_ac_option")
     if option.isdigit() and int(option) > 0:
         chunks = pp * schedule.get("vpp", 2 if schedule.get("name") in TWO_CHUNKS else 1)
         layers = max(spec.num_hidden_layers // chunks // int(option), 1)
         return {"mode": "full", "layers": layers, **stops}
+    if option != "op":
+        args.fault("selective_ac_option", "expected op, or n to recompute every n-th layer")
     line = "selective by operation: norms and activations are computed again, half of the GEMMs are not"
     args.not_modelled.append(line)
     return {"mode": "selective", "modules": ["layernorm", "activation"]}
 
 
-def _saved_mode(args: Arguments) -> str:
-    """The mode of a config that a run saved, which has the keys of a class and not its name."""
+def _mode(args: Arguments) -> str:
+    """What is recomputed: as the file says, or by default."""
+    name = "activation_checkpoint.mode"
+    if not _is_plain(args):
+        _fill(args, name)
+    plain = "full" if args.switch("gradient_checkpointing") else "none"
+    return args.choice(name, plain, ("none", "selective", "full"))
+
+
+def _imply_class(args: Arguments) -> None:
+    """What the class says that recomputes, by its keys where a run saved them: selective is by operation there.
+
+    Releases of 2026 have such classes (torchtitan's config/configs.py); keys of none are none at all.
+    """
     section = "activation_checkpoint"
-    if args.has(f"{section}.force_recompute_mm_shapes_by_fqns"):
-        return "selective"
-    if args.has(f"{section}.memory_budget"):
-        return "memory_budget"
-    return "full" if args.has(f"{section}.preserve_rng_state") else "none"
+    by_op, budget = (args.has(f"{section}.{key}") for key in ("force_recompute_mm_shapes_by_fqns", "memory_budget"))
+    full = "full" if args.has(f"{section}.preserve_rng_state") else "none"
+    if not args.has(f"{section}.mode"):
+        args.imply(f"{section}.mode", "selective" if by_op else "memory_budget" if budget else full)
+    if not args.has("selective_ac_option"):
+        args.imply("selective_ac_option", "op")

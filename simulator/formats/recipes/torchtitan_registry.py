@@ -24,9 +24,6 @@ from .tables import check_size
 
 _REGISTRY, _SPEC = "model_registry", "model_spec"
 _MODES = {"selectiveac": "selective", "fullac": "full", "memorybudgetac": "memory_budget"}
-_DEFAULTS = {"local_batch_size": 8, "seq_len": 2048}
-"""Of torchtitan's TrainingConfig; newer ones count tokens."""
-_TOKENS = "num_tokens_per_microbatch_per_dp_rank"
 _MOST_PARTS = 10_000
 _OF_MODEL = ("converters", "quantization", "flavor", TARGET, POSITIONAL)
 """What a call of the model's registry has beside sizes."""
@@ -100,9 +97,6 @@ class Registry:
         spec = given if isinstance(given, dict) else {}
         skipped = (_SPEC, TARGET, POSITIONAL)
         table: dict[str, Any] = {key: _plain(value) for key, value in self.config.items() if key not in skipped}
-        training = table.setdefault("training", {})
-        if isinstance(training, dict) and _TOKENS not in training:
-            table["training"] = _DEFAULTS | training
         table["model"] = {"name": self.family, "flavor": _flavor(spec), **self._of_model(spec)}
         table["activation_checkpoint"] = self._recompute()
         return table
