@@ -88,6 +88,13 @@ def test_experts_are_whole_where_nothing_is_said(read):
     assert given[0] == {"tp": 2, "ep": 2, "etp": 1, "zero": 3}
 
 
+def test_experts_are_split_over_tp_without_ep(read):
+    model = '[model]\nname = "qwen3"\nflavor = "30B-A3B"\n'
+    table = read(model + "[parallelism]\ntensor_parallel_degree = 4\nexpert_tensor_parallel_degree = 1")
+
+    assert table["parallel"] == {"tp": 4, "zero": 3}
+
+
 @pytest.mark.parametrize(
     ("name", "schedule"),
     [

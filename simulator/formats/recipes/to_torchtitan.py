@@ -24,6 +24,7 @@ REASONS: Mapping[str, str] = {
     "parallel.layers": "layers are split evenly, with embedding and head as one each",
     "parallel.embedding_as_layer": "layers are split evenly, with embedding and head as one each",
     "parallel.sequence_parallel": "sequences are split over tp",
+    "parallel.etp": "experts are split over tp where ep is 1",
     "parallel.prefetch": "how far ahead weights are gathered is FSDP2's",
     "parallel.prefetch_backward": "how far ahead weights are gathered is FSDP2's",
     "parallel.shard_embedding": "FSDP2 shards the embedding as all weights",
@@ -125,7 +126,8 @@ def _parallelism(scenario: TrainScenario, spec: ModelSpec, asked: ResolvedTrain)
         **(_pipeline(scenario, asked.stages) if p.pp > 1 else {}),
         **({"fsdp_reshard_after_forward": "always" if p.reshard else "never"} if p.zero == 3 else {}),
         **({"fsdp_defer_gradient_reduction": True} if deferred else {}),
-        **({"expert_parallel_degree": p.ep, "expert_tensor_parallel_degree": p.etp or p.tp} if spec.moe else {}),
+        **({"expert_parallel_degree": p.ep} if spec.moe else {}),
+        **({"expert_tensor_parallel_degree": p.etp or p.tp} if p.ep > 1 else {}),
         **({"expert_parallel_comm_backend": "deepep"} if deepep else {}),
         **({"enable_async_tensor_parallel": True} if scenario.overlap.tp else {}),
     }

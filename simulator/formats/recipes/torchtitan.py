@@ -172,15 +172,21 @@ def _sharding(args: Arguments, machine: Machine, shard: int, replicate: int, cp:
 
 
 def _experts(args: Arguments, spec: ModelSpec, tp: int, cp: int, shard: int) -> dict[str, Any]:
-    ep, etp = args.whole("expert_parallel_degree"), args.whole("expert_tensor_parallel_degree")
+    """ep and etp; without ep experts are split over tp as all else (torchtitan 0.2, llama4's apply_moe_ep_tp)."""
+    own = "expert_tensor_parallel_degree"
+    ep, etp = args.whole("expert_parallel_degree"), args.whole(own)
+    if etp not in (1, tp):
+        args.fault(own, f"expected 1 or tp = {tp}", etp)
     if ep > 1 and spec.moe is None:
         args.fault("expert_parallel_degree", f"{spec.name} has no experts", ep)
-    elif tp * cp * shard % (ep * etp):
+    elif ep > 1 and tp * cp * shard % (ep * etp):
         allowed = f"x etp {etp} must divide tp {tp} x cp {cp} x dp_shard {shard} = {tp * cp * shard}"
         args.fault("expert_parallel_degree", allowed, ep)
-    if etp not in (1, tp):
-        args.fault("expert_tensor_parallel_degree", f"expected 1 or tp = {tp}", etp)
-    return ({"ep": ep} if ep > 1 else {}) | ({"etp": etp} if spec.moe and etp != tp else {})
+    if ep == 1:
+        if args.has(own) and etp != tp:
+            args.assumed.append(f"{args.spelling(own)} = {etp} has no effect without expert_parallel_degree")
+        return {}
+    return {"ep": ep} | ({"etp": etp} if etp != tp else {})
 
 
 def _dispatcher(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
