@@ -32,7 +32,14 @@ def table(read):
 @pytest.mark.parametrize(
     ("keys", "key", "value"),
     [
-        (zero(0), "parallel", {"zero": 0}),
+        (zero(0), "parallel", None),  # as ZeRO 1
+        (zero(0) | {"bf16": {"enabled": False}}, "parallel", {"zero": 0}),
+        (zero(0) | {"data_types": {"grad_accum_dtype": "bf16"}}, "parallel", {"zero": 0}),
+        (zero(0, offload_optimizer={"device": "cpu"}), "offload", None),
+        (zero(3, stage3_prefetch_bucket_size=0), "parallel", {"zero": 3, "prefetch": 0, "prefetch_backward": 0}),
+        (zero(3, stage3_prefetch_bucket_size=5e7), "parallel", {"zero": 3}),
+        ({"bf16": {"enabled": False}, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}, "precision",
+         {"reduce": "fp32"}),
         (zero(1), "parallel", None),
         (zero(3), "parallel", {"zero": 3}),
         ({"zero_optimization": True}, "parallel", None),
@@ -76,6 +83,7 @@ def test_what_a_key_says(table, keys, key, value):
         (zero(4), "zero_optimization.stage = 4: expected 0 to 3"),
         (zero(2) | {"pipeline": {"stages": 2}}, "zero_optimization.stage = 2: expected 0 or 1 with stages"),
         (zero(3, mics_shard_size=3), "zero_optimization.mics_shard_size = 3: must divide the 16 data-parallel ranks"),
+        ({"bf16": True}, 'bf16 = true: expected a table, as in DeepSpeed: {"enabled": true}'),
         ({"train_batch_size": 30}, "train_batch_size = 30: micro 2 x accumulation . x dp 16: 32 must divide it"),
         ({"train_batch_size": 128, "gradient_accumulation_steps": 2}, "accumulation 2 x dp 16 = 64 is expected"),
         ({"fp16": {"enabled": True}}, "fp16.enabled = True: cannot go with bf16.enabled"),
@@ -98,17 +106,32 @@ def test_a_file_alone_needs_a_model_and_a_length(read):
     ("keys", "name"),
     [
         (zero(3, zero_hpz_partition_size=8), "zero_optimization.zero_hpz_partition_size"),
+        (zero(2, allgather_partitions=False), "zero_optimization.allgather_partitions"),
+        (zero(2, contiguous_gradients=False), "zero_optimization.contiguous_gradients"),
+        (zero(3, stage3_max_live_parameters=0), "zero_optimization.stage3_max_live_parameters"),
+        (zero(3, reduce_bucket_size=1e8), "zero_optimization.reduce_bucket_size"),
         (zero(3, zero_quantized_weights=True), "zero_optimization.zero_quantized_weights"),
         (zero(3, zero_quantized_gradients=True), "zero_optimization.zero_quantized_gradients"),
         (zero(3, offload_param={"device": "cpu"}), "zero_optimization.offload_param.device"),
         (zero(2, offload_optimizer={"device": "nvme"}), "zero_optimization.offload_optimizer.device"),
         (zero(1, reduce_scatter=False), "zero_optimization.reduce_scatter"),
-        ({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 400}}}, "optimizer.type"),
-        ({"curriculum_learning": {"enabled": True, "min_difficulty": 8}}, "curriculum_learning.enabled"),
+        (zero(1) | {"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 400}}}, "optimizer.type"),
+        (zero(1) | {"curriculum_learning": {"enabled": True, "min_difficulty": 8}}, "curriculum_learning.enabled"),
     ],
 )
 def test_what_would_change_a_step_is_named(read, keys, name):
     assert [line.partition(" = ")[0] for line in read(keys).not_modelled] == [name]
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (zero(0, offload_optimizer={"device": "cpu"}), "offload_optimizer.device has no effect with stage 0"),
+        (zero(2, mics_shard_size=8), "mics_shard_size has no effect with stage 2"),
+    ],
+)
+def test_keys_of_another_stage_are_named(read, keys, line):
+    assert f"zero_optimization.{line}" in read(keys).assumed
 
 
 RECIPE = "base_model: meta-llama/Llama-2-7b-hf\nsequence_len: 2048\nmicro_batch_size: 4\nbf16: true\n"

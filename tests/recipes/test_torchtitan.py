@@ -30,6 +30,8 @@ def read(tmp_path):
         ("[parallelism]\ndata_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1", "parallel", {"zero": 0}),
         ("[parallelism]\ndata_parallel_replicate_degree = 2", "parallel", {"zero": 3, "shard": 4}),
         ('[parallelism]\nfsdp_reshard_after_forward = "never"', "parallel", {"zero": 3, "reshard": False}),
+        ("[parallelism]\ntensor_parallel_degree = 8\nenable_sequence_parallel = false", "parallel",
+         {"tp": 8, "zero": 0, "sequence_parallel": False}),
         ("[parallelism]\ncontext_parallel_degree = 8", "parallel", {"cp": 8, "cp_type": "all_gather", "zero": 3}),
         ('[quantize]\nconverters = ["quantize.linear.float8"]', "precision",
          {"compute": "fp8", "reduce": "fp32"}),
@@ -62,6 +64,38 @@ def test_stages_hold_the_modules_that_are_listed(read):
     text = f"[parallelism]\npipeline_parallel_degree = 4\nmodule_fqns_per_model_part = {json.dumps(parts)}"
 
     assert read(MODEL + text)["parallel"]["layers"] == [20, 1, 1, 10]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "split"),
+    [
+        (0, 0, {}),
+        (1, 1, {"embedding_as_layer": True}),
+        (0, 1, {"layers": [9, 8, 8, 7]}),
+        (2, 2, {"layers": [7, 9, 9, 7]}),
+    ],
+)
+def test_embedding_and_head_count_as_many_layers_as_they_are_said_to(read, first, last, split):
+    less = f"pipeline_parallel_first_stage_less_layers = {first}\npipeline_parallel_last_stage_less_layers = {last}\n"
+    table = read(MODEL + f"[parallelism]\npipeline_parallel_degree = 4\n{less}")
+
+    assert {
+        key: table["parallel"][key] for key in ("embedding_as_layer", "layers") if key in table["parallel"]
+    } == split
+
+
+def test_what_saves_steps_of_synchronization_is_not_modelled(tmp_path):
+    more = (
+        '[optimizer]\nearly_step_in_backward = true\n[fault_tolerance]\nsemi_sync_method = "diloco"\nsync_steps = 5\n'
+    )
+    (tmp_path / "r.toml").write_text(MODEL + "[training]\nlocal_batch_size = 1\n" + more)
+    recipe = read_recipe(tmp_path / "r.toml", "dgx-h100")
+
+    assert [line.partition(" = ")[0] for line in recipe.not_modelled] == [
+        "optimizer.early_step_in_backward",
+        "fault_tolerance.semi_sync_method",
+        "fault_tolerance.sync_steps",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -311,12 +311,11 @@ class Arguments:
         `not_modelled` with the reason, and `unknown` with what they may have been meant to be, but without their
         values, which may be secrets; and what was `assumed`.
         """
-        names, assumed = self.names, self.names.as_assumed
+        names = self.names
         given = {name: one for name, one in self._arguments.items() if one.spelled}
         without = [
-            name for name in given if names.reason(name) and not self._is_off(name) and name not in names.untimed
+            name for name in given if names.reason(name) and not self._is_idle(name) and name not in names.untimed
         ]
-        without = [name for name in without if given[name].first.lower() not in map(str.lower, assumed.get(name, ()))]
         known = sorted({*names.switches, *names.valued, *names.aliases, *names.negated})
         untimed = {name for name in given if names.is_untimed(name) or (names.reason(name) and name not in without)}
         near = {name: self._near(name, known) for name in given if name not in names}
@@ -358,6 +357,12 @@ class Arguments:
 
     def _is_off(self, name: str) -> bool:
         return self._arguments[name].first.lower() in (*_OFF, "none", "null", "-1")
+
+    def _is_idle(self, name: str) -> bool:
+        """Whether what is not modelled is as assumed; where nothing says what is assumed, it is off."""
+        if (assumed := self.names.as_assumed.get(name)) is None:
+            return self._is_off(name)
+        return self._arguments[name].first.lower() in map(str.lower, assumed)
 
     def _line(self, name: str) -> str:
         argument = self._arguments[name]

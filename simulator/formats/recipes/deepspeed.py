@@ -13,7 +13,17 @@ from .training import HALF, TRAINER_MICRO, WEIGHTS_STAY, Tables, Training
 STAGE = "zero_optimization.stage"
 _MICRO, _ACCUMULATION, _TOTAL = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size"
 _BUCKET = "zero_optimization.reduce_bucket_size"
+_AHEAD = "zero_optimization.stage3_prefetch_bucket_size"
 _BUCKET_SIZE = 500_000_000  # elements
+_OF_STAGES = {
+    "zero_optimization.offload_optimizer.device": (1, 2, 3),
+    "zero_optimization.cpu_offload": (1, 2, 3),
+    "zero_optimization.offload_param.device": (3,),
+    "zero_optimization.mics_shard_size": (3,),
+    _AHEAD: (3,),
+    _BUCKET: (1, 2, 3),
+}
+"""The stages in which a key has an effect (runtime/engine.py, runtime/zero/config.py)."""
 _ADAM = ("adam", "adamw", "fusedadam", "auto")
 
 
@@ -52,26 +62,29 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
 
     `hidden` is the model's width, of which transformers makes the bucket where that is "auto".
     """
-    stage = _stage(args)
-    compute = _compute(args, training)
+    stated, compute = _stage(args), _compute(args, training)
+    types = _types(args, training, compute, stated)
+    stage = stated or _stage_of_bf16(args, compute, types)
+    _note_idle_keys(args, stated)
     tables: Tables = {
         "parallel": {"zero": stage},
-        "precision": {"compute": compute, **_types(args, training, compute, stage)},
-        "offload": _offload(args),
+        "precision": {"compute": compute, **types},
+        "offload": _offload(args) if stated else {},
         "overlap": {"dp": args.switch("zero_optimization.overlap_comm", stage == 3)},
     }
     if stage in (1, 2):  # new weights are gathered behind the optimizer's step
         tables["overlap"]["params"] = False
     if stage == 3:
-        tables["parallel"] |= _groups(args, dp)
+        tables["parallel"] |= _groups(args, dp) | _prefetch(args)
     if training.compute and _sets_up_checkpointing(args):
         args.not_modelled.append("activation_checkpointing: the trainer's own keys say what is recomputed")
-    if stage in (1, 2) and not args.switch("zero_optimization.reduce_scatter", True):
+    if stated in (1, 2) and not args.switch("zero_optimization.reduce_scatter", True):
         args.not_modelled.append("zero_optimization.reduce_scatter = false: an all-reduce moves twice as many bytes")
     _check_optimizer(args)
     micro, total = _batch(args, training, dp)
     batch = {"global": total, "micro": micro, "seq_len": training.seq_len}
-    return tables | {"batch": batch}, ({"bucket": _bucket(args, hidden)} if stage in (1, 2) else {})
+    bucket = _bucket(args, hidden) if stated else _BUCKET_SIZE
+    return tables | {"batch": batch}, ({"bucket": bucket} if stage in (1, 2) else {})
 
 
 def _stage(args: Arguments) -> int:
@@ -82,6 +95,28 @@ def _stage(args: Arguments) -> int:
     if stage > 1 and args.has("pipeline.stages") and read_axes(args).get("pp"):
         args.fault(STAGE, "expected 0 or 1 with stages of a pipeline")
     return stage
+
+
+def _stage_of_bf16(args: Arguments, compute: str, types: Mapping[str, Any]) -> int:
+    """The stage that BF16 without ZeRO is: its optimizer keeps a share of the states (runtime/bf16_optimizer.py).
+
+    It is chosen where gradients are summed in FP32 (runtime/engine.py: _do_optimizer_sanity_check).
+    """
+    autocast = args.switch("torch_autocast.enabled")
+    if autocast or compute not in ("bf16", "fp8") or types["gradients"] != "fp32":
+        return 0
+    args.assumed.append("parallel.zero = 1: with stage 0 DeepSpeed's BF16_Optimizer shards weights in FP32 and moments")
+    args.not_modelled.append(f"{STAGE} = 0: gradients are all-reduced, which moves twice as many bytes")
+    return 1
+
+
+def _note_idle_keys(args: Arguments, stage: int) -> None:
+    """Say which keys are of another stage than the file's."""
+    for name, stages in _OF_STAGES.items():
+        if args.gives(name) and stage not in stages:
+            args.assumed.append(f"{args.spelling(name)} has no effect with stage {stage}")
+    if stage == 3 and args.has(_BUCKET):
+        args.not_modelled.append(f"{_BUCKET} = {args.hint(_BUCKET)}: with stage 3 each layer's gradients are a bucket")
 
 
 def _is_auto(args: Arguments, name: str) -> bool:
@@ -101,10 +136,21 @@ def _compute(args: Arguments, training: Training) -> str:
         return training.compute
     if on:
         return on[0]
+    if args.switch("torch_autocast.enabled"):
+        return _autocast(args)
     if any(args.text(f"{name}.enabled").lower() == "auto" for name in HALF):
         args.assumed.append("precision.compute = bf16: bf16 is auto, and no trainer's file says it")
         return "bf16"
     return "fp32"
+
+
+def _autocast(args: Arguments) -> str:
+    """The type of products under torch's autocast (runtime/torch_autocast.py), which leaves the weights in FP32."""
+    args.not_modelled.append(
+        "torch_autocast: weights are in FP32 alone; here with a copy in 16 bits, which takes memory"
+    )
+    short = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+    return short[args.choice("torch_autocast.dtype", "bfloat16", short)]
 
 
 def _find_contradiction(stated: Mapping[str, bool], compute: str) -> str | None:
@@ -121,10 +167,10 @@ def _types(args: Arguments, training: Training, compute: str, stage: int) -> dic
     Gradients are kept in the type of the model, but for BF16 without ZeRO in FP32, and travel in the type of the model
     (runtime/engine.py: get_data_types, communication_data_type).
     """
-    if compute in ("fp32", "tf32"):
+    if compute in ("fp32", "tf32") or args.switch("torch_autocast.enabled"):
         return {"gradients": "fp32", "reduce": "fp32", "moments": training.moments}
     kept = args.choice("data_types.grad_accum_dtype", "", ("", "fp32", "fp16", "bf16"))
-    kept = kept or ("fp32" if compute == "bf16" and stage == 0 else "bf16")
+    kept = kept or ("fp32" if compute in ("bf16", "fp8") and stage == 0 else "bf16")
     sent = args.choice("communication_data_type", "", ("", "fp32", "fp16", "bf16"))
     if compute == "fp16" and kept != "fp32":
         args.assumed.append("precision.gradients = bf16: fp16 gradients, which take as many bytes")
@@ -140,7 +186,7 @@ def _offload(args: Arguments) -> dict[str, Any]:
     old = args.switch("zero_optimization.cpu_offload")
     if optimizer == "nvme":
         args.not_modelled.append(f"{where.format('optimizer')} = nvme: states are in host memory; a disk takes longer")
-    if weights != "none":
+    if weights != "none" and _stage(args) == 3:
         args.not_modelled.append(f"{where.format('param')} = {weights}: {WEIGHTS_STAY}")
     return {"optimizer": old or optimizer != "none"}
 
@@ -154,6 +200,16 @@ def _groups(args: Arguments, dp: int) -> dict[str, Any]:
     if dp % size:
         args.fault(name, f"must divide the {dp} data-parallel ranks")
     return {"shard": size}
+
+
+def _prefetch(args: Arguments) -> dict[str, Any]:
+    """Nothing is gathered ahead with a bucket of 0 (runtime/zero/partitioned_param_coordinator.py)."""
+    if args.has(_AHEAD) and args.hint(_AHEAD) in ("0", "0.0"):
+        return {"prefetch": 0, "prefetch_backward": 0}
+    if args.has(_AHEAD):
+        line = f"{_AHEAD} = {args.hint(_AHEAD)}: how far ahead weights are gathered is parallel.prefetch, in layers"
+        args.not_modelled.append(line)
+    return {}
 
 
 def _bucket(args: Arguments, hidden: int) -> int:

@@ -65,9 +65,11 @@ def read_torchtitan(
         rotate = args.choice("context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
         parallel["cp_type"] = {"allgather": "all_gather", "alltoall": "ring"}[rotate]
     counts = _split(args, spec) if pp > 1 else ()
-    if pp > 1:
-        parallel |= {"layers": counts} if counts else {"embedding_as_layer": True}
     schedule, batch = _schedule(args, spec, pp, len(counts)), _batch(args, shard * replicate, pp)
+    if pp > 1:
+        parallel |= {"layers": counts} if counts else _split_evenly(args, spec, _stages(schedule, pp))
+    if not (sequence_parallel := _splits_sequences(args, spec, tp)):
+        parallel["sequence_parallel"] = False
     table = {
         "model": dict(shape.model),
         "parallel": parallel,
@@ -83,7 +85,9 @@ def read_torchtitan(
         table["lora"] = {"rank": args.whole("rank", 8)}
     args.check()
     dims = ParallelDims(tp=tp, cp=cp, ep=parallel.get("ep", 1), etp=parallel.get("etp", tp))
-    for misfit in indivisible(spec, dims, batch["seq_len"]):  # what a scenario would refuse
+    for misfit in indivisible(
+        spec, dims, batch["seq_len"], sequence_parallel=sequence_parallel
+    ):  # what a scenario would refuse
         args.fault(_KEYS[misfit.key], misfit.allowed, misfit.value)
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
@@ -205,12 +209,47 @@ def _split(args: Arguments, spec: ModelSpec) -> tuple[int, ...]:
     return counts
 
 
+def _ends(args: Arguments) -> tuple[int, int]:
+    """As how many layers the embedding and the head count where stages are split evenly."""
+    first, last = (args.whole(f"pipeline_parallel_{end}_stage_less_layers", minimum=0) for end in ("first", "last"))
+    return first, last
+
+
+def _split_evenly(args: Arguments, spec: ModelSpec, stages: int) -> dict[str, Any]:
+    """Layers of each stage, the first ones with one more (torchtitan 0.2, generate_llm_fqn_per_model_part)."""
+    first, last = _ends(args)
+    if (first, last) == (1, 1):
+        return {"embedding_as_layer": True}
+    each, more = divmod(spec.num_hidden_layers + first + last, stages)
+    counts = [each + (stage < more) for stage in range(stages)]
+    counts[0] -= first
+    counts[-1] -= last
+    if min(counts) < 1:
+        key = "pipeline_parallel_first_stage_less_layers"
+        args.fault(key, f"leaves a stage without layers: {', '.join(map(str, counts))}", first)
+    return {"layers": tuple(counts)} if len(set(counts)) > 1 else {}
+
+
+def _splits_sequences(args: Arguments, spec: ModelSpec, tp: int) -> bool:
+    """Whether ranks of tp split sequences between their products."""
+    key = "enable_sequence_parallel"
+    splits = args.switch(key, True) or tp == 1
+    if not splits and spec.moe:
+        args.fault(key, "experts are not modelled without sequence parallelism")
+    return splits
+
+
+def _stages(schedule: Mapping[str, Any], pp: int) -> int:
+    """Stages of a pipeline."""
+    return int(pp * schedule.get("vpp", 2 if schedule.get("name") in TWO_CHUNKS else 1))
+
+
 def _schedule(args: Arguments, spec: ModelSpec, pp: int, listed: int) -> dict[str, Any]:
     """The table `schedule`; `listed` stages are those of which the file lists modules."""
     name = SCHEDULES[args.choice("pipeline_parallel_schedule", "1F1B", SCHEDULES)]
     if pp == 1:
         return {}
-    units = spec.num_hidden_layers + 2
+    units = spec.num_hidden_layers + sum(_ends(args))
     each = args.optional("pipeline_parallel_layers_per_stage")
     stages = listed or (-(-units // each) if each else pp * (2 if name in TWO_CHUNKS else 1))
     chunks = stages // pp
@@ -292,8 +331,7 @@ def _recompute(args: Arguments, spec: ModelSpec, schedule: Mapping[str, Any], pp
     _fill(args, "selective_ac_option")
     option = args.text("selective_ac_option")
     if option.isdigit() and int(option) > 0:
-        chunks = pp * schedule.get("vpp", 2 if schedule.get("name") in TWO_CHUNKS else 1)
-        layers = max(spec.num_hidden_layers // chunks // int(option), 1)
+        layers = max(spec.num_hidden_layers // _stages(schedule, pp) // int(option), 1)
         return {"mode": "full", "layers": layers, **stops}
     if option != "op":
         args.fault("selective_ac_option", "expected op, or n to recompute every n-th layer")

@@ -109,7 +109,6 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     _check_flags(form, where, additions)
     keys = read_table(text, where)
     own = to_arguments(keys, form, where)
-    own.check_readable()
     zero = own if form == "deepspeed" else _open_deepspeed(own, keys.get("deepspeed"), where)
     launcher = _open_launcher(Path(additions.accelerate)) if additions.accelerate else None
     if zero is None and launcher is not None:
@@ -119,6 +118,8 @@ def read_trainer(form: str, text: str, where: str, machine: Machine, additions: 
     if launcher is not None:
         own.imply("mixed_precision", launcher.text("mixed_precision", "no"))
     files = Files(own, zero, launcher)
+    for file in files.all:
+        file.check_readable()
     shape = find_model(own, TRAINERS[form].model_key, additions.model)
     training = TRAINERS[form].read(own, additions.seq_len)
     files.check()
