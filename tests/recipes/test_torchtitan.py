@@ -35,6 +35,7 @@ def read(tmp_path):
         ("[parallelism]\ncontext_parallel_degree = 8", "parallel", {"cp": 8, "cp_type": "all_gather", "zero": 3}),
         ('[quantize]\nconverters = ["quantize.linear.float8"]', "precision",
          {"compute": "fp8", "reduce": "fp32"}),
+        ('converters = ["quantize.grouped_mm.float8"]', "precision", {"reduce": "fp32"}),
         ('[training]\nmixed_precision_reduce = "bfloat16"', "precision", {"reduce": "bf16"}),
         ('[training]\nmixed_precision_reduce = "bfloat16"\n[parallelism]\nfsdp_defer_gradient_reduction = true',
          "precision", {"gradients": "bf16", "reduce": "bf16"}),
@@ -168,6 +169,10 @@ def test_pipelines(read, name, schedule):
         (
             MODEL + '[activation_checkpoint]\nselective_ac_option = "opp"',
             "selective_ac_option = 'opp': expected op, or n to recompute every n-th layer",
+        ),
+        (
+            MODEL + "[parallelism]\nenable_async_tensor_parallel = true",
+            "parallel = True: expected false, or compile.en",
         ),
         (MODEL + '[activation_checkpoint]\nmode = "memory_budget"', "expected one of none, selective, full"),
         (

@@ -146,9 +146,7 @@ def _compute(args: Arguments, training: Training) -> str:
 
 def _autocast(args: Arguments) -> str:
     """The type of products under torch's autocast (runtime/torch_autocast.py), which leaves the weights in FP32."""
-    args.not_modelled.append(
-        "torch_autocast: weights are in FP32 alone; here with a copy in 16 bits, which takes memory"
-    )
+    args.not_modelled.append("torch_autocast: weights are in FP32 alone; here with a copy in 16 bits")
     short = {"bfloat16": "bf16", "float16": "fp16", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
     return short[args.choice("torch_autocast.dtype", "bfloat16", short)]
 

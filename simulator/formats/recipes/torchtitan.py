@@ -75,9 +75,9 @@ def read_torchtitan(
         "parallel": parallel,
         "schedule": schedule,
         "batch": batch,
-        "precision": _precision(args, parallel),
+        "precision": _precision(args, parallel, spec),
         "recompute": _recompute(args, spec, schedule, pp),
-        "overlap": {"tp": True} if args.switch("enable_async_tensor_parallel") and tp > 1 else {},
+        "overlap": {"tp": True} if _has_async_tp(args) and tp > 1 else {},
         "experts": _dispatcher(args, parallel),
         **_software(args),
     }
@@ -104,6 +104,19 @@ def _fill(args: Arguments, name: str) -> None:
     if not args.has(name):
         args.imply(name, _DEFAULTS[name])
         args.assumed.append(f"{name} = {_DEFAULTS[name]}: torchtitan's default")
+
+
+def _has_async_tp(args: Arguments) -> bool:
+    """Whether exchanges of tp overlap with products, as a compiler has it (torchtitan 0.2, maybe_enable_async_tp)."""
+    key = "enable_async_tensor_parallel"
+    on = args.switch(key)
+    if on and not _is_plain(args) and not _compiles_layers(args):
+        args.fault(key, "expected false, or compile.enable = true with model among compile.components")
+    return on
+
+
+def _compiles_layers(args: Arguments) -> bool:
+    return args.switch("compile.enable") and "model" in (args.texts("compile.components") or _COMPILED)
 
 
 def _software(args: Arguments) -> dict[str, str]:
@@ -301,13 +314,24 @@ def _batch_of_tokens(args: Arguments, seq_len: int, dp: int, pp: int) -> dict[st
     return {"global": max(total, 1), "micro": micro, "seq_len": seq_len}
 
 
-def _precision(args: Arguments, parallel: Mapping[str, Any]) -> dict[str, Any]:
+def _converters(args: Arguments, spec: ModelSpec) -> list[str]:
+    """Names of what converts products, but for those of experts alone (quantize.grouped_mm), which are noted."""
+    names = args.texts("converters")
+    grouped = [name for name in names if "grouped" in name]
+    if spec.moe:
+        args.not_modelled += [f"converters = {name}: all GEMMs of a layer compute in one type" for name in grouped]
+    else:
+        args.assumed += [f"converters = {name} has no effect: {spec.name} has no experts" for name in grouped]
+    return [name for name in names if name not in grouped]
+
+
+def _precision(args: Arguments, parallel: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
     """Types; gradients that wait for the last micro-batch have the type in which they travel."""
     param = args.choice("mixed_precision_param", "bfloat16", TYPES)
     reduce = TYPES[args.choice("mixed_precision_reduce", "float32", ("float32", "bfloat16"))]
     own = args.choice("training.dtype", "float32", ("float32", "bfloat16"))
     found: dict[str, Any] = {"compute": TYPES[param]}
-    converters = args.texts("converters")
+    converters = _converters(args, spec)
     if any("float8" in name for name in converters):
         found["compute"] = "fp8"
     elif any(name.split(".")[-1].startswith("mx") for name in converters):

@@ -74,8 +74,7 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
         parallel["reshard"] = reshard
         if (training.accumulation or 1) > 1 and not args.switch("sync_each_batch"):
             parallel["sync_each_microbatch"] = False
-        if args.text("fsdp_config.backward_prefetch").upper() == "BACKWARD_POST":
-            parallel["prefetch_backward"] = 0
+        parallel |= _backward_prefetch(args)
         if replicas > 1:
             parallel["shard"] = ranks // replicas
         elif per_node and ranks % machine.gpus_per_node == 0 and ranks > machine.gpus_per_node:
@@ -93,6 +92,19 @@ def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: 
     if args.switch("fsdp_config.activation_checkpointing"):
         found["recompute"] = {"mode": "full", "early_stop": True}
     return found
+
+
+def _backward_prefetch(args: Arguments) -> dict[str, Any]:
+    """How far a backward gathers ahead; FSDP 2 has its own way (accelerate 1, utils/dataclasses.py).
+
+    BACKWARD_POST gathers behind the gradients of a layer, which hides as little as no gather ahead (NO_PREFETCH).
+    """
+    name = "fsdp_config.backward_prefetch"
+    policy = args.choice(name, "BACKWARD_PRE", ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", "1", "2"))
+    if args.has(name) and args.whole("fsdp_version") == 2:
+        args.assumed.append(f"{args.spelling(name)} has no effect with fsdp_version 2")
+        return {}
+    return {} if policy in ("BACKWARD_PRE", "1") else {"prefetch_backward": 0}
 
 
 FSDP_STRATEGIES = {
