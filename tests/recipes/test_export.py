@@ -154,6 +154,35 @@ def test_mechanisms_of_others_are_left_out_of_the_nearest_plan():
     )
 
 
+DENSE = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"zero": 3},
+         "batch": {"global": 32, "seq_len": 2048}}  # fmt: skip
+SPARSE = {"model": {"preset": "qwen3-30b-a3b"}, "parallel": {"tp": 4, "etp": 1, "zero": 3}}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            {"parallel": {"zero": 3, "sync_each_microbatch": False}},
+            "parallel.sync_each_microbatch = false: gradients are",
+        ),
+        ({"precision": {"reduce": "bf16"}}, 'precision.reduce = "bf16": gradients travel in FP32'),
+        ({"precision": {"compute": "fp16"}}, "precision.compute = 'fp16': torchtitan has bf16, fp32, fp8, mxfp8"),
+        (SPARSE, "parallel.etp = 1: experts are split over tp where ep is 1"),
+    ],
+)
+def test_what_torchtitan_does_not_take_is_a_fault(change, line):
+    with pytest.raises(UserError, match=line):
+        export_recipe(check_train(DENSE | change, "r"), "torchtitan")
+
+
+def test_the_nearest_to_zero_2_keeps_weights_until_the_backward_ends():
+    exported = export_recipe(check_train(DENSE | {"parallel": {"zero": 2}}, "r"), "fsdp", nearest=True)
+    again = parse_recipe(str(exported), "config.yaml", "dgx-h100", form="trl").table["parallel"]
+
+    assert {key: again[key] for key in ("zero", "reshard")} == {"zero": 3, "reshard": False}
+
+
 def test_what_stands_beside_a_plan_is_in_comments():
     scenario = {
         "kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "stack": "nanotron", "model": {"preset": "gpt3-175b"},

@@ -75,7 +75,7 @@ def write(asked: ResolvedTrain, spec: ModelSpec) -> list[str]:
         "use_liger_kernel": scenario.loss == "fused" and not scenario.memory.logits,
         **({"loss_type": "nll"} if scenario.loss == "passes" else {}),
         **_adapters(scenario),
-        **(_sharding(scenario) if scenario.parallel.zero == 3 else {}),
+        **(_sharding(scenario) if scenario.parallel.zero else {}),
     }
     return str(yaml.safe_dump(table, sort_keys=False)).strip().splitlines()
 
@@ -126,15 +126,17 @@ def _adapters(scenario: TrainScenario) -> dict[str, Any]:
 
 
 def _sharding(scenario: TrainScenario) -> dict[str, Any]:
+    """FSDP; the nearest to ZeRO 1 and 2 keeps the weights that it has gathered until the backward ends."""
     p = scenario.parallel
-    config: dict[str, Any] = {"fsdp_version": 2, "reshard_after_forward": p.reshard}
+    reshard = p.reshard and p.zero == 3
+    config: dict[str, Any] = {"fsdp_version": 2, "reshard_after_forward": reshard}
     if p.shard is not None or p.prefetch_backward == 0:  # words of FSDP 1
         strategy = f"{'HYBRID_SHARD' if p.shard is not None else 'FULL_SHARD'}"
-        config = {"fsdp_version": 1, "sharding_strategy": strategy, "reshard_after_forward": p.reshard}
+        config = {"fsdp_version": 1, "sharding_strategy": strategy, "reshard_after_forward": reshard}
         config |= {"backward_prefetch": "BACKWARD_POST"} if p.prefetch_backward == 0 else {}
     accumulates = {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}}}
     return {
-        "fsdp": "full_shard auto_wrap",
+        "fsdp": f"{'full_shard' if p.zero == 3 else 'shard_grad_op'} auto_wrap",
         "fsdp_config": config,
-        **(accumulates if p.sync_each_microbatch else {}),
+        **(accumulates if p.sync_each_microbatch and p.zero > 1 else {}),
     }

@@ -14,7 +14,7 @@ from .torchtitan import SCHEDULES, TWO_CHUNKS, TYPES
 from .torchtitan_registry import flavor_of
 
 _CONVERTERS = {"fp8": "quantize.linear.float8", "mxfp8": "quantize.linear.mx", "nvfp4": "nvfp4"}
-_TYPES = {short: name for name, short in TYPES.items()}
+_TYPES = {short: name for name, short in TYPES.items() if short != "fp16"}
 _ROTATION = {"ring": "alltoall", "all_gather": "allgather"}
 
 
@@ -28,9 +28,10 @@ REASONS: Mapping[str, str] = {
     "parallel.prefetch": "how far ahead weights are gathered is FSDP2's",
     "parallel.prefetch_backward": "how far ahead weights are gathered is FSDP2's",
     "parallel.shard_embedding": "FSDP2 shards the embedding as all weights",
-    "parallel.sync_each_microbatch": "pipelines reduce gradients behind the last micro-batch",
+    "parallel.sync_each_microbatch": "gradients are reduced behind each micro-batch, in pipelines behind the last one",
     "parallel.pad_vocab": "the vocabulary is not padded",
     "schedule.group": "it has groups of pp micro-batches",
+    "precision.reduce": "gradients travel in FP32",
     "precision.gradients": "gradients have the type of the sharded weights; "
     "those that are summed until the last micro-batch have the type in which they are reduced",
     "precision.moments": "moments have the type of the sharded weights",
@@ -43,7 +44,7 @@ REASONS: Mapping[str, str] = {
     "offload.activations": "activations stay on the device",
     "offload.optimizer": "the optimizer stays on the device",
     "overlap.dp": "FSDP2 reduces beside the backward",
-    "overlap.tp": "it goes with tp above 1",
+    "overlap.tp": "it goes with tp above 1 and compiled layers",
     "overlap.wgrad": "weight gradients are not held back",
     "overlap.pp": "sends do not wait",
     "bucket": "each layer is a unit",
@@ -89,7 +90,7 @@ def _impossible(asked: ResolvedTrain) -> Iterator[str]:
         yield fault(where, "parallel.tp_2d", True, "torchtitan splits widths over all of tp")
     if p.cp > 1 and p.cp_type not in _ROTATION:
         yield fault(where, "parallel.cp_type", p.cp_type, f"torchtitan has {', '.join(_ROTATION)}")
-    if compute not in (*_CONVERTERS, *_TYPES):
+    if compute not in (*_CONVERTERS, *_TYPES):  # job_config.py: mixed_precision_param
         yield fault(where, "precision.compute", compute, f"torchtitan has {', '.join((*_TYPES, *_CONVERTERS))}")
     if scenario.lora is not None:
         yield f"{where}: lora: torchtitan's config has no adapters"
@@ -103,10 +104,9 @@ def _batch(scenario: TrainScenario, dp: int) -> dict[str, Any]:
 
 def _precision(scenario: TrainScenario) -> dict[str, Any]:
     precision = scenario.precision
-    reduced = precision.reduce or precision.gradients
     return {
         "mixed_precision_param": _TYPES.get(precision.compute, "bfloat16"),
-        "mixed_precision_reduce": "bfloat16" if reduced == "bf16" else "float32",
+        "mixed_precision_reduce": "float32",  # the only one
         **({"dtype": "bfloat16"} if not precision.master and precision.gradients == "bf16" else {}),
     }
 
@@ -114,7 +114,6 @@ def _precision(scenario: TrainScenario) -> dict[str, Any]:
 def _parallelism(scenario: TrainScenario, spec: ModelSpec, asked: ResolvedTrain) -> dict[str, Any]:
     p, dims = scenario.parallel, asked.dims
     shard = 1 if p.zero == 0 else max(dims.size("dp_shard") // dims.cp, 1)
-    deferred = p.pp == 1 and p.zero == 3 and not p.sync_each_microbatch
     deepep = scenario.experts.dispatcher == "deepep"
     return {
         "data_parallel_replicate_degree": max(dims.dp // shard, 1),
@@ -125,11 +124,10 @@ def _parallelism(scenario: TrainScenario, spec: ModelSpec, asked: ResolvedTrain)
         "pipeline_parallel_degree": p.pp,
         **(_pipeline(scenario, asked.stages) if p.pp > 1 else {}),
         **({"fsdp_reshard_after_forward": "always" if p.reshard else "never"} if p.zero == 3 else {}),
-        **({"fsdp_defer_gradient_reduction": True} if deferred else {}),
         **({"expert_parallel_degree": p.ep} if spec.moe else {}),
         **({"expert_tensor_parallel_degree": p.etp or p.tp} if p.ep > 1 else {}),
         **({"expert_parallel_comm_backend": "deepep"} if deepep else {}),
-        **({"enable_async_tensor_parallel": True} if scenario.overlap.tp else {}),
+        **({"enable_async_tensor_parallel": True} if scenario.overlap.tp and _compiles_layers(scenario) else {}),
     }
 
 
@@ -163,5 +161,9 @@ def _recompute(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Any]:
 
 def _compiled(scenario: TrainScenario) -> dict[str, Any]:
     """A compiled layer computes the gate's activation again, and a compiled loss is one kernel."""
-    parts = ["model"] * (not scenario.memory.gate) + ["loss"] * (scenario.loss == "fused")
+    parts = ["model"] * _compiles_layers(scenario) + ["loss"] * (scenario.loss == "fused")
     return {"compile": {"enable": True, "components": parts}} if parts else {}
+
+
+def _compiles_layers(scenario: TrainScenario) -> bool:
+    return not scenario.memory.gate
