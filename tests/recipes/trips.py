@@ -55,7 +55,9 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
         parallel["sequence_parallel"] = False
     if zero == 3:
         parallel |= {"reshard": maybe(0.8)} if form != "megatron" else {}
-        parallel |= {"sync_each_microbatch": maybe() and pp == 1} if form != "megatron" else {}
+        parallel |= (
+            {"sync_each_microbatch": (maybe() or form == "torchtitan") and pp == 1} if form != "megatron" else {}
+        )
         parallel |= {"shard": 8} if maybe(0.2) else {}
     if not form and maybe(0.2):
         parallel |= one(({"prefetch": 2}, {"shard_embedding": True}, {"tp_2d": True}, {"order": "cp-tp-ep-dp-pp"}))

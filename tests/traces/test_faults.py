@@ -113,6 +113,20 @@ def test_many_steps_are_told_by_their_ends(tmp_path):
     assert line(path, step=99) == "run.log: holds no step 99; it has 49 from 1 to 49"
 
 
+@pytest.mark.parametrize(
+    ("dur", "expected"),
+    [
+        ({"dur": -5}, "dur = -5: expected 0 or more microseconds"),
+        ({}, "ts and dur must be numbers of microseconds"),
+    ],
+)
+def test_kernels_that_do_not_say_how_long_they_take(tmp_path, dur, expected):
+    event = {key: value for key, value in kernel(GEMM, 0, 10).items() if key != "dur"}
+    path = write(tmp_path / "trace.json", [step(1, 0, 10), event | dur])
+
+    assert line(path) == f"trace.json: event '{GEMM}': {expected}"
+
+
 def test_times_that_are_no_numbers(tmp_path):
     path = write(tmp_path / "trace.json", [step(1, 0, 10), kernel(GEMM, 0, 10) | {"ts": "noon"}])
 
@@ -146,7 +160,9 @@ def test_ranks_without_a_common_step(tmp_path):
 
 def test_odd_values_beside_the_events_do_no_harm(tmp_path):
     path = tmp_path / "trace.json"
-    table = document([step(1, 0, 10), kernel(GEMM, 0, 10), 7, {"ph": "X", "cat": "kernel", "ts": 1, "args": None}])
+    table = document(
+        [step(1, 0, 10), kernel(GEMM, 0, 10), 7, {"ph": "X", "cat": "kernel", "ts": 1, "dur": 0, "args": None}]
+    )
     path.write_text(json.dumps(table | {"distributedInfo": [], "deviceProperties": None}))
 
     assert read_run(path).step_s == pytest.approx(10e-6)

@@ -35,6 +35,7 @@ from .kineto_file import (
 )
 
 FIXTURES = HERE / "fixtures"
+SOFTMAX = "void (anonymous namespace)::cunn_SoftMaxForward<8, float, float, float, at::native::"
 DTOH = "Memcpy DtoH (Device -> Pinned)"
 
 
@@ -74,6 +75,9 @@ def test_every_microsecond_of_a_step_has_a_name(tmp_path):
         ("triton_poi_fused_add_mm_native_layer_norm_4", "memory"),
         (LOSS, "loss"),
         ("triton_red_fused__log_softmax_nll_loss_2", "loss"),
+        (SOFTMAX + "(anonymous namespace)::LogSoftMaxForwardEpilogue>(float*)", "loss"),
+        (SOFTMAX + "(anonymous namespace)::SoftMaxForwardEpilogue>(float*)", "attention"),
+        (ADAM.replace("FusedAdamMathFunctor", "CopyFunctor"), "memory"),
         (ADAM, "optimizer"),
         (ODD, "memory"),
     ],
@@ -103,6 +107,8 @@ def test_kernels_are_known_by_their_names(tmp_path, name, phase):
         ("mesh_dp_replicate", "allreduce", "dp"),
         ("mesh_dp_shard_cp", "_allgather_base", "fsdp"),
         ("mesh_fsdp", "_reduce_scatter_base", "fsdp"),
+        ("mesh_dp_shard_mod_ep", "_allgather_base", "fsdp"),
+        ("mesh_dp_shard_in_ep", "_allgather_base", "fsdp"),
         ("mesh_ep", "all_to_all", "ep"),
         ("default_pg", "_allgather_base", "fsdp"),
         ("undefined", "all_to_all", "ep"),

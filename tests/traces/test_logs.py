@@ -1,6 +1,7 @@
 """Logs of training runs: units, warm-up, what their lines say, and the scenario that their arguments are."""
 
 import gzip
+import json
 
 import pytest
 from runcast.simulator.base.errors import UserError
@@ -147,3 +148,17 @@ def test_a_log_says_in_which_type_gradients_are_added_up(tmp_path, dtype, gradie
     (tmp_path / "r.yaml").write_text(log(tmp_path, "\n".join([*lines[:end], *more, *lines[end:]])).arguments)
 
     assert read_recipe(tmp_path / "r.yaml", "dgx-h100", 32).table["precision"]["gradients"] == gradients
+
+
+def test_a_trainers_state_is_a_log(tmp_path):
+    path = tmp_path / "trainer_state.json"
+    history = [{"step": 50, "train_runtime": 100.0, "train_steps_per_second": 0.5}]
+    path.write_text(json.dumps({"global_step": 50, "max_steps": 50, "log_history": history}, indent=2))
+
+    assert read_run(path).step_s == 2.0
+
+
+def test_a_log_that_starts_with_a_brace_is_no_trace(tmp_path):
+    run = log(tmp_path, "{'loss': 2.1}\n{'train_runtime': 100.0, 'train_steps_per_second': 0.5}\n")
+
+    assert run.step_s == 2.0

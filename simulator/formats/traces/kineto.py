@@ -29,7 +29,8 @@ _OF_HOST = frozenset({
     "Trace", "cuda_sync", "Operator", "cpu_op_flow", "forward_backward", "fwd_bwd", "python", "cuda_profiler_range",
 })  # fmt: skip
 COMMS = "record_param_comms"
-_STARTS_LIKE_A_LOG = re.compile(r"\s*\[\s*[^\s{\]]")  # [rank0], [2025-08-01
+_STARTS_LIKE_A_LOG = re.compile(r"\s*(\[\s*[^\s{\]]|\{\s*')")  # [rank0], [2025-08-01, {'loss': 2.1
+_OF_TRAINER = frozenset({"log_history", "train_runtime"})  # trainer_state.json, train_results.json
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Document:
 
 
 def parse(path: Path, text: str) -> Document | None:
-    """The trace that a text holds; None if the text is no JSON and may be a log.
+    """The trace that a text holds; None if the text is no JSON, or a trainer's, and may be a log.
 
     A UserError for JSON that is broken or holds no events.
     """
@@ -57,6 +58,8 @@ def parse(path: Path, text: str) -> Document | None:
         if _STARTS_LIKE_A_LOG.match(text):
             return None
         raise UserError(f"{path}: is not JSON: {' '.join(str(error).split())[:100]}") from None
+    if isinstance(found, dict) and _OF_TRAINER & found.keys():
+        return None
     events = found.get("traceEvents") if isinstance(found, dict) else found
     if not isinstance(events, list):
         raise UserError(f"{path}: is no trace: it has no list `traceEvents`")
@@ -184,7 +187,7 @@ def _widen(spans: dict[int, Window], number: int, start: int, end: int) -> None:
 def _launched(document: Document, ops: Sequence[GpuOp], on_host: Mapping[int, Window]) -> dict[int, Window]:
     """The window from the first to the last op launched in each step; empty if the file has no launches."""
     launch = {
-        _id(_args(event), "correlation"): _span(event, document.path)[0]
+        _id(_args(event), "correlation"): _start(event, document.path)
         for event in document.events
         if str(event.get("cat")) in _LAUNCHES
     }
@@ -232,9 +235,19 @@ def _args(event: Event) -> dict[str, Any]:
 
 
 def _span(event: Event, path: Path) -> Window:
+    start, length = _start(event, path), _nanoseconds(event, "dur", path)
+    if length < 0:
+        raise UserError(f"{path}: event {event.get('name')!r}: dur = {event['dur']}: expected 0 or more microseconds")
+    return start, start + length
+
+
+def _start(event: Event, path: Path) -> int:
+    return _nanoseconds(event, "ts", path)
+
+
+def _nanoseconds(event: Event, key: str, path: Path) -> int:
     try:
-        start, length = float(event["ts"]), float(event.get("dur", 0.0))
-        return round(start * 1e3), round(start * 1e3) + max(round(length * 1e3), 0)
+        return round(float(event[key]) * 1e3)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UserError(f"{path}: event {event.get('name')!r}: ts and dur must be numbers of microseconds") from None
 
