@@ -97,6 +97,20 @@ def test_what_does_not_go_together(read, keys, line):
         read(keys)
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"train_batch_size": 32, "train_batch_size": 64}', "is not JSON: key 'train_batch_size' is there twice"),
+        ('{"train_batch_size": 32,}', "is not JSON: "),
+    ],
+)
+def test_json_that_deepspeed_refuses(tmp_path, text, line):
+    (tmp_path / "ds.json").write_text(text)
+
+    with pytest.raises(UserError, match=line):
+        read_recipe(tmp_path / "ds.json", "dgx-h100", additions=ADDITIONS)
+
+
 def test_a_file_alone_needs_a_model_and_a_length(read):
     with pytest.raises(UserError, match="says neither model nor length of sequences; give --model and --seq-len"):
         read(zero(2), additions=None)

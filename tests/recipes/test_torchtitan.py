@@ -180,7 +180,7 @@ def test_pipelines(read, name, schedule):
             'pipeline_parallel_schedule = "DualPipeV"',
             "DualPipeV.: has 2 stages per rank; .* make 1",
         ),
-        ("a = b", "is neither TOML nor JSON"),
+        ("a = b", r"is not TOML: Invalid value \(at line 1, column 5\)"),
         ('{"a": ', "is not JSON: Expecting value"),
     ],
 )

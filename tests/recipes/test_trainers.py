@@ -225,7 +225,7 @@ def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
         (AXOLOTL + "a: !!python/object/apply:os.getcwd []", "is not YAML: could not determine a constructor"),
         (FACTORY + "stage: dpo", "stage = 'dpo': not modelled"),
         (FACTORY + "finetuning_type: oft", "finetuning_type = 'oft': not modelled"),
-        (FACTORY.replace("do_train: true", ""), "do_train = False: expected true"),
+        (FACTORY.replace("do_train: true", ""), "do_train: is missing; expected true"),
         (FACTORY + "use_kt: true", "use_kt = True: not modelled"),
         (FACTORY + "tensor_model_parallel_size: 2", "tensor_model_parallel_size = 2: not read"),
         ("model_name_or_path:\ndo_train: true", "model_name_or_path: is missing; expected a model"),

@@ -39,10 +39,15 @@ def read_arguments(text: str, where: str, variables: Variables | None = None) ->
 
 
 def read_keys(text: str, where: str) -> list[Argument] | None:
-    """All keys of torchtitan's tables in TOML or JSON; None for another text; a UserError for broken JSON; one line."""
+    """All keys of torchtitan's tables in TOML or JSON; None for another text.
+
+    A UserError of one line for JSON that is broken, and for TOML by the file's name.
+    """
     try:
         table = _load_json(text, where) if is_json(text) else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        if where.endswith(".toml"):
+            raise UserError(f"{where}: is not TOML: {' '.join(str(error).split())[:100]}") from None
         return None
     return read_sections(table)
 

@@ -60,8 +60,10 @@ def _base(args: Arguments) -> dict[str, str]:
 
 
 def _check_kind(args: Arguments) -> None:
-    if not args.switch("do_train"):
-        args.fault("do_train", "expected true: the file does not train", args.switch("do_train"))
+    if not args.has("do_train"):
+        args.note_missing("do_train", "true: without it LLaMA-Factory does not train")
+    elif not args.switch("do_train"):
+        args.fault("do_train", "expected true: the file does not train")
     stage = args.choice("stage", "sft", (*_STAGES, *_OTHER_STAGES))
     if stage in _OTHER_STAGES:
         args.fault("stage", "not modelled: expected pt or sft, which train one model without a reference or reward")

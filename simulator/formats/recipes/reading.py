@@ -13,6 +13,7 @@ from .additions import Additions
 from .arguments import Arguments, Machine, Names, names_of
 from .beside import read_beside
 from .forms import read_arguments, read_keys, read_sections, sort_settings
+from .launchers import check_launcher
 from .megatron import read_megatron
 from .overrides import read_overrides
 from .python_files import Modules
@@ -92,6 +93,9 @@ def _recognize(text: str, where: str) -> str:
         table = read_table(text, where)  # a fault of its syntax is told, not taken for arguments
         if table.keys() >= _NANOTRON:
             raise UserError(f"{where}: is a config of nanotron, which is not read")
+        if "compute_environment" in table or table.keys() >= {"distributed_type", "num_processes"}:
+            what = "is accelerate's config, which says how a trainer is started"
+            raise UserError(f"{where}: {what}; give the trainer's own file, and this one by --accelerate")
     known = trainers.recognize_trainer(text) or nemo.recognize(text) or _recognize_reinforced(text)
     return known or _plain_form(text, where)
 
@@ -102,8 +106,10 @@ def _recognize_reinforced(text: str) -> str:
 
 
 def _plain_form(text: str, where: str) -> str:
-    keys = read_keys(text, where) or ()
-    return "torchtitan" if any(MARKS.fullmatch(key.spelled.rpartition(".")[2]) for key in keys) else "megatron"
+    check_launcher(text, where)
+    names = [key.spelled for key in read_keys(text, where) or ()]
+    is_known = any(MARKS.fullmatch(name) or MARKS.fullmatch(name.rpartition(".")[2]) for name in names)
+    return "torchtitan" if is_known else "megatron"
 
 
 def _reader(form: str, where: str) -> _Reader:

@@ -4,8 +4,9 @@ A key goes by its whole name, with dots: `zero_optimization.stage`. YAML is read
 plain values only.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,18 +22,39 @@ def read_table(text: str, where: str) -> dict[str, Any]:
 
     A UserError of one line if it is neither, holds no table, or too many values.
     """
-    import yaml
-
-    try:
-        table = yaml.load(text, Loader=_loader())
-    except yaml.YAMLError as error:
-        raise UserError(f"{where}: is not YAML: {' '.join(str(error).split())[:100]}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:100]}") from None
+    table = _load_json(text, where) if Path(where).suffix == ".json" else _load_yaml(text, where)
     if not isinstance(table, Mapping):
         raise UserError(f"{where}: holds no keys; expected a table of them")
     check_size(table, where)
     return {str(key): value for key, value in table.items()}
+
+
+def _load_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: is not JSON: {' '.join(str(error).split())[:100]}") from None
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A table, of whose keys none is there twice (DeepSpeed's runtime/config_utils.py refuses that, too)."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} is there twice")
+    return table
+
+
+def _load_yaml(text: str, where: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise UserError(f"{where}: is not YAML: {' '.join(str(error).split())[:100]}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: cannot be read as YAML: {' '.join(str(error).split())[:100]}") from None
 
 
 @cache

@@ -41,6 +41,7 @@ _KEYS = {
 MARKS = re.compile(
     r"(data_parallel|tensor_parallel|pipeline_parallel|context_parallel|expert_parallel)_(shard_|replicate_)?"
     r"(degree|schedule)|local_batch_size|(fsdp_)?(sharding_strategy|reshard_after_forward)|fsdp_version"
+    r"|model\.flavor|training\.(seq_len|steps)"
 )
 """Keys by which a config is known as torchtitan's."""
 

@@ -1,0 +1,34 @@
+"""Scripts that start a trainer whose plan is in another file: which file to give in place of the script."""
+
+import re
+
+from ...base.errors import UserError
+
+_OF_MEGATRON = re.compile(r"--(num-layers|hidden-size)\b|\bpretrain_\w+\.py\b")
+_TITAN = re.compile(r"torchtitan\.train\b|--job\.config[-_]file\b|\bCONFIG_FILE=")
+_ACCELERATE = re.compile(r"\baccelerate\s+launch\b")
+_DEEPSPEED = re.compile(r"--deepspeed(_config)?[= ]+\S+\.json\b|(^|\s)deepspeed\s[^\n]*\.py\b", re.MULTILINE)
+_PATH = r"[\w./-]+\.{}\b"
+
+
+def check_launcher(text: str, where: str) -> None:
+    """Raise UserError for a script that starts torchtitan, accelerate or DeepSpeed; one line."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    if _OF_MEGATRON.search(joined):
+        return
+    if _TITAN.search(joined):
+        raise UserError(f"{where}: starts torchtitan; give its config in place of the script: {_find(joined, 'toml')}")
+    if _ACCELERATE.search(joined):
+        file = _find(joined, "ya?ml")
+        raise UserError(
+            f"{where}: starts a trainer by accelerate; give the trainer's own file, and {file} by --accelerate"
+        )
+    if _DEEPSPEED.search(joined):
+        file = _find(joined, "json")
+        raise UserError(f"{where}: starts a trainer by DeepSpeed; give {file} with --model and --seq-len")
+
+
+def _find(text: str, suffix: str) -> str:
+    """The first file with such a name, or what it is."""
+    found = re.search(_PATH.format(suffix), text)
+    return found[0] if found else f"its .{suffix.replace('a?', 'a')} file"
