@@ -110,6 +110,14 @@ def test_a_log_has_a_total_and_what_it_says_of_the_question(folder, tmp_path):
     )  # fmt: skip
 
 
+def test_a_trainers_state_is_a_run(tmp_path):
+    history = [{"step": 50, "train_runtime": 100.0, "train_steps_per_second": 0.5}]
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps({"global_step": 50, "max_steps": 50, "log_history": history}))
+
+    assert open_side(Operand(path)).total_s == 2.0
+
+
 def test_sizes_that_a_log_tells_of_are_compared_with_those_of_a_scenario(folder, repository):
     log = repository / "tests/traces/fixtures/megatron-llama3-70b.log"
     found = compare(open_side(Operand(log)), open_side(Operand(folder / "step.toml", ("batch.micro=2",))))

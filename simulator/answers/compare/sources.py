@@ -79,11 +79,13 @@ def _of_folder(path: Path) -> Source:
 
 def _is_report(path: Path) -> bool:
     """Whether a file is a JSON report of ours; unreadable files are left to the reader of traces."""
+    from ...formats.traces import OF_RUNS
+
     try:
         found = read_json(path) if path.stat().st_size <= _LARGEST_REPORT else None
     except (UserError, OSError):
         return False
-    return isinstance(found, dict) and "traceEvents" not in found
+    return isinstance(found, dict) and OF_RUNS.isdisjoint(found)
 
 
 def open_side(given: Operand, memo: Memo | None = None) -> Side:

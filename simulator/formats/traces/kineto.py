@@ -31,6 +31,9 @@ _OF_HOST = frozenset({
 COMMS = "record_param_comms"
 _STARTS_LIKE_A_LOG = re.compile(r"\s*(\[\s*[^\s{\]]|\{\s*')")  # [rank0], [2025-08-01, {'loss': 2.1
 _OF_TRAINER = frozenset({"log_history", "train_runtime"})  # trainer_state.json, train_results.json
+_EVENTS = "traceEvents"
+OF_RUNS = _OF_TRAINER | {_EVENTS}
+"""Keys by which a JSON file is of a run, and no report of ours."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,10 @@ def parse(path: Path, text: str) -> Document | None:
         raise UserError(f"{path}: is not JSON: {' '.join(str(error).split())[:100]}") from None
     if isinstance(found, dict) and _OF_TRAINER & found.keys():
         return None
-    events = found.get("traceEvents") if isinstance(found, dict) else found
+    events = found.get(_EVENTS) if isinstance(found, dict) else found
     if not isinstance(events, list):
         raise UserError(f"{path}: is no trace: it has no list `traceEvents`")
-    beside = {key: value for key, value in found.items() if key != "traceEvents"} if isinstance(found, dict) else {}
+    beside = {key: value for key, value in found.items() if key != _EVENTS} if isinstance(found, dict) else {}
     return Document(path, [event for event in events if isinstance(event, dict)], beside, dropped)
 
 
