@@ -43,7 +43,7 @@ class Chosen:
             return self._measured.price(collective, rank)
         net = self._net(collective)
         stage = self._layout.stages.get(rank, collective.group)
-        wires = self._layout.crossings.collective(collective.group, rank, stage, net.islands)
+        wires = self._layout.crossings.collective(collective.op, collective.group, rank, stage, net.islands)
         if collective.is_forwarded and net.islands > 1:
             return price_forwarded(self, self._machines, collective, rank, wires)
         return self._price(algorithm, net, collective, rank, wires)

@@ -36,7 +36,7 @@ class Layout:
         self._reaches: dict[tuple[tuple[int, ...], int], Reach] = {}
         self._left: dict[tuple[str, tuple[int, ...]], float] = {}
         self._site_latency_s: dict[tuple[str, tuple[int, ...]], float] = {}
-        self._wires: dict[tuple[bool, tuple[int, ...], int], Wires] = {}
+        self._wires: dict[tuple[str, tuple[int, ...], int], Wires] = {}
 
     @cached_property
     def crossings(self) -> Crossings:
@@ -72,11 +72,11 @@ class Layout:
 
     def wires(self, kind: str, group: tuple[int, ...], reach: Reach) -> Wires:
         """The links that one rank of a collective crosses; for a send, those of both ranks."""
-        key = (kind == "send_recv", group, reach.rank)
+        key = (kind, group, reach.rank)
         if key not in self._wires:
             if kind == "send_recv":
                 self._wires[key] = self.crossings.message(group[0], group[-1], self.stages)
             else:
                 stage = self.stages.get(reach.rank, (reach.rank,))
-                self._wires[key] = self.crossings.collective(group, reach.rank, stage, reach.islands)
+                self._wires[key] = self.crossings.collective(kind, group, reach.rank, stage, reach.islands)
         return self._wires[key]

@@ -46,11 +46,12 @@ class Measured:
         alone = Price(seconds, float(found.spread[0]), int(found.provenance[0]))
         return _add_latency(self._machines.on_links(alone, wires, sent), self._layout.site_latency_s(kind, group))
 
-    @staticmethod
-    def _sent(kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
+    def _sent(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
         if kind == "send_recv":
             return Sent(size, size, size)
-        return bytes_sent(kind, len(group), reach.islands, reach.nearby, size)
+        sent = bytes_sent(kind, len(group), reach.islands, reach.nearby, size)
+        cluster = self._machines.cluster
+        return sent if cluster.nodes[cluster.node_of(reach.rank)].nvls else replace(sent, port_least=sent.port)
 
     def _slowest_part(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Estimate:
         """The slower of the estimates between islands and inside each island; for one island, the latter."""

@@ -7,13 +7,14 @@ The same holds for a reduce-scatter, an all-reduce (one after the other) and, ex
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware import Cluster, Shares
 from ..profile.forms import BUS_FACTOR
+from .flows import tiles
 from .rings import nvlink_bytes_per_s, ring_order
 
 
@@ -79,17 +80,32 @@ class Crossings:
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
-        self._ports: dict[tuple[int, ...], Shares] = {}
+        self._joined: dict[tuple[int, ...], bool] = {}
+        self._ports: dict[tuple[int, tuple[int, ...]], Shares] = {}
+        self._behind: dict[tuple[bool, tuple[int, ...], tuple[int, ...]], Shares] = {}
         self._beyond: dict[tuple[int, tuple[int, ...]], tuple[Shares, Shares]] = {}
 
-    def collective(self, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
+    def collective(self, op: str, group: Sequence[int], me: int, stage: Sequence[int], islands: int) -> Wires:
         """The links of rank `me` of a collective; the other ranks of its `stage` act alike at the same time."""
         home = self._cluster.island(me)
-        near = (me, *(rank for rank in group if rank != me and self._cluster.island(rank) == home))
-        if near not in self._ports:
-            self._ports[near] = _ports(self._cluster, me, near[1:])
+        near = tuple(rank for rank in group if self._cluster.island(rank) == home)
+        here = tuple(rank for rank in stage if self._cluster.island(rank) == home)
         out, into = self._through_nics(me, stage) if islands > 1 else ({}, {})
-        return Wires(self._ports[near], {**out, **into})
+        return Wires(self._inside_island(op, near, me, here), {**out, **into})
+
+    def _inside_island(self, op: str, near: tuple[int, ...], me: int, here: tuple[int, ...]) -> Shares:
+        """The links that rank `me` crosses to those `near` it, while the ranks `here` exchange among themselves."""
+        if near not in self._joined:
+            self._joined[near] = len(near) < 2 or _are_joined(self._cluster, near)
+        joined = self._joined[near]
+        if (me, near) not in self._ports:
+            self._ports[me, near] = _ports(self._cluster, me, [rank for rank in near if rank != me], joined)
+        if joined:
+            return self._ports[me, near]
+        key = op == "all_to_all", near, here
+        if key not in self._behind:
+            self._behind[key] = _behind_ports(self._cluster, op, tiles(near, here))
+        return {**self._ports[me, near], **self._behind[key]}
 
     def message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
         """The links of a message from rank a to rank b; through NICs only between islands."""
@@ -110,19 +126,40 @@ class Crossings:
         return self._beyond[key]
 
 
-def _ports(cluster: Cluster, me: int, near: Sequence[int]) -> dict[int, float]:
+def _ports(cluster: Cluster, me: int, near: Sequence[int], joined: bool) -> dict[int, float]:
     """The links by which bytes leave and enter a GPU inside its island, with shares by their rates.
 
-    They are NVLink wires if these form a ring of all ranks, else the links to ranks that NVLink does not reach.
+    They are NVLink wires if these form a ring of all ranks (`joined`), else the links to ranks that NVLink does not
+    reach.
     """
     if not near:
         return {}
-    ring = ring_order(cluster, [me, *near])
-    joined = all(nvlink_bytes_per_s(cluster, a, b) for a, b in pairwise([*ring, me]))
     peers = [rank for rank in near if bool(nvlink_bytes_per_s(cluster, me, rank)) == joined] or near
     out = {cluster.route(cluster.gpu(me), cluster.gpu(peer))[0] for peer in peers}
     back = {cluster.route(cluster.gpu(peer), cluster.gpu(me))[-1] for peer in peers}
     return {link: share for links in (out, back) for link, share in _by_rate(cluster, links)}
+
+
+def _are_joined(cluster: Cluster, near: Sequence[int]) -> bool:
+    """Whether NVLink wires form a ring of all these ranks."""
+    ring = ring_order(cluster, list(near))
+    return all(nvlink_bytes_per_s(cluster, a, b) for a, b in pairwise([*ring, ring[0]]))
+
+
+def _behind_ports(cluster: Cluster, op: str, groups: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Shares on links behind GPUs' own ports (of PCIe switches, between sockets), if these groups exchange at once.
+
+    Each rank sends to the next one of its ring, or as much to every other rank.
+    """
+    found: dict[int, float] = {}
+    for group in groups:
+        ring = ring_order(cluster, list(group))
+        hops = permutations(group, 2) if op == "all_to_all" else pairwise([*ring, ring[0]])
+        share = 1 / (len(group) - 1) if op == "all_to_all" else 1.0
+        for a, b in hops:
+            for link in cluster.route(cluster.gpu(a), cluster.gpu(b))[1:-1]:
+                found[link] = found.get(link, 0.0) + share
+    return found
 
 
 def _by_rate(cluster: Cluster, links: set[int]) -> Iterator[tuple[int, float]]:
@@ -133,29 +170,28 @@ def _by_rate(cluster: Cluster, links: set[int]) -> Iterator[tuple[int, float]]:
 def _out(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
     """Shares on links from a GPU to the network, spread over its NICs, which also carry the bytes of GPUs near it."""
     found: dict[int, float] = {}
-    nics = cluster.nics_of_gpu(rank)
-    for nic, through in _sharing(cluster, rank, near):
+    nics, load = cluster.nics_of_gpu(rank), _load_of_nic(cluster, near)
+    for nic in nics:
         own, *shared = cluster.nic_out_route(rank, nic)
         found[own] = found.get(own, 0.0) + 1 / len(nics)
-        found |= dict.fromkeys((*shared, cluster.nic_tx(nic)), through / len(nics))
+        found |= dict.fromkeys((*shared, cluster.nic_tx(nic)), load)
     return found
 
 
 def _into(cluster: Cluster, rank: int, near: Sequence[int]) -> dict[int, float]:
     """Shares on links from the network to a GPU, as `_out`."""
     found: dict[int, float] = {}
-    nics = cluster.nics_of_gpu(rank)
-    for nic, through in _sharing(cluster, rank, near):
+    nics, load = cluster.nics_of_gpu(rank), _load_of_nic(cluster, near)
+    for nic in nics:
         *shared, own = cluster.nic_in_route(rank, nic)
         found[own] = found.get(own, 0.0) + 1 / len(nics)
-        found |= dict.fromkeys((*shared, cluster.nic_rx(nic)), through / len(nics))
+        found |= dict.fromkeys((*shared, cluster.nic_rx(nic)), load)
     return found
 
 
-def _sharing(cluster: Cluster, rank: int, near: Sequence[int]) -> Iterator[tuple[str, int]]:
-    """(NIC, number of ranks of `near` that it serves) for each NIC of a rank."""
-    served = [set(cluster.nics_of_gpu(other)) for other in near]
-    yield from ((nic, sum(nic in nics for nics in served)) for nic in cluster.nics_of_gpu(rank))
+def _load_of_nic(cluster: Cluster, near: Sequence[int]) -> float:
+    """Bytes through each NIC of these ranks, over those of one rank: NCCL spreads its channels over all of them."""
+    return len(near) / len({nic for rank in near for nic in cluster.nics_of_gpu(rank)})
 
 
 def read_route(cluster: Cluster, owner: int, receiver: int) -> Shares:

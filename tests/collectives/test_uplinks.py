@@ -2,8 +2,11 @@
 
 import pytest
 from runcast.simulator import simulate
+from runcast.simulator.collectives import Machines
+from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.collectives.networks import Uplinks
 from runcast.simulator.hardware import cluster
+from runcast.simulator.profile import load_profile
 from runcast.simulator.scenario import change, check_train
 
 PODS = (tuple(range(4)), tuple(range(4, 8)))
@@ -27,6 +30,19 @@ def test_messages_to_another_pod_share_its_uplinks(oversubscription):
     kept = uplinks(oversubscription, *PODS).share_left("send_recv", (0, 4), 1)
 
     assert kept == pytest.approx(1 / oversubscription)
+
+
+@pytest.mark.parametrize("op", ["all_to_all", "all_reduce"])
+def test_uplinks_leave_as_much_to_nics_on_slow_slots(op):
+    """Of 400 Gb/s, more than what a slot of the third generation carries."""
+    slots = ({}, {"pcie_gen": 3, "upstream_pcie_gen": 3})
+    nets = [
+        ClusterNet(Machines(machine(4, fabric="leaf", **slot), load_profile("h100-sxm")), ALL, op).crowded()
+        for slot in slots
+    ]
+    fast, slow = (net.kinds["rail"].bytes_per_s * net.share_left("direct") for net in nets)
+
+    assert slow == pytest.approx(min(fast, nets[1].kinds["rail"].bytes_per_s))
 
 
 def test_messages_inside_a_pod_need_none():

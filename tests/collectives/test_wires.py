@@ -142,6 +142,31 @@ def test_both_ways_of_a_gpu_without_nvlink_go_through_its_pcie_port():
     assert demand[port] * seconds == pytest.approx(2**30 * (7 / 8 + 15 / 16 / 8))
 
 
+@pytest.mark.parametrize("nics", [3, 5, 6, 7])
+def test_nics_that_do_not_divide_the_gpus_carry_equal_shares(nics):
+    there = machines("dgx-h100", 4, (("nics", nics),))
+    seconds, demand = priced("all_gather", "dgx-h100", 4, 2**32, (("nics", nics),))
+
+    assert demand[there.nic_tx("n0.nic0")] * seconds == pytest.approx(2**32 * 31 / 32 / nics)
+
+
+@pytest.mark.parametrize(("kind", "crossing"), [("all_reduce", 2 * 7 / 8), ("all_to_all", 2 * 4 * 4 / 8 / 2)])
+def test_without_nvlink_what_crosses_sockets_goes_through_their_link(kind, crossing):
+    """A ring crosses it once each way; of 4 GPUs on each socket each one sends to 4 on the other."""
+    seconds, _ = priced(kind, "l40s-pcie", 1, 2**30, (("socket_bytes_per_s", "1 GB/s"),))
+
+    assert seconds == pytest.approx(2**30 * crossing / 1e9, rel=1e-3)
+
+
+def test_gpus_behind_a_pcie_switch_share_its_uplink():
+    """Two of 8 GPUs: 2 x 6 messages of an eighth leave the switch."""
+    seconds, _ = priced("all_to_all", "l40s-pcie", 1, 2**30)
+    there = machines("l40s-pcie", 1)
+    uplink = there.route(there.gpu(0), there.gpu(2))[1]
+
+    assert seconds >= 2**30 * 2 * 6 / 8 / there.capacity[uplink] * (1 - 1e-9)
+
+
 def test_trees_send_sums_to_the_other_node_once():
     """NCCL's trees send less over the NICs of two nodes than a ring would (NVIDIA/nccl#209, nccl-tests#309)."""
     there = machines("dgx-h100", 2)

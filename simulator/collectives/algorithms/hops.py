@@ -109,12 +109,16 @@ class ClusterNet(IslandNet):
         return other
 
     def share_left(self, sends: Sends = None) -> float:
-        """The share that links between switches leave; a stage's groups send at the same time."""
+        """The share that links between switches leave; a stage's groups send at the same time.
+
+        They leave a share of what NICs send; a hop whose PCIe slot is slower than its NIC has more of its own left.
+        """
         if not self._crowded or self.islands == 1:
             return 1.0
         key = (*map(bytes, (sends.src, sends.dst)), sends.striped) if isinstance(sends, Pairs) else sends
         if key not in self._lefts:
-            self._lefts[key] = min(1.0, self._left_of_line_rate(sends) / self._sustained)
+            left = self._left_of_line_rate(sends) / self._sustained
+            self._lefts[key] = min(1.0, left * self._slowest_s(0.0, 1.0) / self._slowest_s(0.0, 1.0, kind="nic"))
         return self._lefts[key]
 
     @property
@@ -249,13 +253,17 @@ class ClusterNet(IslandNet):
         """Each kind of node of its ranks; the slowest one sets a latency."""
         return [self._machines.machine_of(rank) for rank in self._machines.one_of_each(self.ranks)]
 
-    def _slowest_s(self, inside: float, beyond: float) -> float:
-        """Seconds per byte of the slowest rank, while all ranks send."""
-        found = 0.0
+    def _slowest_s(self, inside: float, beyond: float, kind: str = "") -> float:
+        """Seconds per byte of the slowest rank, while all ranks send; on links of one kind, if it is named."""
+        found, capacity = 0.0, self._machines.capacity
+        if kind:
+            links = self._machines.cluster.links_of_kind(kind)
+            capacity = np.full(len(capacity), inf)
+            capacity[links] = self._machines.capacity[links]
         for rank in self._machines.one_of_each(self.ranks):
             stage = self._stages.get(rank, self.ranks)
-            wires = self._machines.crossings.collective(self.ranks, rank, stage, self.islands)
-            found = max(found, wires.least_s(inside, beyond, self._machines.capacity))
+            wires = self._machines.crossings.collective(self._op, self.ranks, rank, stage, self.islands)
+            found = max(found, wires.least_s(inside, beyond, capacity))
         return found
 
     def _wires_s(self, *, inside: bool) -> float:
