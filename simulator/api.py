@@ -15,7 +15,7 @@ from .base.errors import UserError
 from .base.memo import Memo
 from .base.named_files import rename_files
 from .report.answer import Answer
-from .scenario import Changes, Given, check_question, open_table
+from .scenario import Changes, Given, check_question, open_table, read_axes, read_changes
 from .systems.machines import inputs_of, stamp
 from .systems.system import SystemPrediction as Prediction
 
@@ -49,8 +49,8 @@ def load(scenario: Given, changes: Sequence[str] | Changes = ()) -> dict[str, An
     """The table of a scenario, checked and with changes: to read, to change, and to give to the other functions.
 
     `scenario` is the name of a shipped one, the path of a file (TOML, or the JSON of a report, which has its inputs),
-    or a table. `changes` are values by key (`{"nodes": 16, "parallel.tp": 8}`) or `key=value` lines. Paths of files
-    that the scenario names beside itself become absolute.
+    or a table. `changes` are values by key (`{"nodes": 16, "parallel.tp": 8}`) or `key=value` lines. Values may be
+    numpy's. Paths of files that the scenario names beside itself, in lists too, become absolute.
 
     Raises:
         UserError: the file cannot be read, or says something that is not allowed; one line per fault.
@@ -145,11 +145,14 @@ def search(
     those of `runcast.simulator.answers.search.search`, such as `check` and `seed`.
 
     Raises:
-        UserError: as `simulate`, or an option that is not allowed.
+        UserError: as `simulate`, or an option with a value that is not allowed. An option that there is not is a
+            TypeError, as for any function.
     """
     from .answers.search import Wanted, search_file
 
-    wanted = Wanted(tuple(schedules), vary, fix, options.pop("uneven", False))
+    names = read_axes({"schedules": schedules}, "search")["schedules"] if schedules else ()
+    fixed = None if fix is None else read_changes(fix)
+    wanted = Wanted(tuple(names), vary and read_axes(vary, "vary"), fixed, options.pop("uneven", False))
     return search_file(
         scenario, changes, gpus=gpus, objective=objective, budget=budget, wanted=wanted, headroom=headroom,
         workers=workers, **options,
@@ -203,10 +206,10 @@ def sweep(
 ) -> SweepResult:
     """Predict every point of a grid around a scenario.
 
-    With `axes`, values by key, `sweep` is the scenario in the middle, as for `load`; without, it is a sweep: the name
-    of a shipped one, a file, or a table (docs/sweeps.md). `changes` are made to the scenario. In the folder `out`
-    finished points are kept, and a second call goes on there; without it nothing is kept. More than one of `workers`
-    are processes, which import the module that calls: begin it with `if __name__ == "__main__":`.
+    With `axes`, lists of values by key, `sweep` is the scenario in the middle, as for `load`; without, it is a sweep:
+    the name of a shipped one, a file, or a table (docs/sweeps.md). `changes` are made to the scenario. In the folder
+    `out` finished points are kept, and a second call goes on there; without it nothing is kept. More than one of
+    `workers` are processes, which import the module that calls: begin it with `if __name__ == "__main__":`.
 
     Raises:
         UserError: the sweep cannot be read or says something that is not allowed, or the folder cannot be written. A
@@ -214,15 +217,18 @@ def sweep(
     """
     from .answers.sweep import load_sweep, run_sweep
 
-    if axes is not None:
-        base = rename_files(*open_table(sweep, changes), str)
-        grid = [{"key": key, "values": list(values)} for key, values in axes.items()]
-        asked = load_sweep({"name": f"{base.get('name', 'scenario')} by {', '.join(axes)}", "base": base, "axes": grid})
-    else:
-        asked = load_sweep(sweep, changes)
+    asked = load_sweep(sweep, changes) if axes is None else load_sweep(_around(sweep, read_axes(axes, "axes"), changes))
     with TemporaryDirectory() if out is None else nullcontext(out) as folder:
         swept = run_sweep(asked, Path(folder) / "sweep" if out is None else Path(folder), _runner(workers))
         return SweepResult(asked, swept, _read(swept.results.report))
+
+
+def _around(scenario: Given, axes: Mapping[str, Sequence[Any]], changes: Sequence[str] | Changes) -> dict[str, Any]:
+    """The table of a sweep around a scenario; files of both are looked up beside the scenario."""
+    base, where = open_table(scenario, changes)
+    grid = [{"key": key, "values": values} for key, values in rename_files(dict(axes), where, str).items()]
+    name = f"{base.get('name', 'scenario')} by {', '.join(axes)}"
+    return {"name": name, "base": rename_files(base, where, str), "axes": grid}
 
 
 def _runner(workers: int) -> "Runner":

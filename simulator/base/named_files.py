@@ -8,26 +8,40 @@ from .errors import UserError
 from .files import digest, path_beside, read_json, read_toml
 
 _READERS = {".toml": read_toml, ".json": read_json}
-_OF_ANY_NAME = ("config", "file")
+_OF_ANY_NAME = ("config", "file", "trace", "train")
 """Keys whose value may be a file of any name; `config` may be the folder that holds a model's config.json, too."""
 
-_KEYS = (
-    ("cluster",), ("cluster", "base"), ("cluster", "node"), ("cluster", "device"), ("profile",), ("stack",),
-    ("model", "config"), ("schedule", "file"), ("cycle", "train"),
-)  # fmt: skip
-"""Keys of a scenario that may name a file beside it."""
+_NOT_BESIDE = ("name", "notes", "about", "plan")
+"""Keys whose text is for people, or a plan, which is looked up in the working folder."""
 
 
 def rename_files(table: dict[str, Any], where: str, rename: Callable[[Path], str]) -> dict[str, Any]:
-    """The table of a scenario, changed so that it names files beside `where` as `rename` says of their full path."""
-    for *path, last in _KEYS:
-        inner: Any = table
-        for part in path:
-            inner = inner.get(part) if isinstance(inner, dict) else None
-        name = inner.get(last) if isinstance(inner, dict) else None
-        if isinstance(name, str) and (place := path_beside(name, where)).exists():
-            inner[last] = rename(place.resolve())
-    return table
+    """A copy of the table of a scenario that names files beside `where` as `rename` says of their full path."""
+    renamed: dict[str, Any] = _rename(table, "", where, rename)
+    return renamed
+
+
+def _rename(value: Any, key: str, where: str, rename: Callable[[Path], str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _rename(item, str(name), where, rename) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rename(item, key, where, rename) for item in value]
+    if not _may_name_file(value, key) or _last(key) in _NOT_BESIDE:
+        return value
+    place = path_beside(value, where)
+    return rename(place.resolve()) if _content_of(place).is_file() else value
+
+
+def _may_name_file(value: Any, key: str) -> bool:
+    return isinstance(value, str) and (Path(value).suffix in _READERS or _last(key) in _OF_ANY_NAME)
+
+
+def _content_of(place: Path) -> Path:
+    return place / "config.json" if place.is_dir() else place
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
@@ -42,10 +56,9 @@ def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
 
 def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> None:
     for key, text in _texts(tables, ""):
-        if Path(text).suffix not in _READERS and key.rpartition(".")[2] not in _OF_ANY_NAME:
+        if not _may_name_file(text, key):
             continue
-        place = path_beside(text, where)
-        place = place / "config.json" if place.is_dir() else place
+        place = _content_of(path_beside(text, where))
         if (text, place) in found:
             continue
         try:
@@ -63,7 +76,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
         yield key, value
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _texts(item, name)
+            yield from _texts(item, str(name))
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item, key)

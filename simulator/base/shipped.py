@@ -20,8 +20,12 @@ def shipped(folder: str = "scenarios") -> dict[str, Path]:
 def find_shipped(said: str | Path, folder: str = "scenarios") -> Path:
     """The file that `said` names: a path, or the name of a shipped one, whatever its case, dashes and underscores.
 
-    What is a file here, has a folder or ends as shipped files do is a path. A UserError for any other unknown name.
+    What is a file here, has a folder or ends as shipped files do is a path. A UserError for any other unknown name, and
+    for what is neither.
     """
+    what = folder.removesuffix("s")
+    if not isinstance(said, str | Path):
+        raise UserError(f"{what}: is of type {type(said).__name__}; expected a name, a path or a table")
     path, text = Path(said), str(said)
     if path.is_file() or len(path.parts) > 1 or path.suffix in _SUFFIXES:
         return path
@@ -29,7 +33,6 @@ def find_shipped(said: str | Path, folder: str = "scenarios") -> Path:
         return found
     if path.exists():
         return path
-    what = folder.removesuffix("s")
     hint = did_you_mean(text, shipped(folder)) or f"`runcast list {folder}` lists those that ship"
     raise UserError(fault(what, "", text, f"no such file, and no such {what} ships; {hint}"))
 

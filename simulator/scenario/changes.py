@@ -7,7 +7,7 @@ Keys that lose their meaning by a change are left out (`adapt`).
 """
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.errors import UserError, fault
@@ -36,6 +36,48 @@ def parse_changes(lines: Sequence[str], flag: str = "--set", such_as: str = "upd
     return found
 
 
+def read_changes(changes: str | Sequence[str] | Changes) -> dict[str, Any]:
+    """Changes by key, from values by key, `key=value` lines, or one line; a UserError for anything else."""
+    lines = [changes] if isinstance(changes, str) else changes
+    if isinstance(lines, Mapping):
+        _check_keys(lines, "changes")
+        return {key: plain_values(value) for key, value in lines.items()}
+    if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
+        raise UserError(fault("changes", "", changes, "expected values by key, or key=value lines"))
+    return parse_changes(lines)
+
+
+def read_axes(axes: Mapping[str, Iterable[Any]], flag: str) -> dict[str, list[Any]]:
+    """Axes with their values as lists; a UserError for what has no keys, or is no list."""
+    if not isinstance(axes, Mapping):
+        raise UserError(fault(flag, "", axes, "expected lists of values by key"))
+    _check_keys(axes, flag)
+    return {key: _read_values(plain_values(values), key, flag) for key, values in axes.items()}
+
+
+def _read_values(values: Any, key: str, flag: str) -> list[Any]:
+    """The values of an axis; a text is one value, not a list of letters."""
+    read = [] if isinstance(values, str | Mapping) or not isinstance(values, Iterable) else list(values)
+    if not read:
+        raise UserError(fault(flag, key, values, "expected a list of values, such as [0, 1, 2]"))
+    return [plain_values(value) for value in read]
+
+
+def _check_keys(table: Mapping[Any, Any], flag: str) -> None:
+    for key, value in table.items():
+        if not isinstance(key, str):
+            raise UserError(fault(flag, str(key), value, 'expected a key as text, such as "parallel.tp"'))
+
+
+def plain_values(value: Any) -> Any:
+    """A copy of a value with numbers and arrays of numpy, within it too, as Python's own."""
+    if hasattr(value, "tolist"):  # of numpy, which nobody has to import for that
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain_values(item) for key, item in value.items()}
+    return [plain_values(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where: str) -> dict[str, Any]:
     """A copy of the table with the changes, or with several tables of them, one after the other.
 
@@ -44,7 +86,7 @@ def change(table: Mapping[str, Any], changes: Changes | Sequence[Changes], where
     Raises:
         UserError: a key leads through something that is no table, or what is to be multiply is no quantity.
     """
-    copy = _copied(table)
+    copy = plain_values(table)
     steps = [with_plan(table, step, where) for step in ([changes] if isinstance(changes, Mapping) else changes)]
     for key, value in (change for step in steps for change in step.items()):
         _apply(copy, key, value, where)
@@ -132,12 +174,6 @@ def multiply(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
         return times(said, factor)
     except ValueError as error:
         raise UserError(fault(where, key, said, f"times {factor:g}: {error}")) from None
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _toml_value(text: str) -> Any:

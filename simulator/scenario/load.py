@@ -19,7 +19,7 @@ from ..systems.machines import inputs_of
 from ..systems.registry import AnyScenario
 from ..systems.tables import Table
 from ..systems.weight_update.scenario import Scenario
-from .changes import Changes, change, parse_changes
+from .changes import Changes, change, plain_values, read_changes
 from .check import check_question, check_scenario
 
 Given = Mapping[str, Any] | str | Path
@@ -34,12 +34,8 @@ def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[
     Raises:
         UserError: the file cannot be read, or the changes cannot be made.
     """
-    if not isinstance(scenario, Mapping | str | Path):
-        raise UserError(f"scenario: is of type {type(scenario).__name__}; expected a name, a path or a table")
     table, where = (scenario, "scenario") if isinstance(scenario, Mapping) else _read(scenario)
-    given = [changes] if isinstance(changes, str) else changes
-    said = given if isinstance(given, Mapping) else parse_changes(given)
-    return retitle(change(table, said, where), given), where
+    return retitle(change(table, read_changes(changes), where), changes), where
 
 
 _MOST_LETTERS = 100
@@ -47,7 +43,9 @@ _MOST_LETTERS = 100
 
 def retitle(table: Mapping[str, Any], changes: Sequence[str] | Changes) -> dict[str, Any]:
     """The table after these changes, with a name that tells them: "64 x H100 with nodes=4"."""
-    lines = [f"{key}={_text(value)}" for key, value in changes.items()] if isinstance(changes, Mapping) else changes
+    lines = [changes] if isinstance(changes, str) else changes
+    if isinstance(lines, Mapping):
+        lines = [f"{key}={_text(value)}" for key, value in lines.items()]
     told = {key.strip(): line for line in lines if (key := line.partition("=")[0]).strip() not in ("notes", "kind")}
     if not told or "name" in told or not isinstance(table.get("name"), str):
         return dict(table)
@@ -56,7 +54,7 @@ def retitle(table: Mapping[str, Any], changes: Sequence[str] | Changes) -> dict[
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(plain_values(value), default=str)
 
 
 def load_question(scenario: Given, changes: Sequence[str] | Changes = ()) -> AnyScenario:

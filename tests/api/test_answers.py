@@ -2,10 +2,13 @@
 
 import json
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 import runcast
+from runcast.simulator.base.files import read_toml, to_toml
 from runcast.simulator.base.shipped import shipped
 from runcast.simulator.scenario import check_question, open_table, resolve
 
@@ -99,6 +102,91 @@ def test_a_loaded_scenario_names_its_files_in_full(tmp_path):
 
     assert scenario["stack"] == str(tmp_path / "fast.toml")
     assert runcast.simulate(scenario).report.scenario_hash
+
+
+def test_a_mix_of_nodes_is_of_the_devices_beside_the_scenario(tmp_path, monkeypatch):
+    devices = read_toml(Path(str(files("runcast.data"))) / "hardware/devices/h100-sxm.toml")
+    for folder, memory in ((tmp_path, "70 GB"), (tmp_path / "elsewhere", "60 GB")):
+        folder.mkdir(exist_ok=True)
+        (folder / "gpu.toml").write_text(to_toml({**devices, "memory": memory}))
+    mix = [{"base": "dgx-h100", "nodes": 1, "device": "gpu.toml"}]
+    (tmp_path / "mine.toml").write_text(
+        to_toml({**tomllib.loads(FILE.read_text()), "cluster": {"mix": mix}, "nodes": 1})
+    )
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    found = [runcast.simulate(one).memory[1] for one in (tmp_path / "mine.toml", runcast.load(tmp_path / "mine.toml"))]
+
+    assert found == [70e9, 70e9]
+
+
+def test_files_on_axes_are_beside_the_scenario(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "fast.toml").write_text(
+        'name = "fast"\nbase = "generic"\nsource = "a test"\nschema = 2\ndate = "2026-01-01"\n'
+    )
+    (tmp_path / "mine.toml").write_text(FILE.read_text())
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    found = runcast.sweep(tmp_path / "mine.toml", {"stack": ["fast.toml"]})
+
+    assert found.frame().status.tolist() == ["ok"]
+
+
+def test_numbers_of_numpy_are_numbers():
+    plain = runcast.sweep(TINY, {"batch.micro": [1, 2]}, {"batch.global": 8})
+
+    numpy = runcast.sweep(
+        {**runcast.load(TINY), "nodes": np.int64(1)}, {"batch.micro": np.arange(1, 3)}, {"batch.global": np.int64(8)}
+    )
+
+    assert numpy.frame().step_time_s.tolist() == plain.frame().step_time_s.tolist()
+
+
+@pytest.mark.parametrize(
+    ("axes", "line"),
+    [
+        ({"cluster": "dgx-h100"}, "axes: cluster = 'dgx-h100': expected a list of values, such as [0, 1, 2]"),
+        ({"nodes": 2}, "axes: nodes = 2: expected a list of values, such as [0, 1, 2]"),
+        ([("nodes", [1])], "axes = [('nodes', [1])]: expected lists of values by key"),
+        ({("nodes",): [1]}, "axes: ('nodes',) = [1]: expected a key as text, such as \"parallel.tp\""),
+    ],
+)
+def test_what_is_no_axis_is_one_line(axes, line):
+    with pytest.raises(runcast.UserError) as error:
+        runcast.sweep(TINY, axes)
+
+    assert error.value.faults == (line,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (None, "changes = None: expected values by key, or key=value lines"),
+        ([5], "changes = [5]: expected values by key, or key=value lines"),
+        ({5: 2}, 'changes: 5 = 2: expected a key as text, such as "parallel.tp"'),
+    ],
+)
+def test_what_is_no_change_is_one_line(changes, line):
+    with pytest.raises(runcast.UserError) as error:
+        runcast.simulate(TINY, changes)
+
+    assert error.value.faults == (line,)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"schedules": "1f1b"}, "search: schedules = '1f1b': expected a list of values, such as [0, 1, 2]"),
+        ({"vary": {"nodes": 2}}, "vary: nodes = 2: expected a list of values, such as [0, 1, 2]"),
+        ({"fix": [5]}, "changes = [5]: expected values by key, or key=value lines"),
+    ],
+)
+def test_what_is_no_option_of_a_search_is_one_line(options, line):
+    with pytest.raises(runcast.UserError) as error:
+        runcast.search(TINY, **options)
+
+    assert error.value.faults == (line,)
 
 
 def test_a_scenario_that_is_not_allowed_is_not_loaded():

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ...base.errors import UserError, fault, unknown
-from ...scenario import change, check_values, parse_changes
+from ...scenario import change, check_values, parse_changes, read_axes
 from ...schedules import SCHEDULES
 from ...systems.tables import FOR_PEOPLE
 from ..sweep.constraints import check_key
@@ -101,10 +101,7 @@ def read_wanted(
     schedules: str | None, vary: Sequence[str], fix: Sequence[str], uneven: bool = False, target: str = "any"
 ) -> Wanted:
     """Read the flags: names split by commas, `key=[value, …]` and `key=value` lines; else a UserError."""
-    axes = parse_changes(vary, "--vary", "parallel.zero=[0, 1, 2]")
-    for key, values in axes.items():
-        if not isinstance(values, list) or not values:
-            raise UserError(fault("--vary", key, values, "expected a list of values, such as [0, 1, 2]"))
+    axes = read_axes(parse_changes(vary, "--vary", "parallel.zero=[0, 1, 2]"), "--vary")
     names = tuple(name.strip() for name in (schedules or "").split(",") if name.strip())
     return Wanted(names, axes, parse_changes(fix, "--fix", "parallel.tp=8"), uneven, target)
 

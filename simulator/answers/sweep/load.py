@@ -10,7 +10,18 @@ from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside, read_toml
 from ...base.schema import validate
 from ...base.shipped import find_shipped
-from ...scenario import SYSTEMS, Changes, Given, multiplies, open_table, parse_changes, retitle, what_ifs, with_plan
+from ...scenario import (
+    SYSTEMS,
+    Changes,
+    Given,
+    multiplies,
+    open_table,
+    plain_values,
+    read_changes,
+    retitle,
+    what_ifs,
+    with_plan,
+)
 from ...scenario.load import WhatIfTable
 from ...systems.tables import FOR_PEOPLE, Table
 from .columns import columns_of, nearest_columns
@@ -90,7 +101,7 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     change sets.
     """
     path = None if isinstance(sweep, Mapping) else find_shipped(sweep, "sweeps")
-    where, given = ("sweep", sweep) if path is None else (str(path), read_toml(path))
+    where, given = ("sweep", plain_values(sweep)) if path is None else (str(path), read_toml(path))
     said = validate(SweepTable, given, where)
     if isinstance(said.base, dict):
         base, base_where = open_table(said.base, changes)[0], where
@@ -103,8 +114,7 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     constraints = [read_constraint(text, where, f"constraints.{i}") for i, text in enumerate(said.constraints)]
     limits = tuple(one for one in constraints if _is_limit(one, kind, where))
     demands = tuple(one for one in constraints if one not in limits)
-    lines = [changes] if isinstance(changes, str) else changes
-    made = with_plan(base, lines if isinstance(lines, Mapping) else parse_changes(lines), where)
+    made = with_plan(base, read_changes(changes), where)
     grid = _hold(_grid(said, kind, where), made)
     for limit in limits:
         check_unit(limit, [key_dimension(kind, name, base, base_where) for name in limit.names], where)
@@ -114,7 +124,7 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     for name in said.table:
         if name not in others and name not in columns_of(kind):
             raise UserError(fault(where, "table", name, f"unknown; {nearest_columns(kind, name, others)}"))
-    name = retitle({"name": said.name}, lines)["name"]
+    name = retitle({"name": said.name}, changes)["name"]
     return Sweep(name, where, base, base_where, grid, limits, demands, tuple(said.table), said.engine.slurm)
 
 

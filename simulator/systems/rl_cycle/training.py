@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from math import ceil, prod
 from typing import Any
 
@@ -11,7 +10,9 @@ import numpy as np
 from ...base.errors import Fault, UserError, fault
 from ...base.files import path_beside, read_toml
 from ...base.memo import Memo
+from ...base.named_files import rename_files
 from ...base.schema import validate
+from ...base.shipped import shipped
 from ..keys import Values, faults, value_at
 from ..tables import tuples
 from ..train_step import keys
@@ -58,11 +59,12 @@ def step_table(said: str | Mapping[str, Any], where: str) -> dict[str, Any]:
         if own := [key for key in _OF_CYCLE if value_at(said, key) is not None]:
             raise UserError(fault(where, f"cycle.train.{own[0]}", value_at(said, own[0]), "follows from the cycle"))
         return dict(said)
-    path, shipped = path_beside(said, where), files("runcast.data") / "scenarios" / f"{said}.toml"
-    table = read_toml(path if path.is_file() or not shipped.is_file() else shipped)
+    path = path_beside(said, where)
+    file = path if path.is_file() else shipped().get(said, path)
+    table = rename_files(read_toml(file), str(file), str)
     if table.get("kind") != "train_step":
         raise UserError(fault(where, "cycle.train", said, "expected a scenario of kind train_step"))
-    return dict(table)
+    return table
 
 
 @dataclass(frozen=True)
