@@ -117,7 +117,7 @@ def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str
         message += _such_keys(field)
     if examples := getattr(field, "examples", None):
         message += f", such as {toml_value(examples[0])}"
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and (field is None or any(_tables_in(getattr(field, "annotation", field)))):
         return ": ".join(filter(None, [where, key, message]))
     return fault(where, key, value, message)
 

@@ -18,7 +18,7 @@ from .cluster import Cluster
 from .device import device
 from .fabrics import IDEAL, Fabric, FabricError, has_sharp
 from .network_keys import NetworkKeys
-from .node import Node, NodeShape, build
+from .node import Node, NodeShape, build, wires_left
 
 Spec = str | Mapping[str, Any]
 
@@ -132,7 +132,7 @@ def own_keys(spec: Spec, where: str = "cluster") -> dict[str, Any]:
     Raises:
         UserError: no such cluster or file, or a mix.
     """
-    return dict(files.plain(_unmixed(spec, where)[0]))
+    return dict(files.plain(*_unmixed(spec, where)))
 
 
 def _unmixed(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
@@ -191,7 +191,7 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
     Raises:
         UserError: an unknown base or node.
     """
-    keys = files.plain(table)
+    keys = files.plain(table, where, prefix)
     if "base" in keys:
         if not isinstance(base := keys.pop("base"), str):
             raise UserError(fault(where, f"{prefix}base", base, "expected the name of a cluster"))
@@ -199,11 +199,18 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
             allowed = "expected a cluster of the catalogue, not a file: give its `node` here, or change that file"
             raise UserError(fault(where, f"{prefix}base", base, allowed))
         known = files.plain(files.find("clusters", base, where, f"{prefix}base")[1])
-        keys = {key: value for key, value in known.items() if key != "aliases"} | keys
+        keys = _lay_over({key: value for key, value in known.items() if key != "aliases"}, keys)
     if not isinstance(node := keys.get("node"), str):
         raise UserError(fault(where, f"{prefix}node", node, "give `base` (a cluster) or `node` (a node type)"))
     entry, below = _node_table(node, where, f"{prefix}node")
-    return files.plain(below) | keys | {"node": entry}
+    return _lay_over(files.plain(below, entry), keys) | {"node": entry}
+
+
+def _lay_over(below: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:
+    """Keys over those below, without the wires below to GPUs that the keys take away."""
+    if "nvlink_wires" in below:
+        below = below | {"nvlink_wires": wires_left(below["nvlink_wires"], keys.get("gpus_per_node"))}
+    return below | keys
 
 
 def _node_table(node: str, where: str, key: str) -> tuple[str, Mapping[str, Any]]:
@@ -222,12 +229,20 @@ def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Par
     needs = (
         ("nics", keys.nics > 0 and not keys.nic, "nic, the rate of one"),
         ("nvlink", keys.nvlink != "none" and not keys.nvlink_bytes_per_s, "nvlink_bytes_per_s above zero"),
-        ("nvlink", keys.nvlink == "wires" and not keys.nvlink_wires, "nvlink_wires, a list of [gpu, gpu, links]"),
+        (
+            "nvlink",
+            keys.nvlink == "wires" and not keys.nvlink_wires and keys.gpus_per_node > 1,
+            "nvlink_wires, a list of [gpu, gpu, links]",
+        ),
         ("sockets", keys.sockets > 1 and not keys.socket_bytes_per_s, "socket_bytes_per_s above zero"),
     )
     for key, lacks, what in needs:
         if lacks:
             raise UserError(fault(where, f"{prefix}{key}", getattr(keys, key), f"needs {what}"))
+    for wire in keys.nvlink_wires:
+        if max(wire[:2]) >= keys.gpus_per_node:
+            allowed = f"a node has {keys.gpus_per_node} GPUs, numbered from 0"
+            raise UserError(fault(where, f"{prefix}nvlink_wires", list(wire), allowed))
     own = {name: getattr(keys, name) for name in NodeShape.model_fields}
     own |= {"node": Path(keys.node).name, "device": device(keys.device, where, f"{prefix}device")}
     shape = NodeShape.model_construct(**own)

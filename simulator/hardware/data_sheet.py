@@ -18,6 +18,7 @@ from . import files
 from .catalogue import cluster, cluster_names
 from .device import Device, device
 from .fabrics import has_sharp
+from .node import wires_left
 
 STATED = "data sheet, stated on the command line"
 _NONE = "not stated, so there is none"
@@ -190,7 +191,10 @@ def _node_entries(sheet: DataSheet, server: str) -> Entries:
         node |= {"nvlink": {"value": "none", "source": _NONE}, "nics": {"value": 0, "source": _NONE}}
     if "nvlink_bytes_per_s" in stated:
         node = {key: entry for key, entry in node.items() if key != "nvlink_wires"} | {"nvlink": _stated("switch")}
-    return node | {key: stated[key] for key in ("gpus_per_node", "nvlink_bytes_per_s", "nics", "nic") if key in stated}
+    node |= {key: stated[key] for key in ("gpus_per_node", "nvlink_bytes_per_s", "nics", "nic") if key in stated}
+    if "nvlink_wires" in node:
+        node["nvlink_wires"]["value"] = wires_left(node["nvlink_wires"]["value"], node["gpus_per_node"]["value"])
+    return node
 
 
 def _cluster_entries(sheet: DataSheet, server: str) -> Entries:

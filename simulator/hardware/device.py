@@ -79,11 +79,13 @@ def device_keys(name: str | Mapping[str, Any], where: str = "device", key: str =
         UserError: no such device.
     """
     if isinstance(name, Mapping):
-        return _over_base(files.plain(name), where, key)
+        return _over_base(files.plain(name, where, f"{key}." if key else ""), where, key)
     if not isinstance(name, str):
         raise UserError(fault(where, key, name, "expected a device's name, a .toml file or a table"))
     if name.endswith(".toml"):
-        return files.plain(read_toml(path_beside(name, where)))
+        path = path_beside(name, where)
+        keys: dict[str, Any] = files.plain(read_toml(path), str(path))
+        return keys
     return files.plain(files.find("devices", name, where, key)[1])
 
 

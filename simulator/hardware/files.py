@@ -10,7 +10,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from ..base.errors import unknown
+from ..base.errors import UserError, unknown, unknown_key
 from ..base.files import read_toml
 
 Table = Mapping[str, Any]
@@ -65,11 +65,21 @@ def network_value(kind: str, name: str) -> float:
     return float(entry["value"]) if entry is not None else network_value(table["base"], name)
 
 
-def plain(table: Any) -> Any:
-    """The table with each `{ value, source }` in it replaced by its value."""
+def plain(table: Any, where: str = "", prefix: str = "") -> Any:
+    """The table with each `{ value, source }` in it replaced by its value; a UserError for another key in one."""
     if not isinstance(table, Mapping):
         return table
-    return table["value"] if "value" in table else {key: plain(x) for key, x in table.items()}
+    if not any(key in table for key in _STATED):
+        return {key: plain(x, where, f"{prefix}{key}.") for key, x in table.items()}
+    if wrong := [key for key in table if key not in _STATED]:
+        raise UserError(*(unknown_key(where, f"{prefix}{key}", _STATED) for key in wrong))
+    if "value" not in table:
+        raise UserError(f"{where}: {prefix}value: is missing beside source")
+    return table["value"]
+
+
+_STATED = ("value", "source")
+"""The keys of a value that says where it is from."""
 
 
 def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:

@@ -139,6 +139,17 @@ class Node:
         return {v: self.graph.latencies(v) for v in (*self.gpus, *self.nics, *self.numas)}
 
 
+def wires_left(wires: Any, gpus: Any) -> Any:
+    """The NVLink wires of a node type that are left when a node has so many GPUs; what is no wire stays as it is."""
+    if not isinstance(wires, list) or not isinstance(gpus, int):
+        return wires
+    return [wire for wire in wires if not isinstance(wire, list) or all(_is_there(gpu, gpus) for gpu in wire[:2])]
+
+
+def _is_there(gpu: Any, gpus: int) -> bool:
+    return not isinstance(gpu, int) or gpu < gpus
+
+
 def build(shape: NodeShape) -> Node:
     """The node type that a shape describes."""
     wires = [*_gpus(shape), *_nvlink(shape), *_sockets(shape), *_switches(shape), *_nics(shape)]
@@ -174,8 +185,7 @@ def _nvlink(s: NodeShape) -> Iterator[Wire]:
             yield from duplex(f"gpu{i}", "nvswitch", "nvlink", s.nvlink_bytes_per_s, latency_s)
     if s.nvlink == "wires":
         for a, b, links in s.nvlink_wires:
-            if max(a, b) < s.gpus_per_node:
-                yield from duplex(f"gpu{a}", f"gpu{b}", "nvlink", links * s.nvlink_bytes_per_s, latency_s)
+            yield from duplex(f"gpu{a}", f"gpu{b}", "nvlink", links * s.nvlink_bytes_per_s, latency_s)
 
 
 def _sockets(s: NodeShape) -> Iterator[Wire]:

@@ -184,6 +184,15 @@ def test_a_mistake_in_a_device_is_a_clear_line(changes: Any, message: str) -> No
         cluster({"base": "dgx-h100", "device": changes}, 1, "s.toml")
 
 
+def test_a_node_with_fewer_gpus_has_the_wires_between_them() -> None:
+    links = [sum(link.kind == "nvlink" for link in cluster(spec, 1).links) for spec in _MESHES]
+
+    assert links == [32, 12]
+
+
+_MESHES = ("dgx-v100", {"base": "dgx-v100", "gpus_per_node": 4})
+
+
 def test_a_node_with_fewer_gpus() -> None:
     assert cluster({"base": "dgx-h100", "gpus_per_node": 4}, 3).gpus_per_node == (4, 4, 4)
 
@@ -253,6 +262,10 @@ def test_mixed_node_types() -> None:
         ({"base": "mine.toml"}, 1, r"cluster.base = 'mine.toml': expected a cluster of the catalogue, not a file"),
         ({"nics": 2}, 1, r"s.toml: cluster.node = None: give `base`"),
         ({"base": "h20-hgx", "nicks": 4}, 1, r"s.toml: cluster.nicks: unknown key; did you mean nics or nic\?$"),
+        ({"base": "h20-hgx", "nics": {"value": 4, "sauce": "x"}}, 1, r"cluster.nics.sauce: unknown key; did you mean "),
+        ({"base": "h20-hgx", "nics": {"vale": 4, "source": "x"}}, 1, r"cluster.nics.vale: unknown .* mean value\?$"),
+        ({"base": "h20-hgx", "nics": {"source": "x"}}, 1, r"s.toml: cluster.nics.value: is missing beside source$"),
+        ({"base": "h20-hgx", "nics": {"vale": 4}}, 1, r"cluster.nics = \{'vale': 4\}: expected a whole number$"),
         ({"base": "h20-hgx", "nics": -1}, 1, r"s.toml: cluster.nics = -1: expected at least 0"),
         ({"base": "h20-hgx", "nics": True}, 1, r"s.toml: cluster.nics = True: expected a whole number"),
         ({"base": "h20-hgx", "nic": "200 GiB"}, 1, r"s.toml: cluster.nic = '200 GiB': unknown unit 'GiB'"),
@@ -290,6 +303,7 @@ def test_mixed_node_types() -> None:
                 ([[0, 1, 0]], ".0.2 = 0: expected at least 1"),
                 ([[0, 1, True]], ".0.2 = True: expected a whole number"),
                 ([[0, 1, 5000]], ".0.2 = 5000: expected at most 4096"),
+                ([[0, 9, 1]], r" = \[0, 9, 1\]: a node has 8 GPUs, numbered from 0"),
                 ([[0, 1, 1], [1, 0, 2]], " = .*: expected a list of .* between two GPUs, no pair of them twice"),
             ]
         ),
