@@ -271,6 +271,8 @@ def _find(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, 
         return f"{folder}/{name}", _content(folder, name)
     if name.endswith((".json", ".toml")):
         path = path_beside(name, where)
+        if not path.exists():
+            raise UserError(fault(where, key, name, f"no such file: {path.absolute()}"))
         return str(path), _read(path)
     raise unknown(where, key, name, _shipped(folder))
 

@@ -80,6 +80,11 @@ def test_a_mistake_is_one_line(keys, line):
     assert error.value.faults == (f"a.toml: {line}",)
 
 
+def test_a_profile_that_is_not_there_is_no_fault_of_the_nodes():
+    with pytest.raises(UserError, match=r"^a.toml: profile = 'typo.json': no such file: /.*typo.json$"):
+        changed({"profile": "typo.json"}).nets  # noqa: B018
+
+
 def test_sizes_double_from_the_first_to_the_last():
     assert collective(sizes="1 KiB:5 KiB").keys.sizes == (1024, 2048, 4096)
     assert collective(sizes=["3 KiB", 7]).keys.sizes == (3072, 7)

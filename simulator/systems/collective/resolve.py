@@ -136,9 +136,9 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def nets(self) -> tuple[ClusterNet, ...]:
         """The hops between the ranks of each group."""
-        members, loads = self.members, self.loads
+        members, loads, hardware = self.members, self.loads, self.hardware
         try:
-            nets = tuple(ClusterNet(self.hardware, ranks, self._kind, loads=loads) for ranks in members)
+            nets = tuple(ClusterNet(hardware, ranks, self._kind, loads=loads) for ranks in members)
         except UserError as error:
             given = self.keys.gpus is not None
             key, value = ("collective.gpus", self.gpus) if given else ("nodes", self.scenario.nodes)

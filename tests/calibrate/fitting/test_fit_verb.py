@@ -181,7 +181,7 @@ OTHER = LINK[0].replace("H100 SXM", "H20")
             ["s.csv", "-o", "mine.json", "--base", "generik"],
             "--base: profile = 'generik': unknown; did you mean generic?",
         ),
-        (TABLE, ["s.csv", "-o", "mine.json", "--also", "no.json"], "no.json: no such file"),
+        (TABLE, ["s.csv", "-o", "mine.json", "--also", "no.json"], "profile = 'no.json': no such file"),
         (TABLE, ["no.csv", "-o", "mine.json"], "no.csv: no such file"),
         (
             "size,time\n1,2\n",
@@ -247,7 +247,7 @@ def test_check_may_score_one_library_on_all_rows(fit, runcast, tmp_path):
         (["h1000", "s.csv"], "profile = 'h1000': unknown; did you mean"),
         (["h20", "no.csv"], "no.csv: no such file"),
         (["h20", "s.csv", "--library", "nope"], "--library = 'nope': unknown; profile h20 has"),
-        (["s.json", "s.csv"], "s.json: no such file"),
+        (["s.json", "s.csv"], "profile = 's.json': no such file"),
     ],
 )
 def test_a_mistake_of_check_is_one_line(flags, message, runcast):
