@@ -49,8 +49,9 @@ def load(scenario: Given, changes: Sequence[str] | Changes = ()) -> dict[str, An
     """The table of a scenario, checked and with changes: to read, to change, and to give to the other functions.
 
     `scenario` is the name of a shipped one, the path of a file (TOML, or the JSON of a report, which has its inputs),
-    or a table. `changes` are values by key (`{"nodes": 16, "parallel.tp": 8}`) or `key=value` lines. Values may be
-    numpy's. Paths of files that the scenario names beside itself, in lists too, become absolute.
+    a table, or an answer that has its inputs: a prediction, or what `to_json()` gives. `changes` are values by key
+    (`{"nodes": 16, "parallel.tp": 8}`) or `key=value` lines. Values may be numpy's. Paths of files that the scenario
+    names beside itself, in lists too, become absolute.
 
     Raises:
         UserError: the file cannot be read, or says something that is not allowed; one line per fault.
@@ -90,28 +91,28 @@ def explain(
     return explain(scenario, changes, quick=quick)
 
 
-def compare(
-    a: Given | Prediction, b: Given | Prediction | None = None, changes: Sequence[str] | Changes = ()
-) -> "Comparison":
+def compare(a: Given, b: Given | None = None, changes: Sequence[str] | Changes = ()) -> "Comparison":
     """Hold two results against each other: inputs that differ, and what they do to each term of the time.
 
-    A side is a prediction, a scenario as for `load`, or the path of a report, or of the trace or log of a real run.
-    Without `b`, it is `a` with `changes`.
+    A side is a scenario as for `load`, or the path of a report, or of the trace or log of a real run. Without `b`, it
+    is `a` with `changes`.
 
     Raises:
-        UserError: a side cannot be read, or the two are of different kinds.
+        UserError: a side cannot be read, the two are of different kinds, or there are changes beside `b`.
     """
     from .answers.compare import compare as compare_sides
 
     if b is None:
-        if isinstance(a, Prediction) or not changes:
-            raise UserError("b: nothing to compare with: give b, or a scenario and changes")
+        if not changes:
+            raise UserError("b: nothing to compare with: give b, or changes")
         b = load(a, changes)
+    elif changes:
+        raise UserError("changes: go with a alone; give b without them, or leave b out")
     memo = Memo()
     return compare_sides(_side(a, memo), _side(b, memo))
 
 
-def _side(given: Given | Prediction, memo: Memo) -> "Side":
+def _side(given: Given, memo: Memo) -> "Side":
     from .answers.compare import Operand, open_side, side_of
     from .predict import simulate as predict
 

@@ -17,7 +17,7 @@ def shipped(folder: str = "scenarios") -> dict[str, Path]:
     return {path.name.removesuffix(path.suffix): path for path in paths if path.suffix in _SUFFIXES}
 
 
-def find_shipped(said: str | Path, folder: str = "scenarios") -> Path:
+def find_shipped(said: object, folder: str = "scenarios") -> Path:
     """The file that `said` names: a path, or the name of a shipped one, whatever its case, dashes and underscores.
 
     What is a file here, has a folder or ends as shipped files do is a path. A UserError for any other unknown name, and

@@ -12,18 +12,21 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..base.errors import UserError, fault, shorten, unknown
-from ..base.files import read_json, read_toml
+from ..base.files import path_beside, read_json, read_toml
 from ..base.schema import validate
 from ..base.shipped import find_shipped
 from ..systems.machines import inputs_of
 from ..systems.registry import AnyScenario
+from ..systems.system import SystemPrediction
 from ..systems.tables import Table
 from ..systems.weight_update.scenario import Scenario
 from .changes import Changes, change, plain_values, read_changes
 from .check import check_question, check_scenario
 
-Given = Mapping[str, Any] | str | Path
-"""A scenario as a table of plain values, as a file (TOML, or the JSON of a report), or as the name of a shipped one."""
+Given = Mapping[str, Any] | str | Path | SystemPrediction
+"""A scenario as a table of plain values (or `to_json()` of an answer), as a file (TOML, or the JSON of a report), as
+the name of a shipped one, or as a prediction of it.
+"""
 
 
 def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[dict[str, Any], str]:
@@ -34,7 +37,7 @@ def open_table(scenario: Given, changes: Sequence[str] | Changes = ()) -> tuple[
     Raises:
         UserError: the file cannot be read, or the changes cannot be made.
     """
-    table, where = (scenario, "scenario") if isinstance(scenario, Mapping) else _read(scenario)
+    table, where = _open(scenario)
     return retitle(change(table, read_changes(changes), where), changes), where
 
 
@@ -71,6 +74,19 @@ def load_scenario(path: str | Path, changes: Sequence[str] = ()) -> Scenario:
     return check_scenario(*open_table(path, changes))
 
 
+def _open(scenario: Given) -> tuple[Mapping[str, Any], str]:
+    """The table of a scenario before changes, and the file beside which files are looked up."""
+    if isinstance(scenario, SystemPrediction):
+        return scenario.resolved.inputs["scenario"], scenario.resolved.where
+    if isinstance(scenario, Mapping):
+        return (_of_report(scenario, "report"), "report") if _is_report(scenario) else (scenario, "scenario")
+    return _read(scenario)
+
+
+def _is_report(table: Mapping[str, Any]) -> bool:
+    return isinstance(inputs := table.get("inputs"), Mapping) and isinstance(inputs.get("scenario"), Mapping)
+
+
 def _read(said: str | Path) -> tuple[dict[str, Any], str]:
     """The table in a file, which is a scenario or the report of one, and the file, or the name of a shipped one."""
     path = find_shipped(said)
@@ -78,16 +94,23 @@ def _read(said: str | Path) -> tuple[dict[str, Any], str]:
     if path.suffix != ".json":
         return read_toml(path), where
     report = read_json(path)
-    inputs = report.get("inputs") if isinstance(report, dict) else None
-    if not isinstance(inputs, dict) or not isinstance(table := inputs.get("scenario"), dict):
+    if not isinstance(report, dict) or not _is_report(report):
         raise UserError(
             f"{where}: inputs.scenario: is missing; expected a scenario (TOML), or a report with its inputs"
         )
-    rested = inputs.get("files")
+    return _of_report(report, where), where
+
+
+def _of_report(report: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The scenario of a report; a UserError where a file that it rests on is not there, or is another one now."""
+    table: dict[str, Any] = report["inputs"]["scenario"]
+    rested = report["inputs"].get("files")
     for one in inputs_of(table, where)["files"]:
         if not isinstance(rested, list) or one not in rested:
-            raise UserError(fault(where, "inputs.files", one["name"], "expected the file that the report rests on"))
-    return table, where
+            what = "is not the file that the report rests on" if one["sha256"] else "no such file"
+            place = path_beside(one["name"], where).absolute()
+            raise UserError(fault(where, "inputs.files", one["name"], f"{what}: {place}"))
+    return table
 
 
 # Named what-ifs: changes that people ask for by name, shipped in data/what-ifs.toml or written in a sweep.

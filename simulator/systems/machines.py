@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import Fault, UserError, fault
 from ..base.files import path_beside
 from ..base.memo import Memo
-from ..base.named_files import find_files
+from ..base.named_files import find_files, rename_files
 from ..costs import LAYOUT, RING_KINDS, Costs
 from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
@@ -181,9 +181,13 @@ def content_hash(content: Any) -> str:
 
 
 def inputs_of(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The table of a `scenario`, and the `files` that it names, each with the SHA-256 of what it holds."""
-    named = find_files({key: value for key, value in table.items() if key not in FOR_PEOPLE}, where)
-    return {"scenario": dict(table), "files": [{"name": name, "sha256": held} for name, held in named]}
+    """The table of a `scenario`, and the `files` that it names, each with the SHA-256 of what it holds.
+
+    Files are named in full, so that the inputs mean the same from any folder.
+    """
+    scenario = rename_files(dict(table), where, str)
+    named = find_files({key: value for key, value in scenario.items() if key not in FOR_PEOPLE}, where)
+    return {"scenario": scenario, "files": [{"name": name, "sha256": digest} for name, digest in named]}
 
 
 def stamp(form: str, content: Mapping[str, Any]) -> dict[str, Any]:

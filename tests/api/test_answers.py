@@ -277,8 +277,56 @@ def test_a_report_whose_files_changed_is_refused(tmp_path):
 
     (tmp_path / "fast.toml").write_text(text + "# changed\n")
 
-    with pytest.raises(runcast.UserError, match=r"inputs\.files = 'fast\.toml'"):
+    with pytest.raises(runcast.UserError, match=r"is not the file that the report rests on: /.*/fast\.toml$"):
         runcast.load(tmp_path / "report.json")
+
+
+def test_a_report_elsewhere_finds_the_files_of_its_scenario(tmp_path, monkeypatch):
+    folder, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
+    for one in (folder, elsewhere):
+        one.mkdir()
+    stack = 'name = "fast"\nbase = "generic"\nsource = "x"\nschema = 2\ndate = "2026-01-01"\n'
+    (folder / "fast.toml").write_text(stack)
+    (folder / "mine.toml").write_text('stack = "fast.toml"\n' + FILE.read_text().replace("stack =", "# stack ="))
+    command("simulate", folder / "mine.toml", "--json", elsewhere / "report.json")
+    monkeypatch.chdir(elsewhere)
+
+    again = runcast.simulate("report.json")
+
+    assert again.to_json() == json.loads((elsewhere / "report.json").read_text())
+
+
+def test_a_report_says_where_it_looked_for_a_file(tmp_path):
+    inputs = {"scenario": {**runcast.load(TINY), "stack": "gone.toml"}, "files": []}
+    (tmp_path / "report.json").write_text(json.dumps({"inputs": inputs}))
+
+    with pytest.raises(runcast.UserError) as error:
+        runcast.load(tmp_path / "report.json")
+
+    assert str(error.value).endswith(f": inputs.files = 'gone.toml': no such file: {tmp_path / 'gone.toml'}")
+
+
+@pytest.mark.parametrize("as_given", [lambda found: found, lambda found: found.to_json()])
+def test_a_prediction_is_a_scenario_too(as_given):
+    given = as_given(runcast.simulate(TINY, {"name": "mine"}))
+
+    found = [str(runcast.simulate(given, change)) for change in ((), {"batch.micro": 2, "name": "two"})]
+
+    assert found == [
+        str(runcast.simulate(TINY, {"name": "mine"})),
+        str(runcast.simulate(TINY, {"batch.micro": 2, "name": "two"})),
+    ]
+
+
+def test_a_prediction_is_compared_with_its_changes():
+    found = runcast.compare(runcast.simulate(TINY), None, {"batch.micro": 2})
+
+    assert found.difference_s == runcast.compare(TINY, changes="batch.micro=2").difference_s
+
+
+def test_changes_beside_a_second_side_are_refused():
+    with pytest.raises(runcast.UserError, match="changes: go with a alone"):
+        runcast.compare(TINY, TINY, {"batch.micro": 2})
 
 
 def test_a_name_is_no_file(tmp_path):

@@ -25,7 +25,8 @@ print(prediction)  # what `runcast simulate` prints; a notebook shows tables
 prediction.fits  # whether devices have enough memory
 prediction.report.step_time_s  # any number of the report
 prediction.timeline.spans()  # what happened when, as a DataFrame
-prediction.to_json()  # the report with its inputs; runcast.simulate(file) takes it, too
+prediction.to_json()  # the report with its inputs; runcast.simulate takes it and its file, too
+runcast.compare(prediction, None, {"parallel.tp": 4})  # a prediction is a scenario, too
 
 scenario = runcast.load("train-llama3-70b-64xh100")
 scenario["nodes"] = 16
@@ -34,11 +35,12 @@ runcast.compare("train-llama3-70b-64xh100", scenario)
 runcast.sweep("train-llama3-70b-64xh100", {"parallel.tp": [2, 4, 8], "nodes": [8, 16]}).frame()
 ```
 
-A **scenario** (`Given`) is the name of a shipped one (`runcast list scenarios`), the path of a file, or a table of
-plain values with the keys of [scenario.md](scenario.md). **Changes** are values by key (`{"parallel.tp": 8}`), or lines
-as those of `--set` (`["parallel.tp=8"]`). What is wrong in them raises a `UserError`, one line per fault. The JSON of
-every answer names its `schema`, which `runcast schema` prints; [runcast.schema.json](runcast.schema.json) has all of
-them. The package is typed. Everything else under `runcast.simulator` may change between releases.
+A **scenario** (`Given`) is the name of a shipped one (`runcast list scenarios`), the path of a file, a table of plain
+values with the keys of [scenario.md](scenario.md), or a prediction, which holds its own. **Changes** are values by key
+(`{"parallel.tp": 8}`), or lines as those of `--set` (`["parallel.tp=8"]`). What is wrong in them raises a `UserError`,
+one line per fault. The JSON of every answer names its `schema`, which `runcast schema` prints;
+[runcast.schema.json](runcast.schema.json) has all of them. The package is typed. Everything else under
+`runcast.simulator` may change between releases.
 
 `python -m tests.docs.api_page` writes this page from the code.
 """

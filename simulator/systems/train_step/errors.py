@@ -15,7 +15,7 @@ from ...costs import EXCHANGES, GEMM_PHASES, PHASES, phase_of_op
 from ...profile import FACTORS, load_stack
 from ...uncertainty import Errors, Fit, PhaseErrors, Term, errors_of_costs, phase_errors, shipped_fit
 from .resolve import ResolvedTrain
-from .terms import ARCHITECTURE, data_sheets, shipped_stack, terms_of
+from .terms import ARCHITECTURE, data_sheets, shipped_stack, stack_of, terms_of
 
 SITE = "site"
 ROUTED = ("experts", "ep")
@@ -56,7 +56,8 @@ def errors_of_phases(resolved: ResolvedTrain, fit: Fit, source: str = "") -> Pha
     terms = (*_parameter_terms(resolved, fit), *_new_device_terms(resolved, fit), *of_site(resolved, fit, source))
     if (said := own_run_errors(resolved)) is not None:
         known, left = said
-        others = [term for term in terms if (term.of, term.name) not in known and term.of != resolved.scenario.stack]
+        own = stack_of(resolved)
+        others = [term for term in terms if (term.of, term.name) not in known and term.of != own]
         return left.join(phase_errors(others, fit))
     if fit is not shipped_fit():
         return phase_errors(terms, fit).join(of_routing(fit))

@@ -5,6 +5,7 @@ factor times its own; devices and networks work the same way. The fit of trainin
 determines these parameters. The error of a parameter is common to all phases and steps that use it.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -88,6 +89,11 @@ def _software(resolved: ResolvedTrain) -> Chain:
         partial(load_stack, fitted=False), stack, where))  # fmt: skip
 
 
+def stack_of(resolved: ResolvedTrain) -> str:
+    """The name by which errors of the scenario's own stack are known again."""
+    return _software(resolved)[0].of
+
+
 def shipped_stack(resolved: ResolvedTrain) -> str:
     """The scenario's stack, or the shipped one that a user's own rests on."""
     return next((link.of for link in _software(resolved) if link.shipped), "")
@@ -138,7 +144,7 @@ def _load_network(kind: str, _where: str) -> Profile:
 
 def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:
     if resolved.scenario.overlap.tp and resolved.scenario.overlap.tp_exposed is None:
-        yield Term(PHASES.index("tp"), resolved.scenario.stack, TP_EXPOSED, 1.0, resolved.profile[TP_EXPOSED].spread)
+        yield Term(PHASES.index("tp"), stack_of(resolved), TP_EXPOSED, 1.0, resolved.profile[TP_EXPOSED].spread)
 
 
 def _of_size(resolved: ResolvedTrain) -> Iterator[Term]:
@@ -211,7 +217,8 @@ def chain_of(load: Callable[[str, str], Profile], name: str, where: str) -> Chai
         file = where if shipped else str(path_beside(name, where))
         base = here.about.get("base")
         below = load(base, file) if base else None
-        chain.append(Link(name, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER))
+        of = name if shipped else os.path.realpath(file)  # one file, whatever folder it is named from
+        chain.append(Link(of, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER))
         name, where, here = str(base), file, below
     return tuple(chain)
 
