@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Floats, Ints
-from ..base.errors import UserError
 from ..hardware import Cluster
 
 Pair = tuple[int, int]
@@ -138,7 +137,7 @@ def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[
         found = cluster.network.spread_evenly(dst, rates)
         if found is None:
             src = next(src for src in rates if not len(cluster.network.paths(src, dst)))
-            raise UserError(f"no route from {src} to {dst}: the links between are down")
+            raise cluster.no_route(src, dst)
         load += found
     return load
 

@@ -62,22 +62,33 @@ def cluster(spec: Spec, nodes: int, where: str = "cluster") -> Cluster:
     if nodes > 1 and any(fabric.kind == "single" for fabric in fabrics):
         raise UserError(fault(where, "nodes", nodes, 'fabric "single" has no network; use 1 node, or another fabric'))
     if len(kinds := sorted({fabric.network for fabric in fabrics})) > 1:
-        raise UserError(fault(where, "mix", kinds, "expected one kind of network: set network in each entry"))
+        raise UserError(
+            fault(*_place(spec, where, "mix"), kinds, "expected one kind of network: set network in each entry")
+        )
     if (gpus := sum(part.shape.gpus_per_node * part.nodes for part in parts)) > MAX_GPUS:
         raise UserError(fault(where, "nodes", nodes, f"{gpus} GPUs; at most {MAX_GPUS} are supported yet"))
     try:
-        return Cluster(_build_nodes(parts), _joint(fabrics, where))
+        return Cluster(_build_nodes(parts), _joint(fabrics))
     except FabricError as error:
-        prefix = "cluster." if isinstance(spec, Mapping) else ""
-        raise UserError(fault(where, f"{prefix}{error.key}", error.value, error.allowed)) from None
+        raise UserError(fault(*_place(spec, where, error.key), error.value, error.allowed)) from None
 
 
-def _joint(fabrics: Sequence[Fabric], where: str) -> Fabric:
-    """The fabric of nodes that each name one; only those with an ideal spine may differ."""
+def _place(spec: Spec, where: str, key: str) -> tuple[str, str]:
+    """The file that says a key of a cluster, and how messages call the key there."""
+    _, place, prefix = _table(spec, where)
+    return place, f"{prefix}{key}"
+
+
+def _joint(fabrics: Sequence[Fabric]) -> Fabric:
+    """The fabric of nodes that each name one; only those with an ideal spine may differ.
+
+    Raises:
+        FabricError: they differ otherwise.
+    """
     plain = {replace(fabric, switch_latency_s=0.0) for fabric in fabrics}
     if len(plain) > 1 and any(fabric != _usual(fabric) for fabric in plain):
         kinds = sorted({fabric.kind for fabric in fabrics})
-        raise UserError(fault(where, "mix", kinds, "expected one fabric: the same keys of it in each entry"))
+        raise FabricError("mix", kinds, "expected one fabric: the same keys of it in each entry")
     return replace(min(fabrics, key=_reach), sharp=all(fabric.sharp for fabric in fabrics))
 
 

@@ -314,8 +314,14 @@ class Cluster:
     def _route(self, src: Place, dst: Place) -> Route:
         route = self._between(src, dst)
         if route is None:
-            raise UserError(f"no route from {src} to {dst}")
+            raise self.no_route(src, dst)
         return route
+
+    def no_route(self, src: object, dst: object, why: str = "") -> UserError:
+        """The error for two places without a route: `degraded` is to blame where it takes links down."""
+        line = f"no route from {src} to {dst}{why}"
+        down = [link for link, factor in self.fabric.degraded if not factor]
+        return UserError(fault("cluster", "degraded", down, line) if down else line)
 
     def _between(self, a: Place, b: Place) -> Route | None:
         if a.node == b.node:
@@ -338,7 +344,7 @@ class Cluster:
 
     def _cross(self, a: Place, b: Place) -> _Crossing:
         if a.node == b.node or (crossing := self._crossing(a, b)) is None:
-            raise UserError(f"no route from {a} to {b} over the network")
+            raise self.no_route(a, b, " over the network")
         return crossing
 
     def _crossing(self, a: Place, b: Place) -> _Crossing | None:
@@ -381,7 +387,7 @@ class Cluster:
     def _all_shares(self, crossing: _Crossing, over: Shares | None) -> Shares:
         """The shares of a whole crossing, with those between switches."""
         if over is None:
-            raise UserError(f"no route from {crossing.over.out} to {crossing.over.into}: the links between are down")
+            raise self.no_route(crossing.over.out, crossing.over.into)
         own = dict.fromkeys((*crossing.out, *crossing.into), 1.0)
         return own | {self.node_links + link: share for link, share in over.items()}
 

@@ -10,8 +10,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from ..base.errors import UserError, unknown, unknown_key
-from ..base.files import read_toml
+from ..base.errors import UserError, fault, unknown, unknown_key
+from ..base.files import path_beside, read_toml
 
 Table = Mapping[str, Any]
 
@@ -90,4 +90,7 @@ def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:
     for entry, known in tables(folder).items():
         if loose(name) in map(loose, (known.get("name", entry), *known.get("aliases", ()))):
             return entry, known
+    if (path := path_beside(name, where)).is_file():
+        allowed = f"is a file ({path.absolute()}); expected one whose name ends in .toml"
+        raise UserError(fault(where, key, name, allowed))
     raise unknown(where, key, name, names(folder))

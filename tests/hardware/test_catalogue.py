@@ -311,7 +311,7 @@ def test_mixed_node_types() -> None:
         (
             {"mix": [{"base": "dgx-h100", "nodes": 1}, {"base": "p5-h100-efa", "nodes": 1}]},
             2,
-            r"s.toml: mix = \['efa', 'infiniband'\]: expected one kind of network: set network in each entry",
+            r"s.toml: cluster.mix = \['efa', 'infiniband'\]: expected one kind of network: set network in each entry",
         ),
         ({"mix": [{"base": "h20-hgx", "nodes": 2}]}, 3, r"s.toml: nodes = 3: the nodes of `mix` add up to 2"),
         ({"mix": [{"base": "h20-hgx"}]}, 1, r"s.toml: cluster.mix\[0\].nodes = None: expected a whole number"),
@@ -328,6 +328,29 @@ def test_every_fault_has_its_own_line() -> None:
     with pytest.raises(UserError) as caught:
         cluster({"base": "h20-hgx", "nics": -1, "nic": "fast", "colour": "red"}, 1, "s.toml")
     assert len(caught.value.faults) == 3
+
+
+@pytest.mark.parametrize("name", ["k4.json", "k5.yaml", "C1.TOML", "k6"])
+@pytest.mark.parametrize("key", ["cluster", "node", "device"])
+def test_a_file_of_another_suffix_is_said_to_be_there(tmp_path: Path, name: str, key: str) -> None:
+    (tmp_path / name).touch()
+    spec = {"cluster": name, "node": {"node": name}, "device": {"base": "dgx-h100", "device": name}}[key]
+    (tmp_path / "s.toml").touch()
+
+    with pytest.raises(
+        UserError, match=rf" = '{name}': is a file \(/.*{name}\); expected one whose name ends in .toml$"
+    ):
+        cluster(spec, 1, str(tmp_path / "s.toml"))
+
+
+@pytest.mark.parametrize("key", ["sizes = [3, 3]", 'sites = 3\nsite_bandwidth = "1 Gb/s"', "planes = 9"])
+def test_a_fault_of_the_network_names_the_clusters_file(tmp_path: Path, key: str) -> None:
+    (tmp_path / "k.toml").write_text(f'base = "dgx-h100"\nfabric = "torus"\n{key}\n')
+
+    with pytest.raises(UserError) as error:
+        cluster("k.toml", 4, str(tmp_path / "k.toml"))
+
+    assert str(error.value).startswith(f"{tmp_path / 'k.toml'}: {key.partition(' ')[0]} = ")
 
 
 def test_broken_cluster_file_names_the_file(tmp_path: Path) -> None:
