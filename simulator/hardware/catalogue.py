@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.errors import UserError, fault
-from ..base.files import path_beside, read_toml
+from ..base.files import path_beside, read_toml, toml_value
 from ..base.schema import validate
 from . import files
 from .cluster import Cluster
@@ -211,10 +211,28 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
             raise UserError(fault(where, f"{prefix}base", base, allowed))
         known = files.plain(files.find("clusters", base, where, f"{prefix}base")[1])
         keys = _lay_over({key: value for key, value in known.items() if key != "aliases"}, keys)
-    if not isinstance(node := keys.get("node"), str):
-        raise UserError(fault(where, f"{prefix}node", node, "give `base` (a cluster) or `node` (a node type)"))
+    if "node" not in keys:
+        allowed = "expected a cluster of the catalogue, such as 'dgx-h100', or node, a node type"
+        raise UserError(f"{where}: {prefix}base: is missing; {allowed}")
+    if not isinstance(node := keys["node"], str):
+        raise UserError(fault(where, f"{prefix}node", node, "expected the name of a node type, or its .toml file"))
     entry, below = _node_table(node, where, f"{prefix}node")
-    return _lay_over(files.plain(below, entry), keys) | {"node": entry}
+    whole = _lay_over(files.plain(below, entry), keys) | {"node": entry}
+    if lacks := [key for key in _BETWEEN_NODES if key not in whole]:
+        raise UserError(f"{where}: {prefix}{', '.join(lacks)}: missing beside node; {_as_in_a_base(entry, lacks)}")
+    return whole
+
+
+_BETWEEN_NODES = ("network", *(key for key, field in NetworkKeys.model_fields.items() if field.is_required()))
+"""Keys that a cluster has beside its node."""
+
+
+def _as_in_a_base(node: str, lacks: Sequence[str]) -> str:
+    """How a description of a node alone goes on: on a cluster of such nodes, or with keys as those of one."""
+    known = {name: files.plain(table) for name, table in files.tables("clusters").items()}
+    base = next((name for name, table in known.items() if table["node"] == node), "dgx-h100")
+    said = ", ".join(f"{key} = {toml_value(known[base][key])}" for key in lacks)
+    return f"expected base = {toml_value(base)}, or keys such as its {said}"
 
 
 def _lay_over(below: dict[str, Any], keys: dict[str, Any]) -> dict[str, Any]:

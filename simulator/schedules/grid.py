@@ -13,11 +13,15 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from ..base.arrays import Ints
+from ..base.errors import shorten
 
 FORWARD, BACKWARD, INPUT, WEIGHT = "F", "B", "I", "W"
 KINDS = (FORWARD, BACKWARD, INPUT, WEIGHT)
 _ACTION = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})", re.ASCII)
-_NEARLY = re.compile(r"\d{0,8}[A-Za-z]?\W?\d{0,8}\W?", re.ASCII)
+_NEARLY = re.compile(r"\d{0,8}[A-Za-z]?\W?\d{0,8}\W?|[\dFBIW,;:|&.-]+", re.ASCII)
+
+_SHOWN = 40
+"""Letters of a text that is no action that are shown."""
 
 
 class Action(NamedTuple):
@@ -34,8 +38,9 @@ class Action(NamedTuple):
     def from_text(cls, text: str) -> "Action":
         """Inverts `str`; ValueError with the text that is no action, unless it may be anything, such as a password."""
         if not (found := _ACTION.fullmatch(text)):
-            said = repr(text) if _NEARLY.fullmatch(text) else "what stands there"
-            raise ValueError(f"{said} is no action; expected stage, {', '.join(KINDS)} and micro-batch, as in 2F4")
+            said = repr(shorten(text, _SHOWN)) if _NEARLY.fullmatch(text) else "what stands there"
+            form = f"stage, {', '.join(KINDS)} and micro-batch, as in 2F4, numbers of 6 digits at most"
+            raise ValueError(f"{said} is no action; expected {form}, with blanks between actions")
         return cls(int(found[1]), found[2], int(found[3]))
 
 

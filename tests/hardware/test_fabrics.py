@@ -262,7 +262,9 @@ def test_routes_lead_round_a_link_that_is_down(fabric: str) -> None:
 
 def test_a_leaf_without_uplinks_says_so() -> None:
     degraded = [{"link": f"leaf0>spine{i}", "factor": 0} for i in range(8)]
-    with pytest.raises(UserError, match=r"^cluster: degraded = \['leaf0>spine0', .*: no route from n0.nic0 to n15.nic0$"):
+    with pytest.raises(
+        UserError, match=r"^cluster: degraded = \['leaf0>spine0', .*: no route from n0.nic0 to n15.nic0$"
+    ):
         cluster({**TWO_LEAVES, "degraded": degraded}, 16).route("n0.nic0", "n15.nic0")
 
 
