@@ -80,6 +80,11 @@ class Cluster:
         return tuple(len(node.gpus) for node in self.nodes)
 
     @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What slows the NICs of its nodes, where they are used."""
+        return tuple(dict.fromkeys(note for node in self.nodes for note in node.notes)) if self.n_nodes > 1 else ()
+
+    @cached_property
     def is_mixed(self) -> bool:
         """Whether there are nodes of several kinds."""
         return any(node is not self.nodes[0] for node in self.nodes)

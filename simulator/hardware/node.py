@@ -9,12 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
 from ..base.schema import Section, count, one_of, quantity
-from ..base.units import parse
+from ..base.units import format_rate, parse
 from . import files
 from .device import Device, Rate
 from .graph import Graph, Wire, duplex, half_duplex, loop, oneway
@@ -117,6 +118,17 @@ class Node:
         own = self._spread(self.gpus, self.nics)
         spare = self._spread([n for n in self.nics if n not in own.values()], self.gpus)
         return {g: (nic, *(n for n, to in spare.items() if to == g)) for g, nic in own.items()}
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What slows its NICs: a slot that is slower than the NIC in it."""
+        rates = {(wire.src, wire.link.kind): wire.link.bytes_per_s for wire in self.graph.wires}
+        pairs = dict.fromkeys((rates.get((nic, "nic"), 0.0), rates.get((nic, "pcie"), inf)) for nic in self.nics)
+        return tuple(
+            f"NIC {format_rate(nic)} is bound by its PCIe slot, {format_rate(slot)} (cluster.pcie_gen)"
+            for nic, slot in pairs
+            if nic > slot
+        )
 
     def _spread(self, vertices: Sequence[str], choices: Sequence[str]) -> dict[str, str]:
         """Each vertex's nearest choice; among equally near ones, the least chosen so far."""

@@ -346,3 +346,10 @@ def test_a_report_without_inputs_is_no_scenario(tmp_path):
 def test_what_is_no_scenario_is_one_line(given):
     with pytest.raises(runcast.UserError, match=r"scenario: is of type .*; expected a name, a path or a table"):
         runcast.simulate(given)
+
+
+@pytest.mark.parametrize("name", ["tiny-2ranks", TINY])
+def test_a_nic_that_is_faster_than_its_slot_is_noted(name):
+    notes = [runcast.simulate(name, {"nodes": 2, "cluster.nic": nic}).report.notes for nic in ("400 GB/s", "100 Gb/s")]
+
+    assert [sum("is bound by its PCIe slot" in note for note in one) for one in notes] == [1, 0]

@@ -85,6 +85,20 @@ def test_a_profile_that_is_not_there_is_no_fault_of_the_nodes():
         changed({"profile": "typo.json"}).nets  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("nic", "nodes", "notes"),
+    [
+        ("400 GB/s", 2, ["NIC 400 GB/s is bound by its PCIe slot, 63 GB/s (cluster.pcie_gen)"]),
+        ("400 GB/s", 1, []),
+        ("400 Gb/s", 2, []),
+    ],
+)
+def test_a_nic_that_is_faster_than_its_slot_is_noted(nic, nodes, notes):
+    report = predicted(cluster={"base": "dgx-h100", "nic": nic}, nodes=nodes)
+
+    assert [note for note in report.notes if "slot" in note] == notes
+
+
 def test_sizes_double_from_the_first_to_the_last():
     assert collective(sizes="1 KiB:5 KiB").keys.sizes == (1024, 2048, 4096)
     assert collective(sizes=["3 KiB", 7]).keys.sizes == (3072, 7)

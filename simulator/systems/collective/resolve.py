@@ -368,7 +368,7 @@ class ResolvedCollective(ResolvedScenario):
     def notes(self) -> tuple[str, ...]:
         """Assumptions, for the report."""
         unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(self.net.group()))]
-        lines = [*self.scenario.notes, *(f"left out: {line}" for line in self.refused), *unusual]
+        lines = [*self.scenario.notes, *self.cluster.notes, *(f"left out: {line}" for line in self.refused), *unusual]
         if self.keys.groups > 1 and self.keys.level != "chunks":
             lines.append("groups share links at level chunks only: this is one group alone")
         elif self._is_crowded:

@@ -364,7 +364,7 @@ class ResolvedTrain(OnMachines):
     def notes(self) -> tuple[str, ...]:
         """Notes of the report: assumptions for keys that the scenario does not set."""
         notes = [*self.scenario.notes, *self.spec.assumptions, *map(self._reads, self.spec.towers)]
-        notes += profile_notes(self.profile_names, self.scenario.profile)
+        notes += [*profile_notes(self.profile_names, self.scenario.profile), *self.cluster.notes]
         network = self.networks.note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
             notes.append(network)

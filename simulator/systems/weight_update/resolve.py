@@ -221,7 +221,7 @@ class Resolved(OnMachines):
         network = networks_of(self.cluster, self.profile).note(self.cluster.fabric.network)
         if network and self.cluster.n_nodes > 1:
             notes.append(network)
-        return tuple(notes)
+        return (*notes, *self.cluster.notes)
 
     @property
     def _notes(self) -> list[str]:
