@@ -45,13 +45,18 @@ def _last(key: str) -> str:
 
 
 def find_files(tables: Any, where: str) -> list[tuple[str, str]]:
-    """Every file that values of `tables` name, as they write it, with the SHA-256 of what it holds; sorted.
+    """Every file that values of `tables` name, as they write it, with the SHA-256 of what it holds; sorted."""
+    return sorted({(name, sha256) for (name, _), sha256 in find_places(tables, where).items()})
+
+
+def find_places(tables: Any, where: str) -> dict[tuple[str, Path], str]:
+    """The SHA-256 of every file that values of `tables` name, by its name, as they write it, and its place.
 
     Names are looked up beside `where`. A file that is not there has no digest: it makes a difference once it is.
     """
     found: dict[tuple[str, Path], str] = {}
     _find_files(tables, where, found)
-    return sorted({(name, held) for (name, _), held in found.items()})
+    return found
 
 
 def _find_files(tables: Any, where: str, found: dict[tuple[str, Path], str]) -> None:

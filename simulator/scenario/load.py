@@ -12,10 +12,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ..base.errors import UserError, fault, shorten, unknown
-from ..base.files import path_beside, read_json, read_toml
+from ..base.files import read_json, read_toml
+from ..base.named_files import find_places
 from ..base.schema import validate
 from ..base.shipped import find_shipped
-from ..systems.machines import inputs_of
+from ..systems.machines import without_words
 from ..systems.registry import AnyScenario
 from ..systems.system import SystemPrediction
 from ..systems.tables import Table
@@ -105,11 +106,10 @@ def _of_report(report: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The scenario of a report; a UserError where a file that it rests on is not there, or is another one now."""
     table: dict[str, Any] = report["inputs"]["scenario"]
     rested = report["inputs"].get("files")
-    for one in inputs_of(table, where)["files"]:
-        if not isinstance(rested, list) or one not in rested:
-            what = "is not the file that the report rests on" if one["sha256"] else "no such file"
-            place = path_beside(one["name"], where).absolute()
-            raise UserError(fault(where, "inputs.files", one["name"], f"{what}: {place}"))
+    for (name, place), sha256 in find_places(without_words(table), where).items():
+        if not isinstance(rested, list) or {"name": name, "sha256": sha256} not in rested:
+            what = "is not the file that the report rests on" if sha256 else "no such file"
+            raise UserError(fault(where, "inputs.files", name, f"{what}: {place.absolute()}"))
     return table
 
 

@@ -186,8 +186,13 @@ def inputs_of(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     Files are named in full, so that the inputs mean the same from any folder.
     """
     scenario = rename_files(dict(table), where, str)
-    named = find_files({key: value for key, value in scenario.items() if key not in FOR_PEOPLE}, where)
+    named = find_files(without_words(scenario), where)
     return {"scenario": scenario, "files": [{"name": name, "sha256": digest} for name, digest in named]}
+
+
+def without_words(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without what is for people, which names no files."""
+    return {key: value for key, value in table.items() if key not in FOR_PEOPLE}
 
 
 def stamp(form: str, content: Mapping[str, Any]) -> dict[str, Any]:

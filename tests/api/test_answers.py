@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import runcast
-from runcast.simulator.base.files import read_toml, to_toml
+from runcast.simulator.base.files import digest, read_toml, to_toml
 from runcast.simulator.base.shipped import shipped
 from runcast.simulator.scenario import check_question, open_table, resolve
 
@@ -294,6 +294,17 @@ def test_a_report_elsewhere_finds_the_files_of_its_scenario(tmp_path, monkeypatc
     again = runcast.simulate("report.json")
 
     assert again.to_json() == json.loads((elsewhere / "report.json").read_text())
+
+
+def test_a_report_of_an_earlier_release_names_files_beside_it(tmp_path):
+    (tmp_path / "fast.toml").write_text(
+        'name = "fast"\nbase = "generic"\nsource = "x"\nschema = 2\ndate = "2026-01-01"\n'
+    )
+    files = [{"name": "fast.toml", "sha256": digest(tmp_path / "fast.toml")}]
+    inputs = {"scenario": {**runcast.load(TINY), "stack": "fast.toml"}, "files": files}
+    (tmp_path / "report.json").write_text(json.dumps({"inputs": inputs}))
+
+    assert runcast.load(tmp_path / "report.json")["stack"] == str(tmp_path / "fast.toml")
 
 
 def test_a_report_says_where_it_looked_for_a_file(tmp_path):
