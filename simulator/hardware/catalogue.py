@@ -210,7 +210,8 @@ def _over_bases(table: Mapping[str, Any], where: str, prefix: str) -> dict[str, 
             allowed = "expected a cluster of the catalogue, not a file: give its `node` here, or change that file"
             raise UserError(fault(where, f"{prefix}base", base, allowed))
         known = files.plain(files.find("clusters", base, where, f"{prefix}base")[1])
-        keys = _lay_over({key: value for key, value in known.items() if key != "aliases"}, keys)
+        keys = _lay_over(known, keys)
+    keys.pop("aliases", None)  # of a shipped cluster, or of a copy of its file
     if "node" not in keys:
         allowed = "expected a cluster of the catalogue, such as 'dgx-h100', or node, a node type"
         raise UserError(f"{where}: {prefix}base: is missing; {allowed}")

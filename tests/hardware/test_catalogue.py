@@ -217,6 +217,13 @@ def test_cluster_file_beside_the_scenario(tmp_path: Path) -> None:
     assert len(cluster("ours.toml", 1, str(scenario)).nics_of(0)) == 4
 
 
+@pytest.mark.parametrize("name", cluster_names())
+def test_a_copy_of_a_shipped_cluster_is_that_cluster(tmp_path: Path, name: str) -> None:
+    text = (DATA / "clusters" / f"{name}.toml").read_text()
+    (tmp_path / "ours.toml").write_text(text)
+    assert cluster_inputs(str(tmp_path / "ours.toml"), 2) == cluster_inputs(name, 2)
+
+
 def test_a_cluster_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "ours.toml").write_text('base = "dgx-h100"\nnics = 4\n', encoding="utf-8-sig")
     assert len(cluster(str(tmp_path / "ours.toml"), 1).nics_of(0)) == 4
