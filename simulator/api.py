@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from .base.errors import UserError
+from .base.errors import UserError, fault
 from .base.memo import Memo
 from .base.named_files import rename_files
 from .report.answer import Answer
@@ -72,7 +72,9 @@ def simulate(scenario: Given, changes: Sequence[str] | Changes = ()) -> Predicti
     """
     from .predict import simulate as predict
 
-    return predict(scenario, changes)
+    prediction = predict(scenario, changes)
+    _ = prediction.resolved.inputs  # found now: the working folder may be another one later
+    return prediction
 
 
 def explain(
@@ -151,9 +153,10 @@ def search(
     """
     from .answers.search import Wanted, search_file
 
-    names = read_axes({"schedules": schedules}, "search")["schedules"] if schedules else ()
+    if isinstance(schedules, str):
+        raise UserError(fault("search", "schedules", schedules, f"expected a list of names, such as [{schedules!r}]"))
     fixed = None if fix is None else read_changes(fix)
-    wanted = Wanted(tuple(names), vary and read_axes(vary, "vary"), fixed, options.pop("uneven", False))
+    wanted = Wanted(tuple(schedules), vary and read_axes(vary, "vary"), fixed, options.pop("uneven", False))
     return search_file(
         scenario, changes, gpus=gpus, objective=objective, budget=budget, wanted=wanted, headroom=headroom,
         workers=workers, **options,

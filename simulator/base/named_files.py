@@ -1,6 +1,7 @@
 """Files that tables name, and those that these name in turn: what scenarios and sweeps rest on beyond what they say."""
 
 from collections.abc import Callable, Iterator, Mapping
+from os.path import isdir, isfile  # of a name that is too long they say no
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def _rename(value: Any, key: str, where: str, rename: Callable[[Path], str]) -> 
     if not _may_name_file(value, key) or _last(key) in _NOT_BESIDE:
         return value
     place = path_beside(value, where)
-    return rename(place.resolve()) if _content_of(place).is_file() else value
+    return rename(place.resolve()) if isfile(_content_of(place)) else value
 
 
 def _may_name_file(value: Any, key: str) -> bool:
@@ -37,7 +38,7 @@ def _may_name_file(value: Any, key: str) -> bool:
 
 
 def _content_of(place: Path) -> Path:
-    return place / "config.json" if place.is_dir() else place
+    return place / "config.json" if isdir(place) else place
 
 
 def _last(key: str) -> str:

@@ -89,12 +89,11 @@ class Crossings:
         """The links of rank `me` of a collective; the other ranks of its `stage` act alike at the same time."""
         home = self._cluster.island(me)
         near = tuple(rank for rank in group if self._cluster.island(rank) == home)
-        here = tuple(rank for rank in stage if self._cluster.island(rank) == home)
         out, into = self._through_nics(me, stage) if islands > 1 else ({}, {})
-        return Wires(self._inside_island(op, near, me, here), {**out, **into})
+        return Wires(self._inside_island(op, near, me, stage), {**out, **into})
 
-    def _inside_island(self, op: str, near: tuple[int, ...], me: int, here: tuple[int, ...]) -> Shares:
-        """The links that rank `me` crosses to those `near` it, while the ranks `here` exchange among themselves."""
+    def _inside_island(self, op: str, near: tuple[int, ...], me: int, stage: Sequence[int]) -> Shares:
+        """The links that rank `me` crosses to those `near` it, while all of its stage on its island do the same."""
         if near not in self._joined:
             self._joined[near] = len(near) < 2 or _are_joined(self._cluster, near)
         joined = self._joined[near]
@@ -102,6 +101,8 @@ class Crossings:
             self._ports[me, near] = _ports(self._cluster, me, [rank for rank in near if rank != me], joined)
         if joined:
             return self._ports[me, near]
+        home = self._cluster.island(me)
+        here = tuple(rank for rank in stage if self._cluster.island(rank) == home)
         key = op == "all_to_all", near, here
         if key not in self._behind:
             self._behind[key] = _behind_ports(self._cluster, op, tiles(near, here))

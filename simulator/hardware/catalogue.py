@@ -7,6 +7,7 @@ changed.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from os.path import isfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,6 +249,8 @@ def _node_table(node: str, where: str, key: str) -> tuple[str, Mapping[str, Any]
     if not node.endswith(".toml"):
         return files.find("nodes", node, where, key)
     path = path_beside(node, where)
+    if not isfile(path):
+        raise UserError(fault(where, key, node, f"no such file: {path.absolute()}"))
     return str(path), _read_beside(path, "device")
 
 

@@ -72,7 +72,8 @@ def _check_keys(table: Mapping[Any, Any], flag: str) -> None:
 def plain_values(value: Any) -> Any:
     """A copy of a value with numbers and arrays of numpy, within it too, as Python's own."""
     if hasattr(value, "tolist"):  # of numpy, which nobody has to import for that
-        return value.tolist()
+        plain = value.tolist()
+        return plain_values(plain) if isinstance(plain, list) else plain
     if isinstance(value, Mapping):
         return {key: plain_values(item) for key, item in value.items()}
     return [plain_values(item) for item in value] if isinstance(value, list | tuple) else value

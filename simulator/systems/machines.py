@@ -50,7 +50,7 @@ class ResolvedScenario:
         """The hash of everything that the prediction depends on, runcast's release included."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def inputs(self) -> dict[str, Any]:
         """What reproduces it: the keys that were set, by the stack too, in SI units; and the files that they name."""
         return inputs_of(self.scenario.model_dump(mode="json", by_alias=True, exclude_unset=True), self.where)

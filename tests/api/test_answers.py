@@ -137,7 +137,9 @@ def test_numbers_of_numpy_are_numbers():
     plain = runcast.sweep(TINY, {"batch.micro": [1, 2]}, {"batch.global": 8})
 
     numpy = runcast.sweep(
-        {**runcast.load(TINY), "nodes": np.int64(1)}, {"batch.micro": np.arange(1, 3)}, {"batch.global": np.int64(8)}
+        {**runcast.load(TINY), "nodes": np.int64(1)},
+        {"batch.micro": np.array([np.int64(1), np.int64(2)], dtype=object)},
+        {"batch.global": np.int64(8)},
     )
 
     assert numpy.frame().step_time_s.tolist() == plain.frame().step_time_s.tolist()
@@ -177,7 +179,7 @@ def test_what_is_no_change_is_one_line(changes, line):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"schedules": "1f1b"}, "search: schedules = '1f1b': expected a list of values, such as [0, 1, 2]"),
+        ({"schedules": "1f1b"}, "search: schedules = '1f1b': expected a list of names, such as ['1f1b']"),
         ({"vary": {"nodes": 2}}, "vary: nodes = 2: expected a list of values, such as [0, 1, 2]"),
         ({"fix": [5]}, "changes = [5]: expected values by key, or key=value lines"),
     ],
@@ -294,6 +296,21 @@ def test_a_report_elsewhere_finds_the_files_of_its_scenario(tmp_path, monkeypatc
     again = runcast.simulate("report.json")
 
     assert again.to_json() == json.loads((elsewhere / "report.json").read_text())
+
+
+def test_a_prediction_keeps_its_files_where_they_were(tmp_path, monkeypatch):
+    folder, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
+    for one in (folder, elsewhere):
+        one.mkdir()
+    (folder / "ours.toml").write_text('base = "dgx-h100"\n')
+    (folder / "mine.toml").write_text(to_toml({**tomllib.loads(FILE.read_text()), "cluster": "ours.toml"}))
+    monkeypatch.chdir(tmp_path)
+    prediction = runcast.simulate("mine/mine.toml")
+    monkeypatch.chdir(elsewhere)
+
+    again = runcast.simulate(prediction)
+
+    assert again.to_json() == prediction.to_json()
 
 
 def test_a_report_of_an_earlier_release_names_files_beside_it(tmp_path):

@@ -357,6 +357,19 @@ def test_a_file_of_another_suffix_is_said_to_be_there(tmp_path: Path, name: str,
         cluster(spec, 1, str(tmp_path / "s.toml"))
 
 
+def test_a_node_file_that_is_missing_is_named_with_its_key_and_place(tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text('base = "dgx-h100"\nnode = "n.toml"\n')
+    with pytest.raises(UserError, match=r"^/.*/ours\.toml: node = '.*: no such file: /.*n\.toml$"):
+        cluster(str(tmp_path / "ours.toml"), 1)
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".toml", "a/" * 2000 + "b.toml"])
+def test_a_name_that_no_file_can_have_is_no_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "s.toml").touch()
+    with pytest.raises(UserError):
+        cluster(name, 1, str(tmp_path / "s.toml"))
+
+
 @pytest.mark.parametrize("key", ["sizes = [3, 3]", 'sites = 3\nsite_bandwidth = "1 Gb/s"', "planes = 9"])
 def test_a_fault_of_the_network_names_the_clusters_file(tmp_path: Path, key: str) -> None:
     (tmp_path / "k.toml").write_text(f'base = "dgx-h100"\nfabric = "torus"\n{key}\n')

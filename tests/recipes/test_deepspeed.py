@@ -53,6 +53,8 @@ def table(read):
         (zero(3, reduce_bucket_size=1e8), "bucket", None),
         (zero(1), "overlap", {"dp": False, "params": False}),
         (zero(2, overlap_comm=True), "overlap", {"params": False}),
+        (zero(1, overlap_comm=True), "overlap", {"dp": False, "params": False}),
+        (zero(0, overlap_comm=True), "overlap", {"dp": False, "params": False}),
         (zero(3), "overlap", None),
         (zero(3, overlap_comm=False), "overlap", {"dp": False}),
         (zero(3, offload_optimizer={"device": "cpu"}), "offload", {"optimizer": True}),
@@ -142,6 +144,7 @@ def test_what_would_change_a_step_is_named(read, keys, name):
     [
         (zero(0, offload_optimizer={"device": "cpu"}), "offload_optimizer.device has no effect with stage 0"),
         (zero(2, mics_shard_size=8), "mics_shard_size has no effect with stage 2"),
+        (zero(1, overlap_comm=True), "overlap_comm has no effect with stage 1"),
     ],
 )
 def test_keys_of_another_stage_are_named(read, keys, line):

@@ -15,7 +15,9 @@ _MICRO, _ACCUMULATION, _TOTAL = "train_micro_batch_size_per_gpu", "gradient_accu
 _BUCKET = "zero_optimization.reduce_bucket_size"
 _AHEAD = "zero_optimization.stage3_prefetch_bucket_size"
 _BUCKET_SIZE = 500_000_000  # elements
+_OVERLAP = "zero_optimization.overlap_comm"
 _OF_STAGES = {
+    _OVERLAP: (2, 3),
     "zero_optimization.offload_optimizer.device": (1, 2, 3),
     "zero_optimization.cpu_offload": (1, 2, 3),
     "zero_optimization.offload_param.device": (3,),
@@ -70,7 +72,7 @@ def share_by_deepspeed(args: Arguments, training: Training, hidden: int, dp: int
         "parallel": {"zero": stage},
         "precision": {"compute": compute, **types},
         "offload": _offload(args) if stated else {},
-        "overlap": {"dp": args.switch("zero_optimization.overlap_comm", stage == 3)},
+        "overlap": {"dp": _overlaps(args, stated)},
     }
     if stage in (1, 2):  # new weights are gathered behind the optimizer's step
         tables["overlap"]["params"] = False
@@ -95,6 +97,11 @@ def _stage(args: Arguments) -> int:
     if stage > 1 and args.has("pipeline.stages") and read_axes(args).get("pp"):
         args.fault(STAGE, "expected 0 or 1 with stages of a pipeline")
     return stage
+
+
+def _overlaps(args: Arguments, stage: int) -> bool:
+    """Whether gradients travel beside the backward (runtime/engine.py: _configure_zero_optimizer)."""
+    return args.switch(_OVERLAP, stage == 3) and stage in _OF_STAGES[_OVERLAP]
 
 
 def _stage_of_bf16(args: Arguments, compute: str, types: Mapping[str, Any]) -> int:
