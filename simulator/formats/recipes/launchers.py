@@ -8,7 +8,6 @@ _OF_MEGATRON = re.compile(r"--(num-layers|hidden-size)\b|\bpretrain_\w+\.py\b")
 _TITAN = re.compile(r"torchtitan\.train\b|--job\.config[-_]file\b|\bCONFIG_FILE=")
 _ACCELERATE = re.compile(r"\baccelerate\s+launch\b")
 _DEEPSPEED = re.compile(r"--deepspeed(_config)?[= ]+\S+\.json\b|(^|\s)deepspeed\s[^\n]*\.py\b", re.MULTILINE)
-_PATH = r"[\w./-]+\.{}\b"
 
 
 def check_launcher(text: str, where: str) -> None:
@@ -17,9 +16,10 @@ def check_launcher(text: str, where: str) -> None:
     if _OF_MEGATRON.search(joined):
         return
     if _TITAN.search(joined):
-        raise UserError(f"{where}: starts torchtitan; give its config in place of the script: {_find(joined, 'toml')}")
+        file = _find(joined, "toml")
+        raise UserError(f"{where}: starts torchtitan; give its config in place of the script: {file}")
     if _ACCELERATE.search(joined):
-        file = _find(joined, "ya?ml")
+        file = _find(joined, "yaml", "yml")
         raise UserError(
             f"{where}: starts a trainer by accelerate; give the trainer's own file, and {file} by --accelerate"
         )
@@ -28,7 +28,7 @@ def check_launcher(text: str, where: str) -> None:
         raise UserError(f"{where}: starts a trainer by DeepSpeed; give {file} with --model and --seq-len")
 
 
-def _find(text: str, suffix: str) -> str:
+def _find(text: str, *suffixes: str) -> str:
     """The first file with such a name, or what it is."""
-    found = re.search(_PATH.format(suffix), text)
-    return found[0] if found else f"its .{suffix.replace('a?', 'a')} file"
+    found = re.search(rf"[\w./-]+\.({'|'.join(suffixes)})\b", text)
+    return found[0] if found else f"its .{suffixes[0]} file"

@@ -90,9 +90,8 @@ def read_torchtitan(
         table["lora"] = {"rank": args.whole("rank", 8)}
     args.check()
     dims = ParallelDims(tp=tp, cp=cp, ep=parallel.get("ep", 1), etp=parallel.get("etp", tp))
-    for misfit in indivisible(
-        spec, dims, batch["seq_len"], sequence_parallel=sequence_parallel
-    ):  # what a scenario would refuse
+    misfits = indivisible(spec, dims, batch["seq_len"], sequence_parallel=sequence_parallel)
+    for misfit in misfits:  # what a scenario would refuse
         args.fault(_KEYS[misfit.key], misfit.allowed, misfit.value)
     if spec.moe:
         args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
