@@ -150,13 +150,14 @@ def _is_file(name: str) -> bool:
 
 
 def _table(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The table `schedule` of a scenario; the scenario's own chunks where a schedule takes any."""
+    """The table `schedule` of a scenario; the scenario's own passes, and its chunks where a schedule takes any."""
     if _is_file(name):
         return {"file": str(Path(name).resolve())}
     bare, chunks = _name_and_chunks(name)
+    found = {"name": bare} | ({"passes": own["passes"]} if "passes" in own else {})
     if SCHEDULES[bare].chunks is None:
-        return {"name": bare, "vpp": chunks or own.get("vpp", 2)}
-    return {"name": bare} | ({"vpp": chunks} if chunks else {})
+        return found | {"vpp": chunks or own.get("vpp", 2)}
+    return found | ({"vpp": chunks} if chunks else {})
 
 
 def _name_and_chunks(name: str) -> tuple[str, int | None]:

@@ -6,7 +6,7 @@ or two that overlap, `2F4&1B0`. Rows say in which order ranks run their cells, n
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, overload
 
@@ -118,12 +118,16 @@ def _alone(actions: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Grid:
-    """The actions of each pipeline rank, in order. Its text is a line per rank; `from_text` reads it back."""
+    """The actions of each pipeline rank, in order. Its text is a line per rank; `from_text` reads it back.
+
+    Its micro-batches go through the pipeline in equal `passes`, each of which fills and empties it.
+    """
 
     name: str
     rows: tuple[Row, ...]  # one per pipeline rank
     stages: int
     microbatches: int
+    passes: int = 1
 
     def __str__(self) -> str:
         return "\n".join(" ".join(map(cell_text, row)) for row in self.rows)
@@ -139,6 +143,17 @@ class Grid:
         actions = [action for row in rows for cell in row for action in cell]
         stages = 1 + max((action.stage for action in actions), default=-1)
         return cls(name, rows, stages, 1 + max((action.microbatch for action in actions), default=-1))
+
+    def repeat(self, passes: int) -> "Grid":
+        """This schedule of one pass so many times: a rank begins the next pass as soon as it has ended its own."""
+        if passes == 1:
+            return self
+        later = np.arange(passes)[:, None, None, None] * [0, 0, self.microbatches]
+        rows = tuple(
+            Cells(np.where(row >= 0, row + later, row).reshape(-1, 2, 3))  # -1 stays where a cell has one action
+            for row in self.columns
+        )
+        return replace(self, rows=rows, microbatches=passes * self.microbatches, passes=passes)
 
     @property
     def ranks(self) -> int:

@@ -44,6 +44,8 @@ PLANS = {
     "tp beside": (64, 1, 4096, LLAMA_70B, {"parallel": {"tp": 8}, "overlap": {"tp": True}}),
     "1f1b": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}}),
     "interleaved": (64, 2, 2048, LLAMA_70B, {"parallel": {"tp": 4, "pp": 2}, "schedule": CHUNKS}),
+    "passes": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4, "zero": 2, "sync_each_microbatch": False},
+                                        "schedule": {"passes": 2}}),
     "zb-h1": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "schedule": {"name": "zb-h1"}}),
     "v-half": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "schedule": {"name": "v-half"}}),
     "ep": (64, 2, 4096, QWEN, {"parallel": {"ep": 8}}),

@@ -30,6 +30,14 @@ def table(made, lane):
     return Counter((made.kind_of(op), int(made.bytes[op])) for op in ops(made, lane=lane))
 
 
+@pytest.mark.parametrize("passes", [1, 2, 4])
+def test_weights_that_stay_are_gathered_and_gradients_reduced_once_in_each_pass(passes):
+    fsdp = {"pp": 2, "zero": 3, "reshard": False, "sync_each_microbatch": False}
+    made = program(4, 4, parallel=fsdp, schedule={"passes": passes})
+    units = LAYERS  # embedding and head go with their layers
+    assert [len(ops(made, kind=kind)) for kind in ("all_gather", "reduce_scatter")] == 2 * [passes * units]
+
+
 def test_one_gpu_exchanges_nothing():
     made = program()
     assert {made.kind_of(op) for op in range(len(made)) if len(made.groups[made.group[op]]) > 1} == set()

@@ -55,6 +55,12 @@ def test_bubbles_of_one_stage_per_rank(name, pipeline, micro_batches):
     assert makespan(made, seconds(1, 2, 1)) == expected
 
 
+def test_each_pass_has_a_bubble():
+    made = program(2, 6, parallel={"pp": 2}, schedule={"passes": 3})
+    expected = 3 * (2 + 2 - 1) * (LAYERS / 2 + 3 * LAYERS / 2)
+    assert makespan(made, seconds(1, 2, 1)) == expected
+
+
 def test_interleaved_chunks_divide_the_bubble():
     made = program(2, 4, parallel={"pp": 2}, schedule={"name": "interleaved", "vpp": 2})
     assert makespan(made, seconds(1, 2, 1)) == (4 * 2 + 2 - 1) * (1 + 3)

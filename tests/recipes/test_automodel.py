@@ -60,7 +60,7 @@ TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "n
          (32, 2, 4096), 2,
          {"model": {"preset": "llama3-70b"}, **AGAIN, "parallel": {"tp": 4, "pp": 2, "zero": 3, "reshard": False,
           "sequence_parallel": False, "sync_each_microbatch": False},
-          "schedule": {"name": "interleaved", "vpp": 10}, "batch": {"global": 32, "seq_len": 4096},
+          "schedule": {"name": "interleaved", "vpp": 10, "passes": 8}, "batch": {"global": 32, "seq_len": 4096},
           "precision": {"reduce": "fp32"}, "attention": "flash-2", "lora": {}}),
         (NAMED.format("Qwen/Qwen3-32B") + "\n  backend: {attn: te, linear: te, rms_norm: torch_fp32}",
          "distributed: {strategy: fsdp2, tp_size: 2, cp_size: 2, pp_size: 1, activation_checkpointing: true}\n"
@@ -85,7 +85,7 @@ TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "n
           "experts": {"dispatcher": "deepep"}, "attention": "flash",
           "parallel": {"pp": 4, "ep": 64, "zero": 3, "reshard": False, "layers": 13 * [4] + 3 * [3],
           "sync_each_microbatch": False},
-          "schedule": {"name": "interleaved", "vpp": 4}, "batch": {"global": 8192, "seq_len": 4096}}),
+          "schedule": {"name": "interleaved", "vpp": 4, "passes": 4}, "batch": {"global": 8192, "seq_len": 4096}}),
     ],
 )  # fmt: skip
 def test_recipes_of_automodel(tmp_path, model, more, batch, nodes, table):

@@ -84,8 +84,10 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
 
 
 def _schedule(chance: Random, pp: int, form: str) -> dict[str, Any]:
-    if pp == 1 or chance.random() < 0.4:
+    if pp == 1 or chance.random() < 0.3:
         return {}
+    if form in ("torchtitan", "") and chance.random() < 0.2:
+        return {"passes": 2}
     others = {"megatron": (), "torchtitan": ("gpipe", "zb-v", "dualpipe-v"), "": ("zb-h1", "dualpipe", "gpipe")}
     name = chance.choice(("interleaved", "interleaved", *others.get(form, ())))
     return {"name": name} | ({"vpp": chance.choice((2, 3, 4, 5))} if name == "interleaved" else {})

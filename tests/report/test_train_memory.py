@@ -67,6 +67,12 @@ def test_gradients_that_wait_for_the_last_micro_batch_are_whole():
     assert "gradients on their way" not in found
 
 
+def test_gradients_of_later_passes_add_to_the_shards_of_earlier_ones():
+    tables = {"parallel": {"pp": 2, "zero": 3, "reshard": False, "sync_each_microbatch": False}}
+    one, two = (static_bytes(resolved(4, 4, schedule={"passes": n}, **tables), 0)["gradients"] for n in (1, 2))
+    assert two == one + one / 2
+
+
 @pytest.mark.parametrize(("prefetch", "units"), [(0, 1), (1, 2), (2, 3)])
 def test_gathered_weights_are_those_at_work_and_those_ahead(prefetch, units):
     found = static_bytes(resolved(4, 2, parallel={"zero": 3, "prefetch": prefetch}), 0)

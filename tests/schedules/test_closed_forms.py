@@ -19,6 +19,14 @@ def test_gpipe_and_1f1b_makespan(name, p, m, f, b):
     assert (dry.makespan, dry.bubble) == ((m + p - 1) * (f + b), (p - 1) * (f + b))
 
 
+@given(ranks, batches, st.integers(1, 4))
+def test_a_pipeline_of_several_passes_is_filled_and_emptied_in_each(p, m, passes):
+    """A rank begins its next pass when it has ended its own, so that the last forward waits for its turn alone."""
+    dry = dry_run(build("1f1b", p, m).repeat(passes), {"F": 1, "B": 2})
+
+    assert dry.makespan == passes * 3 * (m + p - 1)
+
+
 @given(ranks, batches)
 def test_gpipe_and_1f1b_peaks(p, m):
     held = (peaks(build("gpipe", p, m)), peaks(build("1f1b", p, m)))

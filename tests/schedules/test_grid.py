@@ -33,6 +33,10 @@ def test_text_is_one_row_per_rank():
     assert str(build("interleaved-overlap", 2, 2)) == "0F0 0F1 0B0 0B1\n1F0 1F1&1B0 1B1"
 
 
+def test_passes_follow_each_other_with_further_micro_batches():
+    assert str(build("1f1b", 2, 1).repeat(2)) == "0F0 0B0 0F1 0B1\n1F0 1B0 1F1 1B1"
+
+
 @pytest.mark.parametrize("text", ["0X0", "F0", "0F0&", "0F-1"])
 def test_text_that_is_no_action(text):
     with pytest.raises(ValueError, match="is no action"):

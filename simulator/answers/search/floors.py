@@ -236,11 +236,12 @@ def shorten(resolved: ResolvedTrain) -> ResolvedTrain:
     ranks, given = resolved.dims.pp, resolved.scenario.schedule
     if given.file is not None:
         return resolved
-    most = enough_microbatches(given.name, ranks, resolved.microbatches, given.vpp or 1, given.group)
-    if most >= resolved.microbatches:
+    each, rest = divmod(resolved.microbatches, given.passes)
+    most = enough_microbatches(given.name, ranks, each, given.vpp or 1, given.group)
+    if rest or most >= resolved.microbatches:
         return resolved
     # Schedules of both numbers of micro-batches are refused for the same reasons, or neither is.
-    return resolved.regrid(resolved.shorter_grid(most))
+    return resolved.regrid(resolved.grid_of_pass(most))
 
 
 def enough_microbatches(name: str, ranks: int, microbatches: int, chunks: int, group: int | None) -> int:

@@ -51,6 +51,7 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
         more=more,
         total=args.optional("step_scheduler.global_batch_size"),
         chunk=_chunk(args) if axes["pp"] > 1 else None,
+        at_once=local,
         rounds_up=args.choice("pipeline.round", "down", ("up", "down")) == "up",
         reduce="fp32",  # MixedPrecisionPolicy of nemo_automodel's FSDP2Config
     )

@@ -131,7 +131,7 @@ def _differ(asked: TrainScenario, again: TrainScenario) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat(asked).items()
-        if value != there[key] and not key.startswith(("name", "notes"))
+        if value != there.get(key) and not key.startswith(("name", "notes"))
     }
 
 

@@ -46,6 +46,7 @@ REASONS: Mapping[str, str] = {
     "precision.activations": "inputs are kept as the software has it",
     "offload.activations": "whole layers are offloaded",
     "schedule.name": "a pipeline of one stage has no schedule",
+    "schedule.passes": "a step goes through the pipeline once",
 }
 """Why Megatron-LM does not do what a scenario says, by key."""
 

@@ -98,7 +98,7 @@ def _impossible(asked: ResolvedTrain) -> Iterator[str]:
 
 def _batch(scenario: TrainScenario, dp: int) -> dict[str, Any]:
     batch = scenario.batch
-    local = batch.global_ // dp if scenario.parallel.pp > 1 else batch.micro
+    local = batch.global_ // (dp * scenario.schedule.passes) if scenario.parallel.pp > 1 else batch.micro
     return {"local_batch_size": local, "global_batch_size": batch.global_, "seq_len": batch.seq_len}
 
 

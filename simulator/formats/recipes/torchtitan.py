@@ -5,13 +5,11 @@ torchtitan's mesh has pp farthest, then dp_replicate, dp_shard, cp and tp: runca
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from ...base.errors import did_you_mean
 from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...program.parallel import ParallelDims
-from ...schedules import build, dry_run
 from ...systems.train_step.checks import indivisible
 from .arguments import Arguments, Machine, loose
 from .hugging_face import find_model
@@ -27,7 +25,6 @@ SCHEDULES = {
 _VARIANT = re.compile(r"_((non_)?fused_qkv|(flex|varlen)(_attn)?)$")
 """What a flavor's name says of its kernels."""
 TWO_CHUNKS = ("interleaved", "zb-v", "dualpipe-v")
-_SECONDS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}  # of actions, to compare schedules
 _COMPILED = ("model", "loss")  # components of torchtitan's [compile]
 _DEFAULTS = {
     "local_batch_size": 8, "seq_len": 2048, "activation_checkpoint.mode": "selective", "selective_ac_option": "2",
@@ -71,7 +68,7 @@ def read_torchtitan(
     counts = _split(args, spec) if pp > 1 else ()
     schedule, batch = _schedule(args, spec, pp, len(counts)), _batch(args, shard * replicate, pp)
     if pp > 1:
-        _note_passes(args, schedule, batch, pp, shard * replicate)
+        schedule |= _passes(args, batch, shard * replicate)
         parallel |= {"layers": counts} if counts else _split_evenly(args, spec, _stages(schedule, pp))
     if not (sequence_parallel := _splits_sequences(args, spec, tp)):
         parallel["sequence_parallel"] = False
@@ -327,21 +324,15 @@ def _converters(args: Arguments, spec: ModelSpec) -> list[str]:
     return [name for name in names if name not in grouped]
 
 
-def _note_passes(args: Arguments, schedule: Mapping[str, Any], batch: Mapping[str, Any], pp: int, dp: int) -> None:
-    """Say by how much a step is too short whose gradients add up over several passes of the pipeline.
+def _passes(args: Arguments, batch: Mapping[str, Any], dp: int) -> dict[str, int]:
+    """How often a step fills and empties the pipeline, if more than once.
 
-    torchtitan fills and empties it in each of them (0.2, train.py: forward_backward_step); a scenario does so once.
+    torchtitan does so for each local batch whose gradients add up (0.2, train.py: forward_backward_step).
     """
-    tokens, share = "num_tokens_per_microbatch_per_dp_rank", batch["micro"]
-    at_once = args.whole("num_pp_microbatches") if args.has(tokens) else args.whole("local_batch_size") // share
-    passes = batch["global"] // (share * dp * max(at_once, 1))
-    if args.faults or passes < 2:
-        return
-    with suppress(ValueError):  # a size for which the schedule does not exist
-        one = dry_run(build(schedule["name"], pp, at_once, schedule.get("vpp", 1)), _SECONDS)
-        saved = (passes - 1) * one.bubble / (passes * one.makespan)
-        line = f"the pipeline is filled and emptied {passes} times per step, with {at_once} micro-batches each time"
-        args.not_modelled.append(f"{line}: here once, which is about {saved:.0%} too short")
+    tokens = "num_tokens_per_microbatch_per_dp_rank"
+    at_once = batch["micro"] * args.whole("num_pp_microbatches") if args.has(tokens) else args.whole("local_batch_size")
+    passes = batch["global"] // (dp * max(at_once, 1))
+    return {"passes": passes} if passes > 1 else {}
 
 
 def _precision(args: Arguments, parallel: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:

@@ -215,7 +215,7 @@ class TrainerStep:
         micro, accumulation = training.micro or 1, training.accumulation or 1
         tables["batch"] = {"global": micro * accumulation * dp, "micro": micro, "seq_len": training.seq_len}
         tables["precision"]["compute"] = training.compute
-        return tables, self._pipeline()
+        return tables, self._pipeline(training)
 
     def _count_accumulation(self, dp: int) -> Training:
         """What the trainer says, with its accumulation where it gives a step's sequences."""
@@ -226,14 +226,20 @@ class TrainerStep:
             self._fault("batch.global", f"micro {training.micro} x dp {dp} = {share} must divide it", training.total)
         return replace(training, accumulation=max(training.total // share, 1))
 
-    def _pipeline(self) -> dict[str, Any]:
-        """Chunks per rank of an interleaved pipeline, whose stages have `chunk` layers at most."""
-        pp, chunk = self._size("pp"), self.training.chunk
-        if pp == 1 or not chunk:
+    def _pipeline(self, training: Training) -> dict[str, Any]:
+        """The schedule: chunks per rank of `chunk` layers at most, and passes where not all goes through at once."""
+        pp, chunk = self._size("pp"), training.chunk
+        if pp == 1:
             return {}
-        stages = -(-self.shape.spec.num_hidden_layers // chunk)
-        vpp = max(-(-stages // pp) if self.training.rounds_up else stages // pp, 1)
-        return {"schedule": {"name": "interleaved", "vpp": vpp}} if vpp > 1 else {}
+        found: dict[str, Any] = {}
+        stages = -(-self.shape.spec.num_hidden_layers // chunk) if chunk else pp
+        vpp = max(-(-stages // pp) if training.rounds_up else stages // pp, 1)
+        if vpp > 1:
+            found = {"name": "interleaved", "vpp": vpp}
+        replica = (training.micro or 1) * (training.accumulation or 1)
+        if training.at_once and replica > training.at_once:
+            found["passes"] = replica // training.at_once
+        return {"schedule": found} if found else {}
 
     def _copies(self, dp: int) -> int:
         """Groups of ranks that hold a whole model each, by Axolotl's sizes, which must fit the machine."""

@@ -27,7 +27,8 @@ class Training:
     of `[parallel]`, with `cp_type`; `more` is what goes into a scenario as it is: tables and keys.
 
     `total` sequences of a step may be given in place of `accumulation`, and `chunk` layers of each stage of a pipeline,
-    whose number of stages `rounds_up`, or down, to a multiple of the ranks.
+    whose number of stages `rounds_up`, or down, to a multiple of the ranks. `at_once` sequences of a replica go through
+    the pipeline before it is emptied; None is all of them.
     `reduce` is the type in which gradients travel where that is not the one of computation.
     """
 
@@ -42,6 +43,7 @@ class Training:
     total: int | None = None
     chunk: int | None = None
     rounds_up: bool = False
+    at_once: int | None = None
     reduce: str | None = None
 
     @property

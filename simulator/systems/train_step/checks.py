@@ -19,7 +19,7 @@ from ...models.states import adapter_count
 from ...profile import profile_for
 from ...program.parallel import ParallelDims
 from .routing import expert_islands
-from .scenario import Batch, Experts, Run, Tower, TrainScenario
+from .scenario import Experts, Run, Tower, TrainScenario
 
 _MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
 _MOST_BUCKETS = 1_000_000  # of a whole model's gradients: each is an op of every stage
@@ -172,8 +172,9 @@ def _inputs(spec: ModelSpec, seq_len: int) -> Iterator[Misfit]:
             yield Misfit(f"{key}.inputs", of.items, allowed)
 
 
-def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
-    """Errors in the number of sequences."""
+def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfit]:
+    """Errors in the number of sequences, and of passes through a pipeline."""
+    batch, passes = scenario.batch, scenario.schedule.passes
     each = batch.micro * dp
     if batch.global_ % each:
         near = " or ".join(f"{each * count:,}" for count in (batch.global_ // each, batch.global_ // each + 1) if count)
@@ -182,6 +183,9 @@ def unfit_batch(batch: Batch, layers: int, dp: int) -> Iterator[Misfit]:
     elif (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
         allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
         yield Misfit("batch.global", batch.global_, allowed)
+    elif batch.global_ // each % passes:
+        allowed = f"a step of {batch.global_ // each} micro-batches has equal passes where this divides them"
+        yield Misfit("schedule.passes", passes, allowed)
 
 
 def missing_profiles(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:

@@ -74,8 +74,9 @@ NEEDS: tuple[Need, ...] = (
     needs_split("parallel.cp_type", "parallel.cp"),
     *(
         Need(f"schedule.{key}", lambda values: not values["schedule.file"], lambda _: "schedule.file says it by itself")
-        for key in ("vpp", "group")
+        for key in ("vpp", "group", "passes")
     ),
+    needs_split("schedule.passes", "parallel.pp", lambda passes: passes > 1),
     Need("schedule.vpp", _chunks_fit, _own_chunks),
     Need("schedule.group", _has_groups, lambda values: f"goes with interleaved, not {values['schedule.name']}"),
     Need(

@@ -184,7 +184,9 @@ def states_of(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
         states = replace(states, weights=states.weights - round(_in_layers(holdings) * plan.types.weights))
     if plan.sharding.each_microbatch:
         return states
-    return replace(states, gradients=round(sum(learned) * plan.types.gradients))
+    # Of several passes through a pipeline, the later ones add to the shards of the earlier ones.
+    shards = states.gradients if plan.grid.passes > 1 else 0
+    return replace(states, gradients=round(sum(learned) * plan.types.gradients) + shards)
 
 
 def _in_layers(holdings: Holdings) -> int:

@@ -135,7 +135,7 @@ class ResolvedTrain(OnMachines):
         if not axes:
             faults += machine_misfits(self.cluster, self.scenario, self.spec, dims, self.where)
         if dims.world_size == gpus:  # else dp is no more than a guess
-            batch = unfit_batch(self.scenario.batch, self.spec.n_layers, dims.dp)
+            batch = unfit_batch(self.scenario, self.spec.n_layers, dims.dp)
             faults += [fault(self.where, *misfit) for misfit in batch]
         if self.scenario.run is not None:
             faults += [fault(self.where, *misfit) for misfit in unfit_run(self.scenario.run, gpus)]
@@ -178,14 +178,14 @@ class ResolvedTrain(OnMachines):
     def _unit(self, microbatches: int) -> int:
         """The number of which `microbatches` must be a multiple in this schedule.
 
-        It is 1 (or 2) if the schedule accepts 1 (or 2) micro-batches more, else the group size.
+        For each pass it is 1 (or 2) if the schedule accepts 1 (or 2) micro-batches more, else the group size.
         """
         given = self.scenario.schedule
-        for unit in (1, 2):
+        for unit in (given.passes, 2 * given.passes):
             with suppress(UserError):
                 self.shorter_grid(microbatches + unit)
                 return unit
-        return given.group or self.dims.pp
+        return (given.group or self.dims.pp) * given.passes
 
     def _seconds_of_microbatch(self, replicas: Replicas, unit: int) -> float:
         many = unit * -(-2 * self.dims.pp // unit)
@@ -198,11 +198,16 @@ class ResolvedTrain(OnMachines):
         return self.shorter_grid(self.microbatches)
 
     def shorter_grid(self, microbatches: int) -> Grid:
-        """The pipeline schedule with this number of micro-batches.
+        """The pipeline schedule with this number of micro-batches, in all passes together.
 
         Raises:
             UserError: the schedule is unknown, or not defined for these sizes.
         """
+        passes = self.scenario.schedule.passes
+        return self.grid_of_pass(microbatches // passes).repeat(passes)
+
+    def grid_of_pass(self, microbatches: int) -> Grid:
+        """The pipeline schedule of one pass, with this number of micro-batches; a UserError as `shorter_grid`."""
         given = self.scenario.schedule
         if given.file is not None:
             return self._own_grid(given.file, microbatches)

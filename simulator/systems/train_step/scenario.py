@@ -78,11 +78,13 @@ class Schedule(Table):
     vpp: PositiveInt | None = Field(None, description="chunks per pipeline rank (default: 1, or what the name fixes)")
     group: PositiveInt | None = Field(None, description="interleaved: micro-batches per group (default: pp)")
     file: str | None = Field(None, min_length=1, description="instead of a name: a file of one's own schedule, as text")
+    passes: PositiveInt = Field(1, description="how often a step fills and empties the pipeline, as torchtitan may")
 
     @model_serializer(mode="wrap")
-    def _without_none(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `file` where there is none, so that hashes from before it was added stay valid."""
-        return {key: value for key, value in plain(self).items() if key != "file" or value is not None}
+    def _without_defaults(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what was added later and is left at its default, so that older hashes stay valid."""
+        later = {"file": None, "passes": 1}
+        return {key: value for key, value in plain(self).items() if key not in later or value != later[key]}
 
 
 class Documents(Table):

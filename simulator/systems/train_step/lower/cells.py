@@ -17,8 +17,8 @@ class Cells(NamedTuple):
     """The cells of all ranks, rank by rank in their order.
 
     `columns[cell, i]` is (kind, stage, micro-batch) of its i-th action; -1 if it has only one. Flags of shape
-    [cells, 2]: `opens` marks the first forward of a stage, `gathers` actions that gather weights for the whole step,
-    `reduces` actions that send gradients.
+    [cells, 2]: `opens` marks the first forward of a stage in each pass through the pipeline, `gathers` actions that
+    gather weights for the whole pass, `reduces` actions that send gradients.
     """
 
     rank: Ints
@@ -32,9 +32,10 @@ class Cells(NamedTuple):
         """The cells of a plan's grid."""
         grid, sharding = plan.grid, plan.sharding
         rank, columns = np.repeat(np.arange(grid.ranks), [len(row) for row in grid.rows]), np.concatenate(grid.columns)
-        kind, stage, _ = np.moveaxis(columns, 2, 0)
+        kind, stage, microbatch = np.moveaxis(columns, 2, 0)
         forward, gradient = kind == KINDS.index(FORWARD), np.isin(kind, [KINDS.index(BACKWARD), KINDS.index(WEIGHT)])
-        of_stage = rank[:, None] * grid.stages + stage
+        passed = np.maximum(microbatch, 0) // (grid.microbatches // grid.passes)
+        of_stage = (passed * grid.ranks + rank[:, None]) * grid.stages + stage
         opens, last = _first_of_each(of_stage, forward), _first_of_each(of_stage[::-1], gradient[::-1])[::-1]
         each = sharding.level >= 2 and sharding.each_microbatch
         reduces = gradient if each else last & sharding.overlap_grads
