@@ -184,3 +184,14 @@ def test_validate_of_unknown_software_says_that_a_stack_is_needed(rows, tmp_path
 
     said = "framework = 'mine': no stack is known for it; name the most similar one: --stack NAME\n"
     assert (done.returncode, done.stderr) == (2, f"error: own.csv: no row can be predicted; line 2: {said}")
+
+
+def test_local_batches_that_fill_a_pipeline_are_its_passes(rows, tmp_path):
+    sizes = {"pp": "2", "tp": "1", "cp": "1", "dp": "4", "n_gpus": "8", "mbs": "1", "gbs": "64", "vpp": ""}
+    write(
+        tmp_path / "own.csv",
+        [rows[0] | sizes | {"schedule": "1f1b", "grad_accum": "4", "iter_time_s": "9", "tokens_per_s_per_gpu": ""}],
+    )
+    (run,) = read_runs([tmp_path / "own.csv"], "torchtitan")
+
+    assert (run.resolved.scenario.schedule.passes, run.resolved.microbatches) == (4, 16)

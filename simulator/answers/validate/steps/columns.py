@@ -164,6 +164,11 @@ def _by_cost(cells: Cells, words: Mapping[str, Any], pp: int) -> list[int]:
 
 def schedule_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The schedule's table, and chunks per pipeline rank."""
+    found, chunks = _order_of(cells, words, software)
+    return found | _passes_of(cells, software), chunks
+
+
+def _order_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     pp, layers, chunks = cells.positive("pp", 1), cells.positive("layers", most=MOST_LAYERS), cells.whole("vpp", 0)
     said = cells.text("schedule").casefold()
     if pp == 1:
@@ -177,6 +182,15 @@ def schedule_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
     if name in ("", "1f1b", "interleaved"):
         return ({"name": "interleaved", "vpp": chunks}, chunks) if chunks > 1 else ({"name": "1f1b"}, 1)
     return {"name": name}, 2 if name == "zb-v" else 1
+
+
+def _passes_of(cells: Cells, software: Mapping[str, Any]) -> dict[str, int]:
+    """How often a step fills the pipeline, where grad_accum counts that: it then is less than all micro-batches."""
+    if not software.get("passes") or cells.positive("pp", 1) == 1 or not cells.has("grad_accum"):
+        return {}
+    all_of_them = cells.positive("gbs") / (cells.positive("mbs") * cells.positive("dp", 1))
+    passes = cells.positive("grad_accum")
+    return {"passes": passes} if 1 < passes < all_of_them else {}
 
 
 def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, Any]) -> dict[str, Any] | None:
