@@ -54,7 +54,7 @@ MIXTURES = {
         _ALL_MOE,
         design=built(qk_norm=True, qk_norm_weights="none", window_is_chunk=True),
         own={"sliding_window": "attention_chunk_size"},
-        defaults={**full_every(4), **shared_experts(1)},
+        defaults={"sliding_window": 8192, **full_every(4), **shared_experts(1)},
     ),
     "aria_text": replace(_ALL_MOE, experts="moe_num_experts", defaults=shared_experts(2)),
     "hunyuan_v1_moe": replace(_ALL_MOE, design=_HEAD_NORMS, experts="num_experts", defaults=shared_experts(1)),

@@ -46,13 +46,14 @@ class Mla:
 
 @dataclass(frozen=True)
 class Indexer:
-    """DeepSeek sparse attention: a small attention beside MLA that picks the tokens MLA attends to.
+    """DeepSeek sparse attention: a small attention beside MLA that picks the `topk` tokens MLA attends to.
 
     `layers` have an indexer (MTP layers are numbered after the stack); others reuse what the last of them picked.
     """
 
     num_heads: int
     head_dim: int
+    topk: int
     layers: frozenset[int]
 
 

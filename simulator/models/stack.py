@@ -243,7 +243,6 @@ def _compressed(keys: Keys) -> Compressed:
 def _indexer(keys: Keys, layers: int, mtp_layers: int, kinds: list[str]) -> Indexer:
     """The layers with an indexer, from a list, or from a step and an offset; those with a window have none."""
     keys.expect(keys.has("q_lora_rank"), "q_lora_rank", "a whole number: the indexer reads the compressed query")
-    keys.whole(KEY_OF_INDEXER, default=1)  # how many tokens it picks: no matter of size
     types = keys.sequence("indexer_types")
     if types and (len(types) < layers or not {str(kind) for kind in types} <= {"full", "shared"}):
         keys.fault("indexer_types", f"full or shared for each of {layers} layers")
@@ -254,6 +253,7 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int, kinds: list[str]) -> Inde
     return Indexer(
         num_heads=keys.whole("index_n_heads"),
         head_dim=keys.whole("index_head_dim"),
+        topk=keys.whole(KEY_OF_INDEXER, default=2048),  # transformers' DeepseekV32Config and GlmMoeDsaConfig
         layers=frozenset(number for number, has in enumerate(own) if has),
     )
 

@@ -12,6 +12,7 @@ from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.train_step.text import words
 
 from ..lowering.steps import (
+    DENSE,
     DIM,
     EXPERTS,
     HEADS,
@@ -71,6 +72,13 @@ def test_gradients_of_later_passes_add_to_the_shards_of_earlier_ones():
     tables = {"parallel": {"pp": 2, "zero": 3, "reshard": False, "sync_each_microbatch": False}}
     one, two = (static_bytes(resolved(4, 4, schedule={"passes": n}, **tables), 0)["gradients"] for n in (1, 2))
     assert two == one + one / 2
+
+
+@pytest.mark.parametrize("model", [DENSE, MOE])
+def test_one_rank_shards_nothing_whatever_zero_says(model):
+    """What nobody shares is neither gathered nor on its way."""
+    levels = [static_bytes(resolved(2, 2, model, parallel={"tp": 2, "zero": zero}), 0) for zero in (1, 2, 3)]
+    assert levels[1:] == levels[:1] * 2
 
 
 @pytest.mark.parametrize(("prefetch", "units"), [(0, 1), (1, 2), (2, 3)])

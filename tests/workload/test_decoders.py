@@ -81,6 +81,12 @@ def test_attention_within_chunks_is_that_of_shorter_sequences():
     assert flop(chunked) == 2 * 40 * 256 * 4 * visible(1024, True, 0)
 
 
+def test_llama_4_attends_within_chunks_of_8192_tokens_where_its_config_says_nothing():
+    """transformers' Llama4TextConfig: attention_chunk_size, in all but every fourth layer."""
+    spec = spec_of("llama4_text")
+    assert [spec.window(number) for number in range(4)] == [8192, 8192, 8192, None]
+
+
 def test_windows_by_pattern_where_no_list_says_which():
     def sliding(model_type):
         config = {key: value for key, value in CONFIGS[model_type].items() if key != "layer_types"}

@@ -207,9 +207,14 @@ def _takes_any_layout(resolved: ResolvedTrain) -> bool:
     return all("fp4" in node.device.peak_flop_per_s for node in nodes)
 
 
+def _is_shared(holdings: Holdings) -> bool:
+    """Whether several ranks hold a part each of what this one computes with."""
+    return any(len(share.group) > 1 for share in holdings.shares(Count(1, 1)))
+
+
 def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-3: bytes of the weights that are gathered at the same time: the current unit and the prefetched ones."""
-    if plan.sharding.level < 3:
+    if plan.sharding.level < 3 or not _is_shared(holdings):
         return 0.0
     units = sorted((holdings.gathered_bytes(number, sum(unit)) for number, unit in holdings.own), reverse=True)
     return sum(units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units)
@@ -217,7 +222,7 @@ def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
 
 def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-2 and 3: bytes of the gradients of one unit as it is computed, and of one that is being reduced."""
-    if plan.sharding.level < 2 or not plan.sharding.each_microbatch:
+    if plan.sharding.level < 2 or not plan.sharding.each_microbatch or not _is_shared(holdings):
         return 0.0
     units = [holdings.gradients(number, unit) for number, unit in holdings.own]
     return max(unit.dense + unit.expert for unit in units) * (plan.types.weights + plan.types.reduced)

@@ -3,7 +3,7 @@
 Model FLOP are what the model needs, whatever a plan recomputes or pads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -19,7 +19,6 @@ from ...insight import (
     critical_path,
     path_by_phase,
     provenance,
-    slowed_lines,
     slowed_s,
     split_by_place,
 )
@@ -32,17 +31,16 @@ from ...program import Program
 from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
-from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interval, size_notes
-from ..machines import shape_loss_s
+from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interval
 from .distance import distance_notes
 from .errors import step_errors
 from .host_memory import HostMemory, host_memory
 from .lower import TrainPlan
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
+from .notes import notes_of, notes_of_times
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
-_LEAST_LOST = 0.01
 """The report has a note if awkward shapes cost at least this share of the step."""
 
 
@@ -274,7 +272,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     errors = step_errors(resolved)
     sure = path_interval(path, errors, step)
     split = split_by_place(timeline, mix=resolved.mix)
-    peak_type = resolved.peak_type
+    peak_type, exposed = resolved.peak_type, _by_phase(path, timeline, resolved)
     tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
     slowed = slowed_s(path, timeline.program, costs)
     causal, full = resolved.memo.get(
@@ -299,7 +297,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         peak_type=peak_type,
         split_s=dict(zip(PHASES, _mean_split(split, timeline.program).tolist(), strict=True)),
         by_rank_s={phase: tuple(split[:, i].tolist()) for i, phase in enumerate(PHASES)},
-        exposed=_by_phase(path, timeline, resolved),
+        exposed=exposed,
         slowed_s=slowed,
         provenance=provenance(path, costs),
         memory=rank_memory(resolved, timeline),
@@ -307,7 +305,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
         host=host_memory(resolved, timeline),
-        notes=(*resolved.notes, *_notes(resolved, path, slowed), *held.notes),
+        notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed), *held.notes),
     )
 
 
@@ -347,20 +345,6 @@ def mean_peak(resolved: ResolvedTrain) -> float:
     """Dense peak of the computing type in FLOP/s, mean over GPUs."""
     peaks = [node.device.peak_flop_per_s[resolved.peak_type] for node in resolved.cluster.nodes]
     return float(np.average(peaks, weights=resolved.cluster.gpus_per_node))
-
-
-def _notes(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float]) -> Iterator[str]:
-    """Notes that follow from the simulation: awkward shapes, slowdown by overlap, effects of size."""
-    yield from _shapes(resolved, path)
-    yield from slowed_lines(slowed, float(path.seconds.sum()))
-    yield from size_notes(resolved.profile, resolved.dims.world_size)
-
-
-def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
-    """A note on the cost of awkward shapes on the critical path, if it is large enough."""
-    share = shape_loss_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
-    if share >= _LEAST_LOST:
-        yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"
 
 
 def _by_phase(path: CriticalPath, timeline: Timeline, resolved: ResolvedTrain) -> dict[str, float]:

@@ -17,9 +17,9 @@ from ...costs import HEAD_MULTIPLE, PRODUCT_TYPE, UNALIGNED, Costs
 from ...hardware import cluster_inputs
 from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
-from ...models.model import Inputs, identity
+from ...models.model import identity
 from ...models.shard import Shard
-from ...profile import FACTORS, Profile, check_stack, load_numbers, profile_notes
+from ...profile import FACTORS, Profile, check_stack, load_numbers
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build, load_grid
@@ -30,7 +30,7 @@ from .lower import Coarse, Fragments, Stage, TrainPlan, coarse, join_coarse, low
 from .packing import Packing, packing_of
 from .plans import plan_of
 from .prices import price, price_coarse
-from .replicas import MOST, Replicas, alike, differ, note_on, seconds_of_microbatch, share, split_layers
+from .replicas import MOST, Replicas, alike, differ, seconds_of_microbatch, share, split_layers
 from .routing import load_of
 from .scenario import TrainScenario
 from .smaller import smaller_shapes
@@ -364,45 +364,6 @@ class ResolvedTrain(OnMachines):
     def tp_between_nodes(self) -> bool:
         """Whether a tensor-parallel group spans several nodes (or NVLink domains)."""
         return len({self.cluster.island(rank) for rank in self.dims.group("tp", 0)}) > 1
-
-    @cached_property
-    def notes(self) -> tuple[str, ...]:
-        """Notes of the report: assumptions for keys that the scenario does not set."""
-        notes = [*self.scenario.notes, *self.spec.assumptions, *map(self._reads, self.spec.towers)]
-        notes += [*profile_notes(self.profile_names, self.scenario.profile), *self.cluster.notes]
-        network = self.networks.note(self.cluster.fabric.network)
-        if network and self.cluster.n_nodes > 1:
-            notes.append(network)
-        if (packed := self.packing) is not None:
-            slower = f"; the slowest rank's takes {packed.slowest:.2f} times as long" if packed.slowest > 1 else ""
-            notes.append(f"attention is that of documents of {packed.length:,.0f} tokens each{slower}")
-        if self.scenario.parallel.layers is None and self.spec.divided_layers % self.grid.stages:
-            counts = [len(stage.layers) for stage in self.stages]
-            notes.append(
-                f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
-            )
-        if (mixer := self.spec.linear_attention) and not mixer.swaps_heads and self.dims.cp > 1:
-            notes.append("what recurrent layers and convolutions pass between context-parallel ranks is not counted")
-        if self.scenario.offload.activations:
-            slots = self.scenario.offload.slots
-            notes.append(f"offload: the last {slots} layers before a backward, heads and MTP layers stay on the device")
-        notes += [
-            f"{name}: left out, with its parameters" for name, of in self.scenario.towers.items() if of.inputs == 0
-        ]
-        learned, seq_len = self.spec.position_embeddings, self.scenario.batch.seq_len
-        if 0 < learned < seq_len:
-            notes.append(f"sequences of {seq_len:,} tokens are longer than the {learned:,} learned positions")
-        if len(self.replicas) > 1:
-            notes.append(note_on(self.replicas, self.shares, self.dims, self.cluster, self.slowness))
-        return tuple(notes)
-
-    def _reads(self, tower: ModelSpec) -> str:
-        """What a tower reads, in words."""
-        of = tower.inputs or Inputs(0)
-        inputs = f"{of.items} inputs" if of.items > 1 else "an input"
-        many = f"{inputs} of {of.span or self.scenario.batch.seq_len:,} tokens"
-        given = f", which give {of.items * of.span // of.projector.merge:,} of its tokens" if of.projector else ""
-        return f"{tower.name}: each sequence has {many}{given}" + "; frozen" * of.frozen
 
     @property
     def smaller_shapes(self) -> list[str]:

@@ -1,0 +1,107 @@
+"""What a report of a training step notes beside its numbers: assumptions, and what is not counted.
+
+What no measured row has is in `distance`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from ...insight import CriticalPath, slowed_lines
+from ...models import ModelSpec
+from ...models.model import Inputs
+from ...profile import profile_notes, stack_defaults
+from ...uncertainty import size_notes
+from ..machines import shape_loss_s
+from .replicas import note_on
+from .resolve import ResolvedTrain
+from .scenario import TrainScenario
+
+_LEAST_LOST = 0.01
+_LEAST_HELD_UP = 0.1
+"""Share of a step that waits for the host from which its coarse level is known to be off (docs/training.md)."""
+
+
+def notes_of(resolved: ResolvedTrain) -> Iterator[str]:
+    """Notes that follow from what was asked, one line each."""
+    scenario, spec = resolved.scenario, resolved.spec
+    yield from (*scenario.notes, *spec.assumptions)
+    yield from (_reads(tower, scenario.batch.seq_len) for tower in spec.towers)
+    yield from profile_notes(resolved.profile_names, scenario.profile)
+    yield from resolved.cluster.notes
+    yield from _on_machines(resolved)
+    yield from _on_attention(resolved)
+    yield from _on_layers(resolved)
+    if len(resolved.replicas) > 1:
+        yield note_on(resolved.replicas, resolved.shares, resolved.dims, resolved.cluster, resolved.slowness)
+
+
+def _reads(tower: ModelSpec, seq_len: int) -> str:
+    """What a tower reads, in words."""
+    of = tower.inputs or Inputs(0)
+    inputs = f"{of.items} inputs" if of.items > 1 else "an input"
+    many = f"{inputs} of {of.span or seq_len:,} tokens"
+    given = f", which give {of.items * of.span // of.projector.merge:,} of its tokens" if of.projector else ""
+    return f"{tower.name}: each sequence has {many}{given}" + "; frozen" * of.frozen
+
+
+def _on_machines(resolved: ResolvedTrain) -> Iterator[str]:
+    network, offload = resolved.networks.note(resolved.cluster.fabric.network), resolved.scenario.offload
+    if network and resolved.cluster.n_nodes > 1:
+        yield network
+    if offload.activations:
+        yield f"offload: the last {offload.slots} layers before a backward, heads and MTP layers stay on the device"
+
+
+def _on_attention(resolved: ResolvedTrain) -> Iterator[str]:
+    spec, seq_len = resolved.spec, resolved.scenario.batch.seq_len
+    if (packed := resolved.packing) is not None:
+        slower = f"; the slowest rank's takes {packed.slowest:.2f} times as long" if packed.slowest > 1 else ""
+        yield f"attention is that of documents of {packed.length:,.0f} tokens each{slower}"
+    if _is_unfused_by_stack(resolved.scenario, resolved.where):
+        old = f"attention = unfused, as {resolved.scenario.stack} had it: all scores lie in memory"
+        yield f'{old}, {seq_len:,} for each token and head; attention = "flash" is that of later software'
+    if spec.indexer is not None and seq_len > spec.indexer.topk:
+        dense = f"the {spec.indexer.topk:,} tokens that an indexer picks, and its own work, are not modelled"
+        yield f"attention of {spec.name} is priced as dense: {dense}"
+    if 0 < spec.position_embeddings < seq_len:
+        yield f"sequences of {seq_len:,} tokens are longer than the {spec.position_embeddings:,} learned positions"
+
+
+def _is_unfused_by_stack(scenario: TrainScenario, where: str) -> bool:
+    """Whether scores are written to memory since the software stack did so in its time."""
+    return scenario.attention == "unfused" == stack_defaults(scenario.stack, where).get("attention")
+
+
+def _on_layers(resolved: ResolvedTrain) -> Iterator[str]:
+    spec, scenario = resolved.spec, resolved.scenario
+    if scenario.parallel.layers is None and spec.divided_layers % resolved.grid.stages:
+        counts = [len(stage.layers) for stage in resolved.stages]
+        yield f"layers do not divide evenly: {min(counts)} to {max(counts)} per stage, the first ones fuller"
+    if (mixer := spec.linear_attention) and not mixer.swaps_heads and resolved.dims.cp > 1:
+        yield "what recurrent layers and convolutions pass between context-parallel ranks is not counted"
+    for name, tower in scenario.towers.items():
+        if tower.inputs == 0:
+            yield f"{name}: left out, with its parameters"
+
+
+def notes_of_times(
+    resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float], exposed: Mapping[str, float]
+) -> Iterator[str]:
+    """Notes that follow from the simulation: waits for the host, awkward shapes, slowdown by overlap, size."""
+    yield from _on_host(resolved, exposed.get("host", 0.0) / max(float(path.seconds.sum()), 1e-30))
+    yield from _shapes(resolved, path)
+    yield from slowed_lines(slowed, float(path.seconds.sum()))
+    yield from size_notes(resolved.profile, resolved.dims.world_size)
+
+
+def _on_host(resolved: ResolvedTrain, share: float) -> Iterator[str]:
+    """A note on a coarse step that waits for the host, which a real host may do ahead."""
+    if resolved.scenario.level == "coarse" and share >= _LEAST_HELD_UP:
+        waits = f"{share:.0%} of the step waits for the host, which level coarse counts action by action"
+        yield f'{waits}: level = "kernels" is nearer'
+
+
+def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:
+    """A note on the cost of awkward shapes on the critical path, if it is large enough."""
+    share = shape_loss_s(resolved, path) / max(float(path.seconds.sum()), 1e-30)
+    if share >= _LEAST_LOST:
+        yield f"awkward shapes cost {share:.1%} of the step: {'; '.join(one.text for one in resolved.awkward)}"

@@ -1,0 +1,39 @@
+"""What the report of a training step notes beside its numbers."""
+
+import pytest
+from runcast.simulator.predict import simulate
+
+LLAMA = {
+    "kind": "train_step", "cluster": "dgx-h100",
+    "model": {"preset": "llama3-8b", "overrides": {"num_hidden_layers": 2, "vocab_size": 8192}},
+    "parallel": {"zero": 1}, "batch": {"global": 8, "seq_len": 512}, "level": "coarse",
+}  # fmt: skip
+SPARSE = {"model": {"preset": "glm-5", "overrides": {"num_hidden_layers": 4}}, "nodes": 2, "parallel": {"ep": 16}}
+
+
+def notes(**tables):
+    return "\n".join(simulate(LLAMA | tables).report.notes)
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"stack": "deepspeed-zero3"}, True),
+        ({"stack": "deepspeed-zero3", "attention": "flash"}, False),
+        ({"attention": "unfused"}, False),
+    ],
+)
+def test_attention_that_an_old_stack_leaves_unfused_is_noted(tables, said):
+    assert ("attention = unfused, as deepspeed-zero3 had it" in notes(**tables)) is said
+
+
+@pytest.mark.parametrize(("seq_len", "said"), [(2048, False), (4096, True)])
+def test_tokens_that_an_indexer_picks_are_noted_where_not_all_are_picked(seq_len, said):
+    found = notes(**SPARSE, batch={"global": 16, "seq_len": seq_len})
+    assert ("priced as dense: the 2,048 tokens that an indexer picks" in found) is said
+
+
+@pytest.mark.parametrize(("level", "said"), [("coarse", True), ("kernels", False)])
+def test_a_coarse_step_that_waits_for_the_host_is_noted(level, said):
+    found = notes(stack="nanotron", level=level, batch={"global": 64, "seq_len": 64})
+    assert ('level = "kernels" is nearer' in found) is said
