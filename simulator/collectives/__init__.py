@@ -9,7 +9,7 @@ as the messages of their trees.
 from typing import Final
 
 from .chosen import CURVES, MEASURED, Choice, Chosen, choice_of
-from .collective import Collective, Price, Pricer, Stages
+from .collective import Collective, Price, Pricer, Stages, longest
 from .layout import Layout
 from .machines import Machine, Machines, effective_capacity
 from .measured import Measured
@@ -30,7 +30,7 @@ def price_slowest(exchanges: Pricer, machines: Machines, collective: Collective)
         UserError: as `Pricer.price`, of any of these kinds.
     """
     firsts = machines.one_of_each(collective.group)
-    return max((exchanges.price(collective, rank) for rank in firsts), key=lambda price: price.seconds)
+    return longest(exchanges.price(collective, rank) for rank in firsts)
 
 
 STREAMS: Final = "streams"
@@ -39,5 +39,5 @@ STREAMS: Final = "streams"
 __all__ = [
     "CURVES", "EXECUTED", "MEASURED", "STREAMS", "Choice", "Chosen", "Collective", "Layout", "Machine", "Machines",
     "Measured", "Networks", "Price", "Pricer", "RingBroadcast", "Stages", "choice_of", "effective_capacity",
-    "networks_of", "price_slowest", "pricer", "relay", "ring_broadcast",
+    "longest", "networks_of", "price_slowest", "pricer", "relay", "ring_broadcast",
 ]  # fmt: skip

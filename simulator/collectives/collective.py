@@ -4,9 +4,12 @@ Bytes are those of nccl-tests: everything that is gathered, scattered or reduced
 that one rank sends.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
+
+from ..profile import Z90
 
 Stages = Mapping[int, tuple[int, ...]]
 """For a rank the ranks that act alike at the same time, itself included; a rank that is not listed is alone."""
@@ -52,6 +55,23 @@ class Price:
     def work_s(self) -> float:
         """Seconds of shared work."""
         return self.seconds - self.latency_s
+
+    def reach_s(self) -> float:
+        """The upper end of its 90 % interval."""
+        return self.seconds * math.exp(Z90 * self.spread)
+
+
+def longest(prices: Iterable[Price]) -> Price:
+    """The price of exchanges that go on at the same time: that of the longest one.
+
+    Its interval reaches as far as that of any of them. Where another one reaches farther, the weaker basis counts.
+    """
+    known = list(prices)
+    slowest, widest = max(known, key=lambda one: one.seconds), max(known, key=Price.reach_s)
+    if widest.reach_s() <= slowest.reach_s():
+        return slowest
+    spread = widest.spread - math.log(slowest.seconds / widest.seconds) / Z90
+    return replace(slowest, spread=spread, provenance=max(slowest.provenance, widest.provenance))
 
 
 class Pricer(Protocol):

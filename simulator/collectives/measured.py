@@ -7,7 +7,7 @@ port.
 from dataclasses import replace
 
 from ..profile import PROVENANCE, Estimate
-from .collective import Collective, Price, Pricer
+from .collective import Collective, Price, Pricer, longest
 from .layout import Layout, Reach
 from .machines import Machines
 from .wires import Sent, Wires, bytes_sent, inside_bytes
@@ -41,9 +41,8 @@ class Measured:
         if not size:
             return _NOTHING
         wires, sent = self._layout.wires(kind, group, reach), self._sent(kind, group, reach, size)
-        found = self._slowest_part(kind, group, reach, size)
-        seconds = float(found.seconds[0]) + self._stall_s(kind, reach)
-        alone = Price(seconds, float(found.spread[0]), int(found.provenance[0]))
+        found = longest(_price_of(part) for part in self._parts(kind, group, reach, size))
+        alone = replace(found, seconds=found.seconds + self._stall_s(kind, reach))
         return _add_latency(self._machines.on_links(alone, wires, sent), self._layout.site_latency_s(kind, group))
 
     def _sent(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
@@ -53,21 +52,20 @@ class Measured:
         cluster = self._machines.cluster
         return sent if cluster.nodes[cluster.node_of(reach.rank)].nvls else replace(sent, port_least=sent.port)
 
-    def _slowest_part(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Estimate:
-        """The slower of the estimates between islands and inside each island; for one island, the latter."""
+    def _parts(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> list[Estimate]:
+        """The estimates between islands and inside each island, which go on at once; for one island, the latter."""
         machine = self._machines.machine_of(reach.rank)
         features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
         if reach.islands == 1:
-            return machine.price_inside(kind, features)
+            return [machine.price_inside(kind, features)]
         features |= self._network(kind, group, reach)
         if kind == "send_recv":
-            return machine.price_between("send_recv.network", features)
+            return [machine.price_between("send_recv.network", features)]
         between = machine.price_between(kind, features)
         if reach.nearby == 1:
-            return between
+            return [between]
         near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
-        inside = machine.price_inside(kind, near)
-        return max(between, inside, key=lambda part: float(part.seconds[0]))
+        return [between, machine.price_inside(kind, near)]
 
     def _stall_s(self, kind: str, reach: Reach) -> float:
         """Seconds that software adds to a collective between nodes."""
@@ -84,6 +82,11 @@ class Measured:
         if kind == "send_recv":
             return {"link_bytes_per_s": nic * min(each, nics)}
         return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
+
+
+def _price_of(estimate: Estimate) -> Price:
+    """The price of one op's estimate, without its links."""
+    return Price(float(estimate.seconds[0]), float(estimate.spread[0]), int(estimate.provenance[0]))
 
 
 def _add_latency(price: Price, latency_s: float) -> Price:
@@ -104,6 +107,6 @@ def price_forwarded(pricer: Pricer, machines: Machines, collective: Collective, 
     near = machines.near(group, rank)
     once = Collective(op, group, beyond * len(group) / (len(group) - len(near)))
     inside = Collective(op, near, size * (len(near) > 1))
-    longest = max((pricer.price(part, rank) for part in (once, inside)), key=lambda price: price.seconds)
+    alone = longest(pricer.price(part, rank) for part in (once, inside))
     port = bytes_sent(op, len(near), 1, len(near), size).port
-    return machines.on_links(longest, wires, Sent(port, beyond, port))
+    return machines.on_links(alone, wires, Sent(port, beyond, port))

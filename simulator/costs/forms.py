@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..base.memo import Memo
 from ..base.op_kinds import ATTENTION, COPY, EXCHANGE, EXPERTS, HOST_WORK, KINDS, MEMORY, PASS, PRODUCT, op_kind
-from ..collectives import CURVES, STREAMS, Choice, Price
+from ..collectives import CURVES, STREAMS, Choice, Price, longest
 from ..hardware import Cluster
 from ..profile import Profile
 from ..program import Place, Program, Ragged
@@ -145,7 +145,7 @@ def _alone(pricing: Pricing, op: int, forms: _OneByOne) -> Price:
     """The price of an op on the slowest of the machines that it represents, before the software's factors."""
     price, machines = forms[pricing.kind_of(op).form], pricing.machines
     ranks = machines.one_of_each(pricing.ranks(op))
-    return max((price(pricing, op, rank) for rank in ranks), key=lambda one: one.seconds)
+    return longest(price(pricing, op, rank) for rank in ranks)
 
 
 def _by_software(pricing: Pricing, op: int, phase: str, found: Price) -> Price:

@@ -10,7 +10,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
-from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Price
+from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Price, longest
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
@@ -234,7 +234,7 @@ class ResolvedCollective(ResolvedScenario):
     def _curve(self, size: int) -> Price:
         """What the fitted curve says, seen from the slowest rank."""
         whole = Collective(self._kind, self.ranks, size)
-        return max((self._curves.price(whole, rank) for rank in self._unlike), key=lambda price: price.seconds)
+        return longest(self._curves.price(whole, rank) for rank in self._unlike)
 
     @cached_property
     def _unlike(self) -> tuple[int, ...]:
