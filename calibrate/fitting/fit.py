@@ -88,18 +88,26 @@ _OUTLIER = 0.1
 
 
 def solve(form: Form, x: Columns, seconds: Floats, limits: Limits) -> Coefficients:
-    """The coefficients that fit best; the same samples give the same coefficients."""
+    """The coefficients that fit best; the same samples give the same coefficients.
+
+    Those that the samples cannot tell stay at their start: free, they would take up what other ones miss, and run away
+    where another value of their feature is asked for.
+    """
     random = np.random.default_rng(0)
     if len(seconds) > _MOST_ROWS:
         rows = np.sort(random.choice(len(seconds), _MOST_ROWS, replace=False))
         x, seconds = {name: column[rows] for name, column in x.items()}, seconds[rows]
-    names = [c.name for c in form.coefficients]
-    low, high, start = np.log([(c.low, c.high, c.start) for c in form.coefficients]).T
-    pull = np.sqrt([c.trust for c in form.coefficients])
+    free = [c for c in form.coefficients if c.is_told_by(x)]
+    at_start = {c.name: c.start for c in form.coefficients}
+    low, high, start = np.log([(c.low, c.high, c.start) for c in free]).T
+    pull = np.sqrt([c.trust for c in free])
     measured = np.log(seconds)
 
+    def coefficients(logs: Floats) -> Coefficients:
+        return at_start | dict(zip((c.name for c in free), np.exp(logs).tolist(), strict=True))
+
     def residuals(logs: Floats) -> Floats:
-        predicted = form.seconds(x, limits, dict(zip(names, np.exp(logs), strict=True)))
+        predicted = form.seconds(x, limits, coefficients(logs))
         return np.concatenate([np.log(predicted) - measured, pull * (logs - start)])
 
     inside = np.clip(start, low + 1e-3, high - 1e-3)
@@ -109,4 +117,4 @@ def solve(form: Form, x: Columns, seconds: Floats, limits: Limits) -> Coefficien
     fit = partial(least_squares, residuals, bounds=(low, high), loss="soft_l1", f_scale=_OUTLIER, diff_step=step)
     fits = [fit(s, max_nfev=100) for s in starts]
     best = min(fits, key=lambda fit: float(fit.cost))
-    return dict(zip(names, np.exp(best.x).tolist(), strict=True))
+    return coefficients(best.x)

@@ -25,16 +25,16 @@ def flop(x: Columns) -> Floats:
     "tiled attention",
     Coefficient("a_s", 1e-6, 6e-5, 1.1e-5, "call"),
     Coefficient("e", 0.05, 1.2, 0.65, "share of the 16-bit peak on long sequences with heads of 128"),
-    Coefficient("g64", 0.2, 1.5, 0.75, "what heads of 64 reach of that"),
+    Coefficient("g64", 0.2, 1.5, 0.75, "what heads of 64 reach of that", of="head_dim"),
     Coefficient("tile_s", 1e-8, 2e-5, 2e-6, "start and end of a tile"),
-    Coefficient("s64", 0.3, 3, 1.05, "what heads of 64 need of call and tile"),
+    Coefficient("s64", 0.3, 3, 1.05, "what heads of 64 need of call and tile", of="head_dim"),
     Coefficient("pack", 0.01, 1.01, 0.3, "0.01: a tile has rows of one query head; 1.01: of all that share keys"),
     Coefficient("c", 0.02, 1.5, 0.7, "how much the longest tile alone counts"),
     Coefficient("p", 1, 8, 1.5, "how sharply the larger of both wins"),
     Coefficient("e_q", 0.05, 3, 0.6, "share of the memory bandwidth for queries and results"),
     Coefficient("e_kv", 0.05, 5, 0.5, "the same for keys and values"),
-    Coefficient("few", 0.01, 20, 0.5, "how much longer a tile takes with one head"),
-    Coefficient("h0", 1, 64, 6, "heads at which half of that is left"),
+    Coefficient("few", 0.01, 20, 0.5, "how much longer a tile takes with one head", of="heads"),
+    Coefficient("h0", 1, 64, 6, "heads at which half of that is left", of="heads"),
 )
 def attention(x: Columns, limits: Limits, c: Coefficients) -> Floats:
     """Calls, tiles, and what the memory needs, one after the other."""

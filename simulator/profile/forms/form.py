@@ -23,7 +23,8 @@ Formula = Callable[[Columns, Limits, Coefficients], Floats]
 class Coefficient:
     """A fitted number: all are positive, and fits search between `low` and `high` from `start`.
 
-    `trust` is how many samples the start is worth: little, unless a source of its own says so.
+    `trust` is how many samples the start is worth: little, unless a source of its own says so. `of` is the feature
+    whose effect the number is: samples that all have one value of it cannot tell it from other numbers.
     """
 
     name: str
@@ -32,6 +33,11 @@ class Coefficient:
     start: float
     meaning: str
     trust: float = 0.0004
+    of: str = ""
+
+    def is_told_by(self, x: Columns) -> bool:
+        """Whether samples with these features differ in what the number is the effect of."""
+        return not self.of or bool((x[self.of] != x[self.of][0]).any())
 
 
 @dataclass(frozen=True)

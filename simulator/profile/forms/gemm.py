@@ -135,8 +135,8 @@ def grouped_gemm_form(dtype: str) -> Form:
         Coefficient("r0", 0.5, 1000, 20, "rows per expert at which half of that is reached"),
         Coefficient("e_a", 0.02, 2.0, 0.3, "share of the memory bandwidth for activations"),
         Coefficient("e_w", 0.05, 2.0, 0.9, "share of the memory bandwidth for weights"),
-        Coefficient("q", 0.01, 1.0, 0.3, "power of the ranks by which the most loaded one has more"),
-        Coefficient("s", 0.001, 3.0, 0.05, "the same, more per unit of skew"),
+        Coefficient("q", 0.01, 1.0, 0.3, "power of the ranks by which the most loaded one has more", of="ep"),
+        Coefficient("s", 0.001, 3.0, 0.05, "the same, more per unit of skew", of="skew"),
     )
     def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
         per_expert = expert_rows(x) * x["ep"] / x["experts"]

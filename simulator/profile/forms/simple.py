@@ -28,8 +28,8 @@ def transfer(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
     Coefficient("p", 0.7, 8, 1.3, "how sharply the larger of both wins"),
     Coefficient("g", 0.001, 3, 0.4, "how much faster what fits the L2 cache is"),
     Coefficient("y0", 0.05, 2, 0.6, "bytes that fit, over the size of the L2 cache"),
-    Coefficient("start", 0.001, 1, 0.3, "power of the width in the call"),
-    Coefficient("narrow", 0.001, 1, 0.1, "power of the width in the rate"),
+    Coefficient("start", 0.001, 1, 0.3, "power of the width in the call", of="width"),
+    Coefficient("narrow", 0.001, 1, 0.1, "power of the width in the rate", of="width"),
 )
 def stream(x: Columns, limits: Limits, c: Coefficients) -> Floats:
     """Norms, activations, residual adds, copies on the device, optimizer steps: T = p-norm(a, Y/(BW e)).

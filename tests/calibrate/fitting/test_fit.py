@@ -156,3 +156,22 @@ def test_coefficients_stay_within_bounds_whatever_the_samples(kind, made, fit):
     bounds = {c.name: (c.low, c.high) for c in cost_class(kind).form.coefficients}
     outside = [n for n, v in model.coefficients.items() if not bounds[n][0] * 0.999999 <= v <= bounds[n][1] * 1.000001]
     assert outside == []
+
+
+HEADS = {"batch": 1, "seq": 256, "kv_heads": 8, "causal": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "features"),
+    [
+        ("attention.backward", "s64", HEADS | {"heads": [8, 16, 32], "head_dim": 64}),
+        ("attention.backward", "few", HEADS | {"heads": 8, "head_dim": [32, 64, 128]}),
+        ("memory.add", "narrow", {"bytes": [1e5, 1e6, 1e7], "width": 512}),
+        ("grouped_gemm.bf16", "s", {"tokens": [64, 256, 1024], "hidden": 1024, "inter": 512, "topk": 2, "experts": 8,
+                                    "tp": 1, "ep": 1, "skew": 1.2, "matrices": 3}),
+    ],
+)  # fmt: skip
+def test_samples_of_one_value_do_not_tell_what_another_one_changes(kind, name, features, made, fit):
+    """They take so much longer than the form may that any free coefficient runs to its bound."""
+    start = next(c.start for c in cost_class(kind).form.coefficients if c.name == name)
+    assert fit(kind, made(kind, {}, noise=50.0, **features)).coefficients[name] == start
