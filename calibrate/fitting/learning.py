@@ -4,11 +4,13 @@ A run is a sum of parts. Causes make parts longer or shorter: a part takes exp(u
 A measured run is off by `sigma` about the right factors, with the tails of Student's t, so that a run which contradicts
 the others counts little. The maximum a posteriori comes from Gauss-Newton steps, first with equal weights. Where most
 runs are farther off to the same side than the prior has it, the prior is too narrow, not each run odd (`widen`).
+Repeats of one configuration count as one run, which takes their geometric mean: what a configuration takes beyond its
+factors is most of `sigma`, and all its repeats have that in common (`average`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import hypot, log
+from math import exp, hypot, log
 from typing import Any
 
 import numpy as np
@@ -64,12 +66,7 @@ factors to what the runs say."""
 
 
 def widen(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Floats:
-    """The prior, with one factor of all parts as wide as most runs are off to the same side beyond what it expects.
-
-    One run alone agrees with none: whether it is odd or the prior is, it does not say.
-    """
-    if len(measured_s) < 2:
-        return prior
+    """The prior, with one factor of all parts as wide as most runs are off to the same side beyond what it expects."""
     seconds, slopes = parts.predict(np.zeros(len(prior)))
     expected = np.sqrt(np.einsum("rc,cd,rd->r", slopes, prior, slopes) + sigma**2)
     off = np.sort(np.log(measured_s / seconds) / expected)
@@ -131,24 +128,47 @@ def learn_sums(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) ->
     return Posterior(np.log(factors), left / np.outer(factors, factors))
 
 
-def learn(parts: Parts, measured_s: Floats, prior: Floats, sigma: float, by: Learn = learn_products) -> Posterior:
+def learn(
+    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, alike: Sequence[str] = (), by: Learn = learn_products
+) -> Posterior:
     """The factors of causes, as `by` finds them.
 
-    `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors.
+    `prior` is the covariance of ln(factor), `sigma` the standard deviation of ln(measured) about the right factors, and
+    `alike` names the configuration of each run; where it is empty, all differ.
     """
-    return by(parts, measured_s, widen(parts, measured_s, prior, sigma), sigma)
+    alike = alike or list(map(str, range(len(measured_s))))
+    return by(*average(parts, measured_s, alike), _believe(parts, measured_s, prior, sigma, alike), sigma)
 
 
 def leave_one_out(
-    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, by: Learn = learn_products
+    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, alike: Sequence[str], by: Learn = learn_products
 ) -> tuple[Floats, Floats]:
-    """For each run by what the others say, as `by` finds it: (ln(predicted / measured), its standard deviation)."""
-    found, prior = [], widen(parts, measured_s, prior, sigma)
-    for run in range(len(measured_s)):
-        others = np.arange(len(measured_s)) != run
-        known = by(parts.choose(others), measured_s[others], prior, sigma)
+    """For each run by what runs of other configurations say: (ln(predicted / measured), its standard deviation)."""
+    found, prior = [], _believe(parts, measured_s, prior, sigma, alike)
+    for run, configuration in enumerate(alike):
+        others = [other for other, of in enumerate(alike) if of != configuration]
+        known = by(*average(parts.choose(others), measured_s[others], [alike[at] for at in others]), prior, sigma)
         seconds, slopes = parts.choose([run]).predict(known.u)
         deviation = hypot(sigma, float(np.sqrt(slopes[0] @ known.covariance @ slopes[0])))
         found.append((log(seconds[0] / measured_s[run]), deviation))
     error, deviation_of = np.array(found).T
     return error, deviation_of
+
+
+def average(parts: Parts, measured_s: Floats, alike: Sequence[str]) -> tuple[Parts, Floats]:
+    """One run of each configuration: its parts, and the geometric mean of what its repeats took."""
+    repeats = dict[str, list[int]]()
+    for run, configuration in enumerate(alike):
+        repeats.setdefault(configuration, []).append(run)
+    means = [
+        measured_s[runs[0]] if len(runs) == 1 else exp(np.log(measured_s[runs]).mean()) for runs in repeats.values()
+    ]
+    return parts.choose([runs[0] for runs in repeats.values()]), np.array(means, np.float64)
+
+
+def _believe(parts: Parts, measured_s: Floats, prior: Floats, sigma: float, alike: Sequence[str]) -> Floats:
+    """The prior as wide as runs that agree need it (`widen`), repeats included.
+
+    One run alone agrees with none: whether it is odd or the prior is, it does not say.
+    """
+    return prior if len(measured_s) < 2 else widen(*average(parts, measured_s, alike), prior, sigma)

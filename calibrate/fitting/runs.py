@@ -115,23 +115,29 @@ class Learned:
         }
 
     @property
+    def _is_several(self) -> bool:
+        """Whether there are several configurations, which predict each other."""
+        return len({run.configuration for run in self.runs}) > 1
+
+    @property
     def _source(self) -> str:
         """Where the parameters are from, and how far off each run was."""
         error, names = np.median(np.abs(self.without)), [path.name for path in self.paths]
-        return f"{_count(self.runs)} of {_listed(names)}, each predicted to {error:.1%} (median) by the others"
+        scored = f", each predicted to {error:.1%} (median) by the others" if self._is_several else ""
+        return f"{_count(self.runs)} of {_listed(names)}{scored}"
 
     def lines(self) -> Iterator[str]:
         """What was learned, in words."""
         yield f"{_count(self.runs)} of {_listed(list(map(str, self.paths)))}, from the stack {self.base}"
         yield from (f"  {run.log}" for run in self.runs if run.log)
         size = {"before": self.before, "with what they say": self.after}
-        size |= {"each by the others": self.without} if len(self.runs) > 1 else {}
+        size |= {"each by the others": self.without} if self._is_several else {}
         size |= {"peak memory": self.memory} if len(self.memory) else {}
         for what, errors in size.items():
             yield f"  {what:<19} median error {np.median(np.abs(errors)):.1%}, bias {np.median(errors):+.1%}"
         yield from self._factors()
         for run, error, strange in zip(self.runs, self.without, self.strange, strict=True):
-            if strange and len(self.runs) > 1:
+            if strange and self._is_several:
                 took, by_others = (format_seconds(seconds) for seconds in (run.seconds, run.seconds * (1 + error)))
                 yield f"disagrees: {run.where} took {took}; by the others it would take {by_others}"
         if len(self.runs) == 1 and abs(self.after[0]) > ODD:
@@ -225,7 +231,9 @@ def ask(plans: Sequence[Plan], parts: Parts, covariance: Floats) -> Iterator[str
 
 
 def _count(runs: Sequence[Measured]) -> str:
-    return f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    """How many runs, and of how many configurations where some are repeated."""
+    several, of = f"{len(runs)} run{'s' * (len(runs) != 1)}", len({run.configuration for run in runs})
+    return several if of == len(runs) else f"{several} ({of} configuration{'s' * (of != 1)})"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -252,14 +260,15 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
     before = np.array([answer.seconds for answer in answers])
     refuse_other_units(runs, before / measured_s, MOST_OFF, "step")
     steps, own = [run.resolved for run in runs], load_stack(runs[0].stack)
+    alike = [run.configuration for run in runs]
     factors = factors_of(steps)
     prior, parts = prior_of(steps, factors, fit), parts_of(steps, answers, factors)
     for _ in range(SIMULATIONS):
-        posterior = learn(parts, measured_s, prior, SIGMA)
+        posterior = learn(parts, measured_s, prior, SIGMA, alike)
         answers = [run.answer(values_of(own, factors, posterior.u)) for run in runs]
         parts = parts_of(steps, answers, factors, posterior.u)
     after = np.array([answer.seconds for answer in answers])
-    error, deviation = leave_one_out(parts, measured_s, prior, SIGMA)
+    error, deviation = leave_one_out(parts, measured_s, prior, SIGMA, alike)
     return LearnedSteps(
         paths, base, runs, prior, posterior, parts.predict(posterior.u)[1], before / measured_s - 1,
         after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory, factors,

@@ -227,7 +227,9 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
             f"{runs[0].where}: no parameter of {base} moves this update by {LEAST_MOVE:.0%}; nothing to learn"
         )
     posterior, parts = settle(free, runs, measured_s)
-    error, deviation = leave_one_out(parts, measured_s, free.prior, SIGMA, learn_parameters)
+    error, deviation = leave_one_out(
+        parts, measured_s, free.prior, SIGMA, [run.configuration for run in runs], learn_parameters
+    )
     after, shares = parts.predict(posterior.u)
     return LearnedUpdates(
         paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,
@@ -243,8 +245,8 @@ def learn_parameters(parts: Parts, measured_s: Floats, prior: Floats, sigma: flo
 
 def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Parts]:
     """(what the runs say, their parts by parameter about that)."""
-    parts = free.split(runs, np.zeros(len(free.names) + 1))
+    parts, alike = free.split(runs, np.zeros(len(free.names) + 1)), [run.configuration for run in runs]
     for _ in range(SIMULATIONS):
-        posterior = learn(parts, measured_s, free.prior, SIGMA, learn_parameters)
+        posterior = learn(parts, measured_s, free.prior, SIGMA, alike, learn_parameters)
         parts = free.split(runs, posterior.u)
     return posterior, parts

@@ -34,7 +34,7 @@ def groups_of(base):
 def errors_of(parts, measured, prior, own):
     """Errors of the rows of a group that are not one's own."""
     others = np.setdiff1d(np.arange(len(measured)), own)
-    found = learn(parts.choose(own), measured[own], prior, SIGMA, learn_parameters)
+    found = learn(parts.choose(own), measured[own], prior, SIGMA, by=learn_parameters)
     return parts.choose(others).predict(found.u)[0] / measured[others] - 1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.calibrate.fitting.learning import Parts, learn
+from runcast.calibrate.fitting.learning import Parts, learn, leave_one_out
 from runcast.calibrate.fitting.runs import learn_runs
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
@@ -233,6 +233,59 @@ def test_runs_that_agree_are_believed_however_far_from_the_base(runs, factor):
     found = learn(Parts.one_cause_each(SECONDS[:runs]), measured, PRIOR, sigma=0.05)
 
     assert SECONDS[:runs] @ np.exp(found.u) == pytest.approx(measured, rel=0.1)
+
+
+REPEATED = np.repeat(np.arange(3), 3)
+"""The numbers of three configurations of which each ran three times."""
+
+
+def measured_s(configurations):
+    """Seconds of the first configurations, which phases that take longer do not explain to the last percent."""
+    return SECONDS[configurations] @ [1.3, 0.8, 1.5] * np.array([1.04, 0.97, 1.01])[configurations]
+
+
+def names_of(configurations):
+    return [f"configuration {which}" for which in configurations]
+
+
+def test_repeats_of_configurations_teach_no_more_than_one_run_of_each():
+    parts, once = Parts.one_cause_each(SECONDS[:3]), np.arange(3)
+    alone = learn(parts, measured_s(once), PRIOR, 0.05, names_of(once))
+    repeated = learn(parts.choose(REPEATED), measured_s(REPEATED), PRIOR, 0.05, names_of(REPEATED))
+
+    assert (repeated.u, repeated.covariance) == (pytest.approx(alone.u), pytest.approx(alone.covariance))
+
+
+def test_a_run_is_not_predicted_by_its_repeats():
+    parts, once = Parts.one_cause_each(SECONDS[:3]), np.arange(3)
+    error, _ = leave_one_out(parts, measured_s(once), PRIOR, 0.05, names_of(once))
+    repeated, _ = leave_one_out(parts.choose(REPEATED), measured_s(REPEATED), PRIOR, 0.05, names_of(REPEATED))
+
+    assert repeated == pytest.approx(error[REPEATED])
+
+
+def test_a_configuration_takes_the_geometric_mean_of_its_repeats():
+    parts, mean_s = Parts.one_cause_each(SECONDS[:1]), SECONDS[:1].sum(axis=1)
+    found = learn(parts.choose([0, 0]), mean_s * [0.9, 1 / 0.9], PRIOR, 0.05, ["same", "same"])
+
+    assert found.u == pytest.approx(np.zeros(3), abs=1e-9)
+
+
+def test_repeats_that_agree_are_believed_however_far_from_the_base():
+    parts, measured = Parts.one_cause_each(SECONDS[:1]).choose([0, 0]), np.full(2, 3 * SECONDS[0].sum())
+    found = learn(parts, measured, PRIOR, 0.05, ["same", "same"])
+
+    assert SECONDS[0] @ np.exp(found.u) == pytest.approx(measured[0], rel=0.1)
+
+
+def test_repeats_of_one_configuration_do_not_predict_each_other(runs, tmp_path):
+    with runs[0].open(newline="") as file:
+        row = next(csv.DictReader(file))
+    write(tmp_path / "runs.csv", [row, row | {"id": "again"}])
+    first, *others = learn_runs([tmp_path / "runs.csv"], BASE).lines()
+
+    said = [line for line in others if "by the others" in line]
+    assert (first.split(" of ")[0], said) == ("2 runs (1 configuration)", [])
 
 
 def test_what_the_runs_had_no_part_of_makes_intervals_wider(runs, tmp_path):
