@@ -6,8 +6,8 @@ It has one model per cost class and library, the parameters that follow from the
 import datetime
 import json
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ...simulator.profile import (
     Entry,
     Profile,
     load_profile,
+    profile_for,
     read_profile,
     write_limits,
     write_models,
@@ -39,7 +40,12 @@ from .ratios import ratios_of
 from .read_off import experts_rate, read_off
 
 _ODD = 20.0
-"""Ratio of samples to the base beyond which a unit is wrong rather than a machine slow."""
+"""Ratio of samples to the base beyond which a class is told of: a slow machine, or another meaning of a column."""
+
+_UNIT = 300.0
+"""Ratio beyond which a table has another unit: milliseconds are 1,000 times seconds, and may be of a machine that is 3
+times as fast.
+"""
 
 _OTHER_DEVICE = 0.25
 """Spread that carrying over between devices adds (docs/profiles.md)."""
@@ -64,7 +70,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     """Fit, write the profile, and return its errors as a table, the samples read, and what looks odd.
 
     Without samples the profile is its base, with the limits of another device. A UserError if samples cannot be read,
-    or are not of one device; nothing is written then.
+    are not of one device, or are in another unit; nothing is written then.
     """
     out = flags.out
     if out.suffix != ".json":
@@ -89,6 +95,8 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     if table.empty and not others and samples.devices:
         raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
     limits = find_limits(hardware)
+    compared = _compare(base, table, device, limits)
+    _refuse_other_units(compared)
     models = {str(kind): _variants(str(kind), rows, limits, flags.prefer) for kind, rows in table.groupby("cost_class")}
     models |= ratios_of(base, models, table)
     content: dict[str, Any] = {
@@ -113,7 +121,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     mine = base.join(read_profile(content, str(out)))  # what cannot be read back is not written
     content["parameters"] = {**experts_rate(table, mine, limits), **content["parameters"]}
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
-    return _errors(content), samples, [*_odd(base, samples, device), *_doubtful(content)]
+    return _errors(content), samples, [*_odd(compared), *_doubtful(content)]
 
 
 def _machine(device: str, asked: str | None) -> str:
@@ -126,14 +134,35 @@ def _machine(device: str, asked: str | None) -> str:
     raise UserError(f"--cluster: the catalogue has no cluster of {device}; name a cluster file")
 
 
-def _odd(base: Profile, samples: Samples, device: str) -> list[str]:
-    """Classes whose samples differ from the base by more than devices do: a unit, or another meaning of a column."""
-    if base.limits is None:
-        return []
-    scored = predict_samples(base, samples.table[samples.table["device"] == device])
-    ratios = (scored["seconds"] / scored["predicted_s"]).groupby(scored["cost_class"]).median()
-    odd = ratios[(ratios > _ODD) | (ratios < 1 / _ODD)]
-    return [f"{kind}: the samples take {far:.3g} times what {base.name} says; seconds?" for kind, far in odd.items()]
+def _compare(base: Profile, table: pd.DataFrame, device: str, limits: Limits) -> pd.DataFrame:
+    """Samples with two more columns: how many `times` they take what is expected at the rates of their device, and who
+    `expects` that. It is the base, or the device's shipped profile where the base is of no device; no rows without.
+    """
+    known = base if base.limits else load_profile(profile_for(device))
+    if known.limits is None or table.empty:
+        return pd.DataFrame(columns=["file", "cost_class", "times", "expects"])
+    scored = predict_samples(replace(known, limits=limits), table)
+    return scored.assign(times=scored["seconds"] / scored["predicted_s"], expects=known.name)
+
+
+def _refuse_other_units(compared: pd.DataFrame) -> None:
+    """Raise UserError for classes of tables whose samples are in another unit; records of the suite state theirs."""
+    tables = compared[compared["file"].str.endswith(".csv")]
+    wrong = [f"{row['file']}: {said}; expected seconds" for row, said in _beyond(tables, _UNIT, ["file"])]
+    if wrong:
+        raise UserError(*wrong)
+
+
+def _odd(compared: pd.DataFrame) -> list[str]:
+    """Classes whose samples differ from what is expected by more than devices do."""
+    return [f"{said}; seconds?" for _, said in _beyond(compared, _ODD, [])]
+
+
+def _beyond(compared: pd.DataFrame, most: float, keys: list[str]) -> Iterator[tuple[dict[Hashable, Any], str]]:
+    """Classes, with further keys, whose median is `most` times what is expected, or as little; and that in words."""
+    ratios = compared.groupby([*keys, "cost_class", "expects"])["times"].median()
+    for row in ratios[(ratios > most) | (ratios < 1 / most)].reset_index().to_dict("records"):
+        yield row, f"{row['cost_class']}: the samples take {row['times']:.3g} times what {row['expects']} says"
 
 
 def _doubtful(content: dict[str, Any]) -> list[str]:

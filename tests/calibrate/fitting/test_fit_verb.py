@@ -261,3 +261,12 @@ def test_samples_in_another_unit_are_told_when_a_base_knows_better(runcast, tmp_
     code, out, _ = runcast("calibrate", "fit", "us.csv", "--base", "h100-sxm", "-o", "us.json")
     told = [line for line in out.splitlines() if line.startswith("check: ")]
     assert (code, [line.endswith("times what h100-sxm says; seconds?") for line in told][:1]) == (0, [True])
+
+
+@pytest.mark.parametrize("base", ["h100-sxm", "generic"])
+@pytest.mark.parametrize(("unit", "times"), [(1e-3, "1.03e+03"), (1e-6, "1.03e+06"), (1e3, "0.00103")])
+def test_a_table_in_another_unit_is_refused(unit, times, base, runcast, tmp_path):
+    given = [line.replace(line.split(",")[4], repr(float(line.split(",")[4]) / unit)) for line in LINK]
+    (tmp_path / "us.csv").write_text(HEADER + "".join(given))
+    told = f"error: us.csv: send_recv: the samples take {times} times what h100-sxm says; expected seconds\n"
+    assert runcast("calibrate", "fit", "us.csv", "--base", base, "-o", "us.json") == (2, "", told)
