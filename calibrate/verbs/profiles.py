@@ -1,13 +1,14 @@
 """`runcast calibrate`: a Profile fitted to samples, one checked on others, a report on one, and what leads there."""
 
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...simulator.base.errors import UserError, fault, unknown
+from ...simulator.base.errors import UserError, fault, faults_of, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -193,10 +194,9 @@ def runs(
     kind: Annotated[str, typer.Option(help="train_step or weight_update.")] = "train_step",
 ) -> None:
     """Learn from training steps or weight updates that you measured, and write what they say as a software stack."""
-    from ...simulator.base.files import check_place
-    from ..fitting.run_files import read_plans
+    from ..fitting.run_files import read_plans, read_runs
     from ..fitting.runs import ask_first, learn_runs
-    from ..fitting.update_runs import learn_updates
+    from ..fitting.update_runs import learn_updates, read_update_runs
 
     if kind not in ("train_step", "weight_update"):
         raise unknown("--kind", "", kind, ["train_step", "weight_update"])
@@ -214,16 +214,29 @@ def runs(
         for line in ask_first(could):
             typer.echo(line)
         return
-    if out is None or out.suffix != ".toml":
-        raise UserError(fault("--out", "", str(out or ""), "expected a file that ends in .toml"))
-    if out.resolve() in (Path(base).resolve(), *(file.resolve() for file in files)):
-        raise UserError(f"--out {out}: is a file that is read; it is not written over")
-    check_place(out)
-    if kind == "weight_update":
+    reads_updates = kind == "weight_update"
+    read = partial(read_update_runs, files, base) if reads_updates else partial(read_runs, files, base, cluster)
+    if faults := faults_of(lambda: _check_stack_place(out, [Path(base), *files])):
+        raise UserError(*faults, *faults_of(read))
+    assert out is not None
+    if reads_updates:
         _learn(learn_updates(files, base), out)
         return
     steps = learn_runs(files, base, cluster)
     _learn(steps, out, steps.ask(could) if could else ())
+
+
+def _check_stack_place(out: Path | None, read: "Sequence[Path]") -> None:
+    """Raise UserError unless a stack that rests on the files `read` can be written there."""
+    from ...simulator.base.files import check_place
+
+    if out is None:
+        raise UserError("--out: missing; expected the stack file to write, which ends in .toml")
+    if out.suffix != ".toml":
+        raise UserError(fault("--out", "", str(out), "expected a file that ends in .toml"))
+    if out.resolve() in (path.resolve() for path in read):
+        raise UserError(f"--out {out}: is a file that is read; it is not written over")
+    check_place(out)
 
 
 def _learn(found: "Learned", out: Path, more: "Iterable[str]" = ()) -> None:

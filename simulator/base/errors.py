@@ -5,7 +5,7 @@ before it leaves with exit code 2. Our own broken invariants are assertions, nev
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
 MOST = 580
@@ -28,6 +28,15 @@ class UserError(ValueError):
     def reasons(self, where: str) -> list[str]:
         """The lines without the file that they begin with, where something else says it."""
         return [line.removeprefix(f"{where}: ") for line in self.faults]
+
+
+def faults_of(act: Callable[[], object]) -> tuple[str, ...]:
+    """The lines of the UserError that `act` raises; none where it raises none."""
+    try:
+        act()
+    except UserError as error:
+        return error.faults
+    return ()
 
 
 class Fault(str):

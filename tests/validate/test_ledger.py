@@ -149,7 +149,7 @@ def test_a_bad_table_is_one_line(tmp_path, text, said):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     {
-        "checkpoint-engine,glm-4.5-air,teleport,H800,1,update,8,8,,": "method 'teleport' is none",
+        "checkpoint-engine,glm-4.5-air,teleport,H800,1,update,8,8,,": "method = 'teleport': unknown; known: ",
         "homemade,glm-4.5-air,pp_head_broadcast,H800,1,update,8,8,,": "no software stack for 'homemade'",
         "miles,glm-4.5-air,pp_head_broadcast,H100,1,update,eight,8,,": "src_gpus = 'eight': expected a whole number",
         "miles,mine,pp_head_broadcast,H100,1,update,8,8,-5,100": "bytes = '-5': expected a whole number above zero",
@@ -157,7 +157,7 @@ def test_a_bad_table_is_one_line(tmp_path, text, said):
         "miles,glm-4.5-air,pp_head_broadcast,,1,update,8,8,,": "the GPU is not stated",
         "miles,glm-4.5-air,pp_head_broadcast,H100,1,update,,8,,": "the number of GPUs is not stated",
         "miles,unheard-of,pp_head_broadcast,H100,1,update,8,8,,": "neither a model that runcast knows nor its bytes",
-        "miles,glm-4.5-air,pp_head_broadcast,H100,1,coffee,8,8,,": "phase 'coffee' is none",
+        "miles,glm-4.5-air,pp_head_broadcast,H100,1,coffee,8,8,,": "phase = 'coffee': no prediction has it",
         "checkpoint-engine,kimi-k2,broadcast_two_stage,H800,1,update,8,8,,,8": "resident weights take 120 GiB",
     }.items(),
 )

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ... import engine
-from ...base.errors import UserError, fault
+from ...base.errors import UserError, fault, hint
 from ...base.files import path_beside, read_toml
 from ...base.tables import Columns, markdown_table, terminal_table
 from ...formats.samples import read_table
@@ -226,7 +226,7 @@ def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
 
 def _check_phase(cells: Cells) -> None:
     if (phase := cells.text("phase")) not in MEASURES:
-        raise CellError(f"phase {phase!r} is none that a prediction has")
+        raise CellError(f"phase = {phase!r}: no prediction has it; {hint(phase, MEASURES)}")
 
 
 def _check_said(cells: Cells, words: Mapping[str, Any], stack: str | None) -> None:
@@ -237,7 +237,7 @@ def _check_said(cells: Cells, words: Mapping[str, Any], stack: str | None) -> No
     _check_phase(cells)
     method, system, gpu = (cells.text(name) for name in ("method", "system", "gpu"))
     if method not in (*words["method"], *METHODS):
-        raise CellError(f"method {method!r} is none that runcast knows")
+        raise CellError(f"method = {method!r}: unknown; {hint(method, METHODS)}")
     if stack is None and not cells.has("stack") and system not in (*words["stack"], *stack_names()):
         raise CellError(f"no software stack for {system!r}: name one in a column stack")
     if gpu not in words["gpu"]:

@@ -171,6 +171,14 @@ def test_a_file_that_is_named_twice_is_refused(rows, tmp_path):
     assert (done.returncode, done.stderr) == (2, "error: own.csv: is named twice\n")
 
 
+def test_a_missing_out_is_told_beside_what_else_is_wrong(rows, tmp_path):
+    write(tmp_path / "own.csv", rows)
+    done = runcast("calibrate", "runs", "own.csv", "no.log", "--base", BASE, cwd=tmp_path)
+
+    missing = "error: --out: missing; expected the stack file to write, which ends in .toml"
+    assert (done.returncode, done.stderr.splitlines()) == (2, [missing, "error: no.log: no such file"])
+
+
 def test_validate_says_what_cannot_have_been_measured(rows, tmp_path):
     write(tmp_path / "own.csv", [{**rows[0], "iter_time_s": str(1000 * float(rows[0]["iter_time_s"]))}])
     done = runcast("validate", "--kind", "train_step", "--rows", "own.csv", cwd=tmp_path)

@@ -183,10 +183,11 @@ def test_one_update_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path):
         ({"seconds": ""}, r":4: seconds = '': expected a number above zero$"),
         ({"seconds": "fast"}, r":4: seconds = 'fast': expected a number above zero$"),
         ({"tp": "5"}, r":4: update.inference.tp = 5: must divide "),
-        ({"method": "pigeon"}, r":4: method 'pigeon' is none that runcast knows$"),
+        ({"method": "pigeon"}, r":4: method = 'pigeon': unknown; known: .*colocated"),
         ({"gpu": "H20"}, r":4: gpu = 'H20': expected one gpu in all runs, as in .*:2: 'H800'$"),
         ({"system": "verl"}, r":4: system = 'verl': expected one system in all runs, as in .*:2: 'our own'$"),
-        ({"phase": "gather"}, r":4: phase 'gather' is none that a prediction has$"),
+        ({"phase": "gather"}, r":4: phase = 'gather': no prediction has it; did you mean gather_metas\?$"),
+        ({"phase": "foo"}, r":4: phase = 'foo': no prediction has it; known: update, .*, rebuild\+load$"),
         ({"dst_gpus": "", "src_gpus": ""}, r":4: the number of GPUs is not stated$"),
     ],
 )
