@@ -97,7 +97,7 @@ def solve(form: Form, x: Columns, seconds: Floats, limits: Limits) -> Coefficien
     if len(seconds) > _MOST_ROWS:
         rows = np.sort(random.choice(len(seconds), _MOST_ROWS, replace=False))
         x, seconds = {name: column[rows] for name, column in x.items()}, seconds[rows]
-    free = [c for c in form.coefficients if c.is_told_by(x)]
+    free = [c for c in form.coefficients if c.shows_in(x)]
     at_start = {c.name: c.start for c in form.coefficients}
     low, high, start = np.log([(c.low, c.high, c.start) for c in free]).T
     pull = np.sqrt([c.trust for c in free])

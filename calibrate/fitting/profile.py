@@ -40,7 +40,7 @@ from .ratios import ratios_of
 from .read_off import experts_rate, read_off
 
 _ODD = 20.0
-"""Ratio of samples to the base beyond which a class is told of: a slow machine, or another meaning of a column."""
+"""Ratio of samples to the base beyond which a class is named: a slow machine, or another meaning of a column."""
 
 _UNIT = 300.0
 """Ratio beyond which a table has another unit: milliseconds are 1,000 times seconds, and may be of a machine that is 3

@@ -176,7 +176,7 @@ def test_neither_does_one_that_starts_for_ever(ranks):
 
 
 @pytest.mark.parametrize(("rank", "said"), [(0, "error: another plan\n"), (1, "")])
-def test_a_mistake_is_told_by_rank_0_alone(ranks, capsys, rank, said):
+def test_a_mistake_shows_in_rank_0_alone(ranks, capsys, rank, said):
     assert ranks.run(rank, [[{"mistake": "another plan"}]]) == 2
     assert ranks.board.peek("over") == {"code": 2, "line": "another plan"}
     assert capsys.readouterr().err == said

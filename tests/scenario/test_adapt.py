@@ -164,7 +164,7 @@ def test_a_file_that_contradicts_itself_is_refused_with_a_change_and_without(tab
         simulate(check_question(change(table, new, "a.toml")))
 
 
-def test_what_a_wrong_change_leaves_is_told_by_the_checks():
+def test_what_a_wrong_change_leaves_shows_in_the_checks():
     with pytest.raises(UserError, match="cluster = 'dgx-h1000': unknown"):
         simulate(check_question(change(SERVED, {"cluster": "dgx-h1000"}, "a.toml")))
 

@@ -120,7 +120,7 @@ def test_what_a_node_owns_must_fit_its_host_memory():
         _ = resolved(cluster=small).plan
 
 
-def test_a_stack_that_lacks_a_number_is_told_by_name(tmp_path):
+def test_a_stack_that_lacks_a_number_shows_in_name(tmp_path):
     (tmp_path / "bare.toml").write_text('schema = 2\nname = "bare"\n')
 
     with pytest.raises(UserError, match=r"reload\.tensor_s: is missing; expected host work"):

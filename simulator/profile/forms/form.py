@@ -35,7 +35,7 @@ class Coefficient:
     trust: float = 0.0004
     of: str = ""
 
-    def is_told_by(self, x: Columns) -> bool:
+    def shows_in(self, x: Columns) -> bool:
         """Whether samples with these features differ in what the number is the effect of."""
         return not self.of or bool((x[self.of] != x[self.of][0]).any())
 
