@@ -183,7 +183,8 @@ def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int
     first = [every.stamp(piece, i, (-1, -1, "F")) for i, piece in enumerate(pieces)]
     # Of this layout: what the host is blocked in it, and which attention runs. No one else needs it from outside.
     profile, places = profile_of_layout(resolved), [Place("pp 0", stage_ranks)]
-    seconds = cost(every.program(), resolved.cluster, profile, resolved.choice, places=places).uncontended_s
+    costs = cost(every.program(), resolved.cluster, profile, resolved.choice, places=places, memo=resolved.memo)
+    seconds = costs.uncontended_s
     alike = _stages_alike(resolved)
     found: _Units = {}
     for (number, kind), piece, at in zip(passes, pieces, first, strict=True):

@@ -298,15 +298,18 @@ class TrainPlan:
 
     def make_by_stage(self, make: Callable[[int], _Of]) -> list[_Of]:
         """`make(stage)` for every stage, computed once for stages of equal layers and ends."""
-        made: dict[object, _Of] = {}
-        found = []
-        for number, stage in enumerate(self.stages):
-            layers = tuple([id(self.layer(layer)) for layer in stage.layers])
-            key = layers, stage.embedding, stage.head, len(stage.mtp)
-            if key not in made:
-                made[key] = make(number)
-            found.append(made[key])
-        return found
+        made = {number: make(number) for number in dict.fromkeys(self._first_alike)}
+        return [made[number] for number in self._first_alike]
+
+    @cached_property
+    def _first_alike(self) -> tuple[int, ...]:
+        """For each stage the first one of equal layers and ends."""
+        of_layer, first = self.spec.first_alike, dict[object, int]()
+        keys = [
+            (tuple([of_layer[layer] for layer in stage.layers]), stage.embedding, stage.head, len(stage.mtp))
+            for stage in self.stages
+        ]
+        return tuple(first.setdefault(key, number) for number, key in enumerate(keys))
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[int, ...]]:
