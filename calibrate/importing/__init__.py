@@ -6,6 +6,7 @@ past and never stored.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def import_logs(paths: Iterable[Path | str], options: Options) -> Samples:
 
 def _read(path: Path, options: Options) -> Samples:
     text, found = read_text(path, "a log"), Found(str(path), options)
-    if text.lstrip().startswith("{"):  # all that these tools write is a table
+    if _JSON.match(text):
         _read_json(_parsed(path, text), found)
     else:
         lines = clean_lines(text)
@@ -48,23 +49,46 @@ def _read(path: Path, options: Options) -> Samples:
     return found.samples()
 
 
-def _parsed(path: Path, text: str) -> Any:
+_JSON = re.compile(r"\s*(?:\{|\[\s*\{)")
+"""All that these tools write is a table, or a list of tables; a line of a text may begin with a bracket."""
+
+
+_BLANKS = re.compile(r"\s*")
+
+
+def _parsed(path: Path, text: str) -> list[Any]:
+    """The JSON values that follow one another in a file."""
+    values, decoder, at = list[Any](), json.JSONDecoder(), 0
     try:
-        return json.loads(text)
+        while (at := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr]  # no blanks match, too
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from None
     except (ValueError, RecursionError):  # a number of thousands of digits, or brackets without end
         raise UserError(f"{path}: is not JSON of any of the tools") from None
+    return values
 
 
-def _read_json(root: Any, found: Found) -> None:
-    """Let the tool's reader read what its JSON file holds."""
-    results = table(root).get("results")
-    if "nvbandwidth" in table(root) and isinstance(root["nvbandwidth"], Mapping):
-        nvbandwidth.read_json(root["nvbandwidth"], found)
-    elif "test_info" in table(root) and isinstance(results, Mapping | list):
-        perftest.read_json(table(root["test_info"]), results, found)
-    elif "test_info" not in table(root) and isinstance(results, list):
-        nccl.read_json(root, found)
+def _read_json(values: list[Any], found: Found) -> None:
+    """Let the tools' readers read all tables of a file, which may stand in lists."""
+    tables = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    rccl_rows = [(f"[{index}]", one) for index, one in enumerate(tables) if nccl.is_rccl_row(one)]
+    nccl.read_rccl(rccl_rows, found)
+    for index, one in enumerate(tables):
+        if not nccl.is_rccl_row(one):
+            _read_table(table(one), found, f"[{index}]." if len(tables) > 1 else "")
+
+
+def _read_table(root: Mapping[str, Any], found: Found, at: str) -> None:
+    """Let the tool's reader read what it has written; `at` is put before the places in it."""
+    results = root.get("results")
+    if isinstance(root.get("nvbandwidth"), Mapping):
+        nvbandwidth.read_json(root["nvbandwidth"], found, at)
+    elif "test_info" in root and isinstance(results, Mapping | list):
+        perftest.read_json(table(root["test_info"]), results, found, at)
+    elif "test_info" not in root and isinstance(results, list):
+        nccl.read_json(root, found, at)
     else:
-        raise UserError(f"{found.file}: is a log of no known tool; known: {_KNOWN}")
+        where = f"{found.file}:{at.rstrip('.')}" if at else found.file
+        raise UserError(f"{where}: is a log of no known tool; known: {_KNOWN}")

@@ -1,18 +1,18 @@
 """What all importers share: clean lines, numbers as tools print them, what a user says of a log because it does not say
-it or says it wrong, and what has been found in it so far.
+it, and what has been found in it so far.
 
 Lines come without what launchers, terminals and collectors of logs put around what the tool wrote. A number is a value
 and the step of its last digit, so that rounding is no contradiction.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
-from ...simulator.base.errors import UserError, fault, unknown
+from ...simulator.base.errors import Fault, UserError, fault, unknown
 from ...simulator.base.units import parse
 from ...simulator.formats.samples import Samples, sound_samples
 from ...simulator.hardware import device
@@ -153,7 +153,8 @@ class Network:
 class Options:
     """Flags of `runcast calibrate import`; what is None is taken from the log.
 
-    `column` is which of the two times of nccl-tests is used, `buffer_bytes` the size of a copy of nvbandwidth.
+    `gpus`, `nodes` and `op` are those of tables that do not say them. `column` is which of the two times of nccl-tests
+    is used, `buffer_bytes` the size of a copy of nvbandwidth.
     """
 
     device: str | None = None
@@ -180,16 +181,46 @@ class Options:
 Place = int | str
 """A line of a text, or the path of a value in a JSON file."""
 
+_Said = TypeVar("_Said", int, str)
+
 
 @dataclass
 class Found:
-    """Samples of one file, and why the other rows are none; `options` are what the user says of it."""
+    """Samples of one file, and why the other rows are none; `options` are what the user says of it.
+
+    `faults` are those of its tables, `used` the flags that a table needed, `denied` where tables contradict a flag.
+    `spread` has the ranks that --nodes spreads over nodes, with the first table of so many.
+    """
 
     file: str
     options: Options
     rows: list[dict[str, object]] = field(default_factory=list)
     left: dict[str, list[Place]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    denied: dict[str, list[tuple[Place, Fault]]] = field(default_factory=dict)
+    spread: dict[int, Place] = field(default_factory=dict)
+
+    def add_table(self, add_to: Callable[["Found"], None]) -> None:
+        """Let a table add its samples; what is wrong with it is raised with the faults of all other tables."""
+        try:
+            add_to(self)
+        except UserError as error:
+            self.faults += error.faults
+
+    def settle(self, place: Place, flag: str, asked: _Said | None, said: _Said | None) -> _Said | None:
+        """What the table at a place says, else what the user says in a flag.
+
+        A flag that contradicts a table is a fault, unless another table of the file needs it.
+        """
+        if said is None:
+            self.used |= {flag} if asked is not None else set()
+            return asked
+        if asked not in (None, said):
+            line = fault(f"{self.file}:{place}", flag, asked, f"this table says {said}")
+            self.denied.setdefault(flag, []).append((place, line))
+        return said
 
     def add(self, place: Place, cost_class: str, seconds: float, device: str, library: str, group: str,
             features: dict[str, float]) -> None:  # fmt: skip
@@ -197,27 +228,29 @@ class Found:
         keys = {"cost_class": cost_class, "device": device, "library": library, "group": group, "seconds": seconds}
         self.rows.append({**keys, "source": f"{self.file}:{place}", **features})
 
-    def device(self, names: Collection[str]) -> str:
+    def device(self, names: Collection[str], place: Place | None = None) -> str:
         """The catalogue's name of the GPU: of --device, else of a log's names, such as `NVIDIA H100 80GB HBM3`.
 
-        A UserError where neither names one GPU of the catalogue.
+        A UserError, with the place of the table if it is known, where neither names one GPU of the catalogue.
         """
+        where = self.file if place is None else f"{self.file}:{place}"
         if self.options.device is not None:
             return device(self.options.device, "--device").name
         if not names:
-            raise UserError(f"{self.file}: does not name the GPU; give --device")
-        found = {self._catalogue_name(name) for name in names}
+            raise UserError(f"{where}: does not name the GPU; give --device")
+        found = {self._catalogue_name(name, where) for name in names}
         if len(found) > 1:
-            raise UserError(f"{self.file}: holds several kinds of GPUs, {' and '.join(sorted(found))}; give --device")
+            raise UserError(f"{where}: holds several kinds of GPUs, {' and '.join(sorted(found))}; give --device")
         return found.pop()
 
-    def _catalogue_name(self, name: str) -> str:
+    @staticmethod
+    def _catalogue_name(name: str, where: str) -> str:
         short = re.sub(r"^(NVIDIA|Tesla)\s+", "", re.sub(r"\s*\([0-9A-Fa-f:.]+\)\s*$", "", name).strip())
         try:
             return device(short).name
         except UserError:
             text = f"{short[:60]!r} is not in the catalogue of devices; give --device"
-            raise UserError(f"{self.file}: {text}") from None
+            raise UserError(f"{where}: {text}") from None
 
     def leave(self, place: Place, reason: str) -> None:
         """One row that is no sample."""
@@ -229,7 +262,15 @@ class Found:
             self.notes.append(text)
 
     def samples(self) -> Samples:
-        """The samples, with one line for each reason of what was left out; a UserError if there are none."""
+        """The samples, with one line for each reason of what was left out.
+
+        A UserError if there are none, or with what is wrong with each table.
+        """
+        denied = [line for flag, lines in self.denied.items() if flag not in self.used for _, line in lines]
+        if self.faults or denied:
+            raise UserError(*self.faults, *denied)
+        for flag, lines in self.denied.items():
+            self.note(f"{flag} is for tables that do not say it; others do ({_places([place for place, _ in lines])})")
         if not self.rows and not self.left:
             raise UserError(f"{self.file}: holds no results")
         if not self.rows:

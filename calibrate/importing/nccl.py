@@ -1,4 +1,4 @@
-"""What nccl-tests and rccl-tests write: text, and with `-J` JSON of schema 3.
+"""What nccl-tests and rccl-tests write: text, JSON of schema 3 (`-J`), and rccl-tests' own JSON (`-Z json`).
 
 Text (src/util.cu and src/common.cu of several releases, and posted logs): `#` starts a comment; a row is
 `size count type [redop] [root]`, then out of place and in place `time algbw busbw #wrong`. Logs to about 2022 lack the
@@ -9,14 +9,21 @@ JSON (src/util.cu): `args` are those of the test itself, so they name it but hol
 and lists one of each process (all that the writer parses of a process' lines), so ranks = devices x nthreads x ngpus.
 Numbers are written with `%lf`; no number is "nan", and `nwrong` is null where results were not checked. `env` holds
 the whole environment of rank 0 and is never looked at.
+
+rccl-tests' own JSON (Reporter of its src/common.cpp) is a list with a row for each half, or such rows one after another
+in old releases; times are in us. Its `ranks` are all processes, `ranksPerNode` those of one communicator, and `nodes`
+the first over the second: 1 on however many machines, unless NCCL_TESTS_SPLIT makes several communicators. Without MPI
+`gpus` are the ranks of the one process. `wrong` is text, `N/A` where results were not checked. Times of the CPU (-C)
+are not marked, but contradict the bandwidths.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeGuard
 
 from ...simulator.base.errors import UserError
-from .log import Found, Line, Printed, from_json, parse_number, table, version_text
+from .log import OPS, Found, Line, Printed, from_json, parse_number, table, version_text
 from .nccl_run import Listed, Row, Run, Timing
 
 _TYPES = {
@@ -27,6 +34,7 @@ _TYPES = {
 """Types, and the largest `error` that old releases let pass (deltaMaxValue of src/common.cu)."""
 
 _ROW = re.compile(rf"(?:^|[\s:|>\])])(\d{{1,18}})\s+(\d{{1,18}})\s+({'|'.join(_TYPES)})(?:\s+([a-z]+))?\s+(\S.*)$")
+_REDOPS = {"none", "sum", "prod", "max", "min", "avg", "mulsum"}
 _TESTS = "all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|sendrecv|reduce|gather|scatter|hypercube"
 _HEADER = re.compile(r"#\s*size\s+count\s+type\b(.*\b(?:cpu)?time\s+algbw\b.*)$")
 _USUAL = ["time", "algbw", "busbw", "#wrong"] * 2
@@ -48,7 +56,7 @@ def read_text(lines: Sequence[Line], found: Found) -> None:
             command = command[:-1] if command.endswith("\\") else ""
     for run in done:
         if run.rows:
-            run.add_to(found)
+            found.add_table(run.add_to)
 
 
 def _next(done: list[Run]) -> Run:
@@ -74,7 +82,8 @@ def _add_row(run: Run, number: int, row: re.Match[str], columns: list[str], foun
         out, within = _timing_of_text(names, outside, row[3]), _timing_of_text(names, inside, row[3])
     except ValueError:
         return found.leave(number, "row holds what is no number")
-    run.rows.append(Row(number, int(row[1]), row[3], out, within))
+    redop = row[4] if row[4] in _REDOPS else ""
+    run.rows.append(Row(number, int(row[1]), row[3], redop, out, within))
 
 
 def _timing_of_text(names: list[str], tokens: list[str], dtype: str) -> Timing | None:
@@ -109,9 +118,9 @@ def _note(done: list[Run], text: str) -> None:
         _next(done).per_process = int(match[1]) * int(match[2])
     elif match := _RANK.search(text):
         run = _next(done)
-        run.listed[int(match[1])] = Listed(match[2], int(match[3]), match[4])
-        if not match[5].endswith("..."):
-            run.devices.add(match[5])
+        run.listed[int(match[1])] = Listed(match[3], int(match[4]), match[5], match[2] or "")
+        if not match[6].endswith("..."):
+            run.devices.add(match[6])
     elif match := _VERSION.search(text):  # what the library says of itself wins over the number of the banner
         if not done[-1].rows:
             done[-1].library = f"{match[1].lower()} {match[2]}"
@@ -122,6 +131,7 @@ def _note(done: list[Run], text: str) -> None:
         run.op = match[2]
         if processes := re.search(r"\s(?:-np|--np|-n|--ntasks)[ =]\s*(\d{1,9})\s", match[1]):
             run.processes = int(processes[1])
+        run.split = bool(_SPLIT.search(match[1]))
         if nodes := re.search(r"\bsrun\b.*\s(?:-N|--nodes)[ =]?\s*(\d{1,9})\s", match[1]):
             run.stated_nodes = int(nodes[1])
 
@@ -133,25 +143,29 @@ MARKS = (_HEADER, _BANNER, _ROW)
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\w+)")
 _CONCLUDED = re.compile(r"#\s*Collective test concluded:\s*(\w+)")
 _THREADS = re.compile(r"#\s*nThreads?:?\s+(\d{1,4})\s+nGpus:?\s+(\d{1,4})")
-_RANK = re.compile(r"#\s*Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device\s+(\d{1,9})\s+\[([^\]]*)\]\s+(.*\S)")
+_RANK = re.compile(
+    r"#\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\S+)\s)?.*?\bon\s+(\S+)\s+device\s+(\d{1,9})\s+\[([^\]]*)\]\s+(.*\S)"
+)
+_SPLIT = re.compile(r"\bNCCL_TESTS_SPLIT(?:_MASK)?=(?!['\"]?(?:0x)?0*['\"]?\s)")
 _VERSION = re.compile(r"\b(NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth")
 _COMMAND = re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b")
 """A launcher's command line: how many processes and nodes, and the test."""
 
 
-def read_json(root: Mapping[str, Any], found: Found) -> None:
-    """The one test of a file."""
+def read_json(root: Mapping[str, Any], found: Found, at: str = "") -> None:
+    """The one test of `-J`; `at` is put before the places of its rows."""
     run = _run_of_json(root, found.file)
     for index, result in enumerate(root["results"]):
-        place, row = f"results[{index}]", table(result)
+        place, row = f"{at}results[{index}]", table(result)
         size = row.get("size")
-        if not isinstance(size, int) or not 0 <= size < 1 << 62 or not {"out_of_place", "in_place"} & set(row):
+        if not _is_size(size) or not {"out_of_place", "in_place"} & set(row):
             found.leave(place, "not a result of schema 3")
             continue
         out, within = _timing_of_json(table(row.get("out_of_place"))), _timing_of_json(table(row.get("in_place")))
-        run.rows.append(Row(place, size, str(row.get("type", "")), out, within))
-    run.add_to(found)
+        run.rows.append(Row(place, size, str(row.get("type", "")), _redop(row), out, within))
+    if run.rows:
+        found.add_table(run.add_to)
 
 
 def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
@@ -165,7 +179,8 @@ def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
     if not isinstance(devices, list) or not all(isinstance(device, Mapping) for device in devices):
         raise UserError(f"{file}: config.devices: expected a list of tables, as schema 3 of nccl-tests has")
     for index, device in enumerate(devices):
-        run.listed[index] = Listed(str(device.get("hostname", "")), index, str(device.get("device_hex", index)))
+        host, bus = str(device.get("hostname", "")), str(device.get("device_hex", index))
+        run.listed[index] = Listed(host, index, bus, str(device.get("group", "")))
         if isinstance(name := device.get("device_info"), str):
             run.devices.add(name)
     run.processes, run.whole_list = len(devices) or None, bool(devices)
@@ -173,12 +188,63 @@ def _run_of_json(root: Mapping[str, Any], file: str) -> Run:
     return run
 
 
-def _timing_of_json(half: Mapping[str, Any]) -> Timing | None:
-    time, algbw, busbw = (from_json(half.get(key)) for key in ("time", "alg_bw", "bus_bw"))
-    wrong = from_json(half.get("nwrong"))
+def is_rccl_row(value: object) -> bool:
+    """Whether a JSON value is a row of rccl-tests' `-Z json`."""
+    return {"name", "inPlace", "algBw", "busBw"} <= table(value).keys()
+
+
+def read_rccl(rows: Sequence[tuple[str, Mapping[str, Any]]], found: Found) -> None:
+    """All tests of `-Z json`, from rows with their places: each is one half, out of place first."""
+    runs: list[Run] = []
+    test = last = None
+    for place, row in rows:
+        if test != (test := [row.get(key) for key in ("name", "nodes", "ranksPerNode", "gpusPerRank", "gpus")]):
+            runs.append(_run_of_rccl(row))
+        size, timing = row.get("size"), _timing_of_json(row, ("time", "algBw", "busBw", "wrong"))
+        if not _is_size(size) or row["inPlace"] not in (0, 1):
+            found.leave(place, "not a row of rccl-tests")
+            continue
+        same = last == (last := [test, size, row.get("numCycle"), row.get("type"), row.get("redop")])
+        if row["inPlace"] and same and runs[-1].rows[-1].within is None:
+            runs[-1].rows[-1] = replace(runs[-1].rows[-1], within=timing)
+        else:
+            halves = (None, timing) if row["inPlace"] else (timing, None)
+            runs[-1].rows.append(Row(place, size, str(row.get("type", "")), _redop(row), *halves))
+    for run in runs:
+        if run.rows:
+            found.add_table(run.add_to)
+
+
+def _run_of_rccl(row: Mapping[str, Any]) -> Run:
+    """What a row says of its run: its `nodes` are communicators, and `ranksPerNode` the processes of one."""
+    name, processes = str(row["name"]), _count(row, "ranksPerNode")
+    run = Run(
+        op=_RCCL_TESTS.get(name.lower(), name), library="rccl", processes=processes, split=row.get("nodes", 1) != 1
+    )
+    run.per_process = _count(row, "gpus" if "gpus" in row else "gpusPerRank")
+    run.stated_nodes = 1 if processes == 1 else None
+    return run
+
+
+_RCCL_TESTS = {op.replace("_", ""): op for op in OPS}
+"""Tests by their names in the JSON of rccl-tests, such as `AllReduce`, in small letters."""
+
+
+def _timing_of_json(
+    half: Mapping[str, Any], keys: Sequence[str] = ("time", "alg_bw", "bus_bw", "nwrong")
+) -> Timing | None:
+    time, algbw, busbw, wrong = (from_json(half.get(key)) for key in keys)
     if time is None or algbw is None or busbw is None:
         return None
     return Timing(time, algbw, busbw, bool(wrong and wrong.value > 0))
+
+
+def _redop(row: Mapping[str, Any]) -> str:
+    return value if (value := row.get("redop")) in _REDOPS else ""
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value < 1 << 62
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:

@@ -13,11 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ...simulator.base.errors import UserError, fault
+from ...simulator.formats.samples.published import EIGHT_BIT_SUMS, SUMS
+from ...simulator.hardware import cluster, cluster_names
 from ...simulator.profile.forms.collective import BUS_FACTOR
-from .log import OPS, Found, Options, Place, Printed
+from .log import OPS, Found, Place, Printed
 
 _SLACK = 1e-4
 """Relative; what rounding twice may add to the last digits."""
+
+_SPLIT = "several groups of ranks at once (NCCL_TESTS_SPLIT), which share links"
+_EIGHT_BIT = ("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2")
 
 
 @dataclass(frozen=True)
@@ -37,50 +42,62 @@ class Row:
     place: Place
     size: int
     dtype: str
+    redop: str
     out: Timing | None
     within: Timing | None
 
 
 class Listed(NamedTuple):
-    """The position of a rank in the log's list of ranks; `bus` is the GPU's PCIe address."""
+    """The position of a rank in the log's list of ranks; `bus` is the GPU's PCIe address, `group` its communicator."""
 
     host: str
     device: int
     bus: str
+    group: str
 
 
 @dataclass
 class Run:
-    """What a log says of one test. Hosts are kept only until they are counted."""
+    """What a log says of one test. Hosts are kept only until they are counted.
+
+    `per_process` is how many ranks a process has, None where the log does not say. `split` if it says in another way
+    than in its list of ranks that several groups ran at once.
+    """
 
     op: str | None = None
     library: str | None = None
     processes: int | None = None
     stated_nodes: int | None = None
-    per_process: int = 1
+    per_process: int | None = None
     listed: dict[int, Listed] = field(default_factory=dict)
     whole_list: bool = False
+    split: bool = False
     devices: set[str] = field(default_factory=set)
     rows: list[Row] = field(default_factory=list)
     cpu_time: bool = False
     ended: bool = False
 
+    @property
+    def place(self) -> Place:
+        """Where its rows begin."""
+        return self.rows[0].place
+
     def add_to(self, found: Found) -> None:
-        """Add the run's rows as samples."""
-        options = found.options
-        op = self._cost_op(found.file, options)
-        if self.cpu_time or op is None:
-            reason = "times of the CPU (-C)" if self.cpu_time else f"{self.op} has no cost class"
+        """Add the run's rows as samples.
+
+        A UserError with the place of its rows if neither the log nor the flags say what ran, or they contradict.
+        """
+        if reason := self._useless():
             for row in self.rows:
                 found.leave(row.place, reason)
             return
-        good = [(row, timing) for row in self.rows if (timing := _usable(row, found)) is not None]
+        op = self._cost_op(found)
+        good = [(row, timing) for row in self.rows if (timing := _usable(row, op, found)) is not None]
         if not good:
             return
-        pairs = [(timing.algbw, timing.busbw) for _, timing in good]
-        gpus = _checked_ranks(op, options.gpus or self._ranks(), pairs, found.file)
-        nodes = self._nodes(gpus, options.nodes, found.file)
-        device = found.device(self.devices)
+        gpus = self._gpus(op, [(timing.algbw, timing.busbw) for _, timing in good], found)
+        device = found.device(self.devices, self.place)
+        nodes, options = self._nodes(gpus, device, found), found.options
         library, network = options.library or self.library or "nccl", options.network if nodes > 1 else None
         if op == "send_recv":
             features = {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
@@ -92,29 +109,76 @@ class Run:
             seconds, group = timing.time_us.value * 1e-6, f"{gpus} GPUs on {nodes} node{s}, {row.dtype}"
             found.add(row.place, cost_class, seconds, device, library, group, {"bytes": float(row.size), **features})
 
-    def _cost_op(self, file: str, options: Options) -> str | None:
-        """The cost class without `.network`; None for a test that has none."""
-        asked = OPS[options.op] if options.op else None
-        if self.op is None and asked is None:
-            raise UserError(f"{file}: does not name the test that ran; give --op, such as --op all_reduce")
-        stated = OPS.get(self.op.removesuffix("_perf")) if self.op else asked
-        if asked and stated != asked:
-            raise UserError(fault("--op", "", options.op, f"{file} says {self.op}"))
-        return stated
+    @property
+    def _test(self) -> str | None:
+        return self.op.removesuffix("_perf") if self.op else None
+
+    def _useless(self) -> str:
+        """Why none of its rows is a sample; empty if they may be."""
+        if self.cpu_time:
+            return "times of the CPU (-C)"
+        groups = {rank.group for rank in self.listed.values()}
+        if len(groups) > 1 or (self.split and not groups):
+            return _SPLIT
+        return f"{self.op} has no cost class" if self._test is not None and self._test not in OPS else ""
+
+    def _cost_op(self, found: Found) -> str:
+        """The cost class without `.network`; a UserError if it is not known, or the rows reduce and the op does not."""
+        said, asked = self._test, found.options.op
+        if said and asked and OPS[said] == OPS[asked]:
+            asked = said
+        test = found.settle(self.place, "--op", asked, said)
+        if test is None:
+            what = "does not name the test that ran; give --op, such as --op all_reduce"
+            raise UserError(f"{found.file}:{self.place}: {what}")
+        op = OPS[test]
+        odd = [row for row in self.rows if row.redop and (row.redop != "none") != (op in SUMS)]
+        if odd and op != "send_recv":  # whose rows name a redop, which it does not use
+            does = "reduces" if op in SUMS else "does not reduce"
+            why = f"{op} {does}" if said else f"--op {op} {does}; import this table from a file of its own"
+            raise UserError(fault(f"{found.file}:{odd[0].place}", "redop", odd[0].redop, why))
+        return op
+
+    def _gpus(self, op: str, pairs: "Pairs", found: Found) -> int:
+        """The number of ranks: from what the table says, else --gpus, else the bandwidths.
+
+        A list of ranks may have been cut, so --gpus may name more where the bandwidths do not agree with the list.
+        """
+        asked, said = found.options.gpus, self._ranks()
+        least = None if self._counted_ranks() else max(self.listed, default=-1) + 1
+        if asked and said and least is not None and asked >= least:
+            is_cut = asked > said and not _agree(op, said, pairs)
+            said = None if is_cut or len(self.listed) != said else said
+        ranks = found.settle(self.place, "--gpus", asked, said)
+        return _checked_ranks(op, ranks, pairs, f"{found.file}:{self.place}", least)
 
     def _ranks(self) -> int | None:
         """The number of ranks: from the command or JSON, else from the `# Rank` lines, which posts often cut."""
-        if self.processes is not None:
-            return self.processes * self.per_process
-        return max(self.listed) + 1 if self.listed else None
+        return self._counted_ranks() or max(self.processes or 0, max(self.listed, default=-1) + 1) or None
 
-    def _nodes(self, gpus: int, asked: int | None, file: str) -> int:
-        """The number of nodes: from --nodes, else the list of ranks, else the command."""
-        nodes = asked or self._listed_nodes(gpus) or self.stated_nodes or (1 if gpus == 1 else None)
+    def _counted_ranks(self) -> int | None:
+        """The number of ranks if the log says how many processes there are, and how many ranks each has."""
+        return self.processes * self.per_process if self.processes and self.per_process else None
+
+    def _nodes(self, gpus: int, device: str, found: Found) -> int:
+        """The number of nodes: from the list of ranks, else the command, else --nodes.
+
+        --nodes may count the domains in which NVLink joins several hosts, which are fewer than the hosts listed.
+        """
+        asked, where = found.options.nodes, f"{found.file}:{self.place}"
+        said = self._listed_nodes(gpus) or self.stated_nodes or (1 if gpus == 1 else None)
+        if said and asked and asked < said and _joins_hosts(device):
+            said = None
+        nodes = found.settle(self.place, "--nodes", asked, said)
         if nodes is None:
-            raise UserError(f"{file}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
+            raise UserError(f"{where}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
+        if said is None and nodes > 1:  # fewer ranks of the same file may have run on fewer nodes
+            found.spread.setdefault(gpus, self.place)
+            for ranks in found.spread.keys() - {gpus}:
+                why = f"is for {ranks} ranks at {found.spread[ranks]}, or for {gpus} here; import one from another file"
+                raise UserError(fault(where, "--nodes", nodes, why))
         if nodes > gpus:
-            raise UserError(f"{file}: {nodes} nodes cannot hold {gpus} ranks; give --gpus and --nodes")
+            raise UserError(f"{where}: {nodes} nodes cannot hold {gpus} ranks; give --gpus and --nodes")
         return nodes
 
     def _listed_nodes(self, gpus: int) -> int | None:
@@ -130,7 +194,13 @@ class Run:
         return len(hosts) if hosts and distinct and (whole or len(hosts) * per_node == gpus) else None
 
 
-def _usable(row: Row, found: Found) -> Timing | None:
+def _joins_hosts(device: str) -> bool:
+    """Whether NVLink joins several hosts in a cluster of the catalogue that has this GPU."""
+    clusters = (cluster(name, 1) for name in cluster_names())
+    return any(one.device(0).name == device and one.nodes[0].nvlink_domain_nodes > 1 for one in clusters)
+
+
+def _usable(row: Row, op: str, found: Found) -> Timing | None:
     """The time to use of a row that can be a sample; else the row is left out."""
     column = found.options.column
     first, second = (row.out, row.within) if column == "out-of-place" else (row.within, row.out)
@@ -141,6 +211,8 @@ def _usable(row: Row, found: Found) -> Timing | None:
     low, high = timing.time_us.low * timing.algbw.low * 1e3, timing.time_us.high * timing.algbw.high * 1e3
     if row.size == 0:
         found.leave(row.place, "size is zero")
+    elif op in SUMS and row.dtype in _EIGHT_BIT:
+        found.leave(row.place, EIGHT_BIT_SUMS)
     elif timing.bad:
         found.leave(row.place, "wrong results")
     elif timing.time_us.value <= 0:
@@ -164,8 +236,11 @@ _AGREE = 0.5
 """Share of the rows that must allow a stated count; one odd row is no contradiction."""
 
 
-def _checked_ranks(op: str, stated: int | None, pairs: Pairs, file: str) -> int:
-    """The stated count of ranks if most rows allow it; without one, the only count that all rows allow."""
+def _checked_ranks(op: str, stated: int | None, pairs: Pairs, where: str, least: int | None) -> int:
+    """The stated count of ranks if most rows allow it; without one, the only count that all rows allow.
+
+    The error asks for --gpus where that may say otherwise: `least` ranks or more, None if it may not.
+    """
     counts = np.arange(1, _MOST + 1)
     if stated is None:
         telling = op in BUS_FACTOR and op not in _SAYS_NOTHING
@@ -173,15 +248,21 @@ def _checked_ranks(op: str, stated: int | None, pairs: Pairs, file: str) -> int:
         if len(fit) == 1:
             return int(fit[0])
         problem = "does not say how many ranks ran"
+    elif _agree(op, stated, pairs):
+        return stated
     else:
-        allowed = _allowed(op, np.array([stated]), pairs) if op in BUS_FACTOR else np.ones((0, 1))
-        if not len(allowed) or allowed.mean() >= _AGREE:
-            return stated
         fit = counts[_allowed(op, counts, pairs).mean(axis=0) > _AGREE]
-        problem = f"{stated} ranks contradict busbw / algbw"
+        problem = f"{stated} ranks of {op} contradict busbw / algbw"
     several = f" to {fit[-1]}" if len(fit) > 1 else ""
     which = f", which fits {fit[0]}{several}" if 0 < len(fit) < _MOST else ""
-    raise UserError(f"{file}: {problem}{which}; give --gpus")
+    helps = least is not None and len(fit) > 0 and fit[-1] >= least
+    raise UserError(f"{where}: {problem}{which}{'; give --gpus' if helps else ''}")
+
+
+def _agree(op: str, ranks: int, pairs: Pairs) -> bool:
+    """Whether most rows may come from so many ranks."""
+    allowed = _allowed(op, np.array([ranks]), pairs) if op in BUS_FACTOR else np.ones((0, 1))
+    return not len(allowed) or bool(allowed.mean() >= _AGREE)
 
 
 def _allowed(op: str, counts: npt.NDArray[np.int_], pairs: Pairs) -> npt.NDArray[np.bool_]:

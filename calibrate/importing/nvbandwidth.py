@@ -154,16 +154,16 @@ def _rows(lines: Sequence[Line], index: int, found: Found) -> tuple[list[tuple[i
     return cells, len(lines)
 
 
-def read_json(body: Mapping[str, Any], found: Found) -> None:
-    """All tests of a file."""
+def read_json(body: Mapping[str, Any], found: Found, at: str = "") -> None:
+    """All tests of a run; `at` is put before their places."""
     cases = body.get("testcases")
     if not isinstance(cases, list):
-        raise UserError(f"{found.file}: nvbandwidth.testcases: expected a list")
+        raise UserError(f"{found.file}: {at}nvbandwidth.testcases: expected a list")
     size, version = body.get("bufferSize"), body.get("version") or body.get("git_version")
     known = size * _MIB if isinstance(size, int) and 0 < size < 1 << 40 else None
     setup, matrices = Setup(_devices(body), str(version) if version else None, known), []
     for index, case in enumerate(map(table, cases)):
-        place = f"testcases[{index}]"
+        place = f"{at}testcases[{index}]"
         name, status, rows = str(case.get("name", "")), case.get("status"), case.get("bandwidth_matrix")
         if status == "Waived":
             setup.waived += 1

@@ -145,14 +145,14 @@ _AGREE = 0.02
 """Relative; the units are 8 % and more apart."""
 
 
-def read_json(info: Mapping[str, Any], results: Mapping[str, Any] | list[Any], found: Found) -> None:
-    """All rows of a file."""
+def read_json(info: Mapping[str, Any], results: Mapping[str, Any] | list[Any], found: Found, at: str = "") -> None:
+    """All rows of a run; `at` is put before their places."""
     qps, mtu = info.get("Number_of_qps"), info.get("Mtu")
     test = _test_of(str(info.get("test", "")))
     test = replace(test, qps=qps if isinstance(qps, int) else 1, mtu=str(mtu or "")) if test else None
     rows = results if isinstance(results, list) else [results]
     for index, row in enumerate(rows):
-        place = f"results[{index}]" if isinstance(results, list) else "results"
+        place = f"{at}results[{index}]" if isinstance(results, list) else f"{at}results"
         if test is None or not isinstance(row, Mapping):
             found.leave(place, "the test has no cost class" if test is None else "not a table")
         else:

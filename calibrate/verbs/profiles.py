@@ -74,8 +74,8 @@ def import_(
 ) -> None:
     """Turn logs of nccl-tests, rccl-tests, nvbandwidth and perftest into samples.
 
-    What a log says itself needs no flag. A flag wins over the log, but a count of ranks that contradicts the bandwidths
-    and a test that is not the log's are refused. Hosts, addresses and environment variables are never written.
+    What a log says itself needs no flag. --op, --gpus and --nodes are for tables of a log that do not say it; where one
+    contradicts the log, the log is refused. Hosts, addresses and environment variables are never written.
     """
     from ...simulator.base.files import write_atomic
     from ...simulator.base.shipped import find_shipped

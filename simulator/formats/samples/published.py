@@ -21,6 +21,10 @@ _OPS = {"alltoall": "all_to_all"}
 
 FORCED = "NCCL_ALGO was forced: not what NCCL takes by itself"
 """Why a row is no sample of a fitted curve although its log is sound."""
+SUMS = ("all_reduce", "reduce_scatter", "reduce")
+"""Collectives that compute on what they move."""
+EIGHT_BIT_SUMS = "8-bit sums, 5 % slower than 16-bit ones: no step reduces them"
+"""Why sums of elements of one byte, integer or not, are no samples."""
 _DTYPES = {"bfloat16": "bf16", "half": "fp16"}
 
 Reader = Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Any]]
@@ -97,10 +101,9 @@ def _table(
 
 
 def _misleading_nccl(t: pd.DataFrame, n: pd.DataFrame) -> dict[str, pd.Series]:
-    reducing = t["op"].isin(["all_reduce", "reduce_scatter"])
     return {
         "2 GB/s bus bandwidth: peer-to-peer was off": t["device_name"] == device("l40s").name,
-        "8-bit sums, 5 % slower than 16-bit ones: no step reduces them": reducing & (t["dtype"] == "int8"),
+        EIGHT_BIT_SUMS: t["op"].isin(SUMS) & (t["dtype"] == "int8"),
     }
 
 

@@ -89,6 +89,74 @@ def test_a_list_of_devices_at_the_root(tmp_path):
     assert set(read(tmp_path, root).table["nodes"]) == {2.0}
 
 
+@pytest.mark.parametrize("form", ["[{},{}]", "{}\n{}\n", "[{}]\n[{}]"])
+def test_several_runs_in_one_file(tmp_path, form):
+    one = json.dumps(log(result(1 << 20, 71.93)))
+    sources = read(tmp_path, form.replace("{}", one)).table["source"]
+    assert [source.rpartition(":")[2] for source in sources] == ["[0].results[0]", "[1].results[0]"]
+
+
+def test_several_groups_are_left_out(tmp_path):
+    root = log()
+    root["config"]["devices"][1]["group"] = 1
+    with pytest.raises(UserError, match="several groups of ranks at once"):
+        read(tmp_path, root)
+
+
+def rccl(in_place, us, **changes):
+    size, ranks = 1 << 20, 8
+    algbw = size / us / 1e3
+    return {
+        "numCycle": 0, "name": "AllReduce", "nodes": 1, "ranks": ranks, "ranksPerNode": ranks, "gpusPerRank": 1,
+        "size": size, "type": "float", "redop": "sum", "inPlace": in_place, "time": us, "algBw": algbw,
+        "busBw": algbw * 2 * (ranks - 1) / ranks, "wrong": "0", **changes,
+    }  # fmt: skip
+
+
+RCCL = [rccl(0, 71.93), rccl(1, 72.93)]
+
+
+@pytest.mark.parametrize(("column", "us"), [("out-of-place", 71.93), ("in-place", 72.93)])
+def test_both_halves_of_rccl_tests(tmp_path, column, us):
+    samples = read(tmp_path, RCCL, Options(device="H100", nodes=2, column=column))
+    assert samples.table.iloc[0].to_dict() == {
+        "cost_class": "all_reduce.network",
+        "device": "H100 SXM",
+        "library": "rccl",
+        "group": "8 GPUs on 2 nodes, float",
+        "seconds": pytest.approx(us * 1e-6),
+        "source": f"{tmp_path}/out.json:[0]",
+        "bytes": float(1 << 20),
+        "gpus": 8.0,
+        "nodes": 2.0,
+    }
+
+
+def test_one_process_of_rccl_tests_is_on_one_node(tmp_path):
+    rows = [rccl(0, 71.93, ranks=1, ranksPerNode=1, gpusPerRank=8)]
+    assert list(read(tmp_path, rows, Options(device="H100")).table["cost_class"]) == ["all_reduce"]
+
+
+def test_rows_of_old_rccl_tests_follow_one_another(tmp_path):
+    text = "".join(json.dumps(row) + "\n" for row in RCCL)
+    assert len(read(tmp_path, text, Options(device="H100", nodes=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, r"out.json:\[0\]: does not say on how many nodes its 8 ranks ran; give --nodes"),
+        ({"nodes": 4, "ranks": 32}, r"out.json:\[0\]: several groups of ranks at once"),
+        ({"name": "AllReduceWithBias"}, r"out.json:\[0\]: AllReduceWithBias has no cost class"),
+        ({"wrong": "3"}, r"out.json:\[0\]: wrong results"),
+        ({"size": "8"}, r"out.json:\[0\]: not a row of rccl-tests"),
+    ],
+)
+def test_what_rccl_tests_does_not_say_is_refused(tmp_path, changes, line):
+    with pytest.raises(UserError, match=line):
+        read(tmp_path, [rccl(0, 71.93, **changes)], Options(device="H100"))
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -158,6 +158,7 @@ def test_times_of_the_cpu_are_left_out(tmp_path):
 
 def test_several_tests_in_one_log(tmp_path):
     gather = LOG.replace("all_reduce", "all_gather").replace("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+    gather = gather.replace(" sum ", " none ")
     for allreduce, gathered in (("27.33", "13.67"), ("448.90", "224.45"), ("469.21", "234.60")):
         gather = gather.replace(allreduce, gathered)
     skipped = LOG.replace("all_reduce", "hypercube")
@@ -210,12 +211,57 @@ def test_ranks_inferred_from_the_bandwidths(tmp_path):
     assert set(samples.table["gpus"]) == {16.0}
 
 
+EIGHT = "   1048576  262144  float  sum  -1  71.93  14.58  25.51  0  71.93  14.58  25.51  0\n"
+RANK_3 = RANKS.splitlines(keepends=True)[3]
 REFUSED = {
-    "ranks that contradict": (LOG, Options(gpus=8), "8 ranks contradict busbw / algbw, which fits 16; give --gpus"),
+    "ranks that contradict": (
+        START + HEADER + ROWS,
+        Options(gpus=8, nodes=2),
+        "run.log:3: 8 ranks of all_reduce contradict busbw / algbw, which fits 16; give --gpus",
+    ),
+    "ranks that are listed": (LOG, Options(gpus=8), "run.log:20: --gpus = 8: this table says 16"),
+    "ranks fewer than are listed": (LOG.replace(RANK_3, ""), Options(gpus=8), "this table says 16"),
+    "nodes that are listed": (LOG, Options(nodes=4), "run.log:20: --nodes = 4: this table says 2"),
+    "one node that is listed": (
+        LOG.replace("host-1 ", "host-0 ").replace("0000:", "00:", 8),
+        Options(nodes=2),
+        "run.log:20: --nodes = 2: this table says 1",
+    ),
+    "nodes of 16 or of 8 ranks": (
+        START + HEADER + ROWS + "# Avg bus bandwidth : 1\n" + START + HEADER + EIGHT,
+        Options(nodes=2, device="H100"),
+        "run.log:9: --nodes = 2: is for 16 ranks at 3, or for 8 here; import one from another file",
+    ),
+    "a whole list that contradicts": (
+        LOG.replace(ROWS, EIGHT),
+        Options(),
+        "16 ranks of all_reduce contradict busbw / algbw, which fits 8$",
+    ),
+    "groups": (
+        LOG.replace("Group 0", "Group 1", 8),
+        Options(),
+        r"run.log:20: several groups of ranks at once \(NCCL_TESTS_SPLIT\), which share links; none of 3 rows",
+    ),
+    "groups of a command": (
+        "mpirun -np 16 -x NCCL_TESTS_SPLIT=%8 all_reduce_perf -g 1\n" + HEADER + ROWS,
+        HERE,
+        "run.log:3: several groups",
+    ),
+    "sums of 8 bits": (LOG.replace("float", "int8"), Options(), "run.log:20: 8-bit sums, .*none of 3 rows"),
+    "rows that do not reduce": (
+        LOG.replace(" sum ", " none "),
+        Options(),
+        "run.log:20: redop = 'none': all_reduce reduces$",
+    ),
+    "rows that reduce": (
+        HEADER + ROWS,
+        Options(op="broadcast", gpus=16, nodes=2, device="H100"),
+        "run.log:2: redop = 'sum': --op broadcast does not reduce; import this table from a file of its own",
+    ),
     "a cut list": (
         START + "".join(RANKS.splitlines(keepends=True)[:8]) + HEADER + ROWS,
         Options(),
-        "8 ranks contradict busbw / algbw, which fits 16; give --gpus",
+        "8 ranks of all_reduce contradict busbw / algbw, which fits 16; give --gpus",
     ),
     "no ranks": (
         HEADER + "1048576  262144  float  none  0  71.93  14.58  14.58  0  71.47  14.67  14.67  0\n",
@@ -229,7 +275,7 @@ REFUSED = {
         "on how many nodes its 16 ranks ran; give --nodes",
     ),
     "no test": (RANKS + HEADER + ROWS, Options(), "does not name the test that ran; give --op"),
-    "another test": (LOG, Options(op="alltoall"), "--op = 'alltoall': .* says all_reduce_perf"),
+    "another test": (LOG, Options(op="alltoall"), "run.log:20: --op = 'alltoall': this table says all_reduce"),
     "no device": (START + HEADER + ROWS, Options(nodes=2), "does not name the GPU; give --device"),
     "unknown device": (LOG.replace("NVIDIA H100 80GB HBM3", "AMD X1"), Options(), "'AMD X1' is not in the catalogue"),
     "two devices": (
@@ -250,6 +296,50 @@ def test_refused_with_one_line(tmp_path, name):
     assert len(error.value.faults) == 1
 
 
+END = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 139.56\n#\n"
+
+
+def test_every_faulty_table_is_named_with_its_line(tmp_path):
+    unnamed, of_eight = RANKS + HEADER + ROWS, LOG.replace(ROWS, EIGHT)
+    with pytest.raises(UserError) as error:
+        read(tmp_path, LOG + END + unnamed + END + of_eight)
+    assert [line.removeprefix(f"{tmp_path}/") for line in error.value.faults] == [
+        "run.log:43: does not name the test that ran; give --op, such as --op all_reduce",
+        "run.log:68: 16 ranks of all_reduce contradict busbw / algbw, which fits 8",
+    ]
+
+
+def test_a_flag_is_for_tables_that_do_not_say_it(tmp_path):
+    gathered = ROWS.replace("27.33", "13.67").replace("448.90", "224.45").replace("469.21", "234.60")
+    unnamed = RANKS + HEADER + gathered.replace(" sum ", " none ")
+    samples = read(tmp_path, LOG + END + unnamed, Options(op="all_gather"))
+    assert (list(samples.table["cost_class"].unique()), samples.dropped) == (
+        ["all_reduce.network", "all_gather.network"],
+        (f"{tmp_path}/run.log: --op is for tables that do not say it; others do (line 20)",),
+    )
+
+
+def test_a_cut_list_of_ranks_may_have_more(tmp_path):
+    cut = START + "".join(RANKS.splitlines(keepends=True)[:8]) + HEADER + ROWS
+    samples = read(tmp_path, cut, Options(gpus=16, nodes=2))
+    assert set(samples.table["gpus"]) == {16.0}
+
+
+def test_a_mask_of_zero_makes_one_group(tmp_path):
+    command = "mpirun -np 16 -x NCCL_TESTS_SPLIT_MASK=0x0 all_reduce_perf -g 1\n"
+    assert len(read(tmp_path, command + HEADER + ROWS, HERE)) == 3
+
+
+def test_nvlink_may_join_hosts_to_one_node(tmp_path):
+    log = LOG.replace("NVIDIA H100 80GB HBM3", "NVIDIA GB200")
+    assert set(read(tmp_path, log, Options(nodes=1)).table["cost_class"]) == {"all_reduce"}
+
+
+def test_bytes_that_are_not_summed_are_samples(tmp_path):
+    row = "1048576  1048576  int8  none  -1  71.93  14.58  13.67  0  71.47  14.67  13.75  0\n"
+    assert len(read(tmp_path, HEADER + row, Options(op="all_gather", nodes=2, device="H100"))) == 1
+
+
 def test_hosts_and_environment_are_never_stored(tmp_path):
     secrets = "export HF_TOKEN=hunter2\nhost-0:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set to hunter2\n"
     samples = read(tmp_path, secrets + LOG)
@@ -266,7 +356,8 @@ def rendered(op, ranks, rows):
     for size, us in rows:
         algbw = size / us / 1e3
         half = f"{us:>7.2f}  {algbw:6.2f}  {algbw * FACTOR[op] * (ranks - 1) / ranks:6.2f}      0"
-        lines.append(f"{size:>12}  {size // 4:>12}  {'float':>8}  {'sum':>6}  {'-1':>6}  {half}  {half}\n")
+        redop = "sum" if "reduce" in op else "none"
+        lines.append(f"{size:>12}  {size // 4:>12}  {'float':>8}  {redop:>6}  {'-1':>6}  {half}  {half}\n")
     return "".join(lines)
 
 
