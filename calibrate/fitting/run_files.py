@@ -26,6 +26,7 @@ from ...simulator.answers.validate.steps import (
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
 from ...simulator.answers.validate.updates import update_stacks
 from ...simulator.base.errors import UserError, fault
+from ...simulator.base.files import check_once
 from ...simulator.base.units import format_seconds
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import load_stack
@@ -175,13 +176,6 @@ def check_software(base: str, foreign: Collection[str], said: str) -> None:
         raise UserError(fault("--base", "", base, "expected a software stack, not a device's profile"))
     if any(link.of in foreign for link in chain_of(load_stack, base, "--base")):
         raise UserError(fault("--base", "", base, f"is a stack of {said}"))
-
-
-def check_once(paths: Sequence[Path]) -> None:
-    """Raise UserError if a file is named twice: its runs would count as often."""
-    places = [path.resolve() for path in paths]
-    if twice := [path for at, path in enumerate(paths) if places[at] in places[:at]]:
-        raise UserError(f"{twice[0]}: is named twice")
 
 
 def _read_log(path: Path, base: str, cluster: str | None) -> Run:

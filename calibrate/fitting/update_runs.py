@@ -28,6 +28,7 @@ from ...simulator.answers.validate.updates import (
 )
 from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
+from ...simulator.base.files import check_once
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
 from .learning import Parts, Posterior, learn, learn_products, learn_sums, leave_one_out
@@ -36,7 +37,6 @@ from .owners import entry
 from .run_files import (
     Measured,
     check_columns,
-    check_once,
     check_software,
     check_together,
     read_each,

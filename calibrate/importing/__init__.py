@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...simulator.base.errors import UserError
-from ...simulator.base.files import read_text
+from ...simulator.base.files import check_once, read_text
 from ...simulator.formats.samples import Samples, join_samples
 from . import nccl, nvbandwidth, perftest
 from .log import Found, Network, Options, clean_lines, table
@@ -25,10 +25,12 @@ _KNOWN = "nccl-tests or rccl-tests, nvbandwidth, perftest, each as text or JSON"
 def import_logs(paths: Iterable[Path | str], options: Options) -> Samples:
     """Samples of all logs, with a line for each reason why rows were left out.
 
-    A UserError, with file and line where one is known, if a file cannot be read, is of no known format or holds no
-    usable row, or if something is in neither the log nor the options.
+    A UserError, with file and line where one is known, if a file is named twice, cannot be read, is of no known format
+    or holds no usable row, or if something is in neither the log nor the options.
     """
-    return join_samples([_read(Path(path), options) for path in paths])
+    logs = [Path(path) for path in paths]
+    check_once(logs)
+    return join_samples([_read(log, options) for log in logs])
 
 
 def _read(path: Path, options: Options) -> Samples:

@@ -16,6 +16,7 @@ from .leader import Leader
 from .meeting import Board
 from .messages import GO_ON, duration, say, skip_lines
 from .plan import Options, plan
+from .records import case_order
 from .supervisor import Supervisor
 
 _QUICK_MIN = 2.75  # of the three minutes that --quick may take, the rest is for starting
@@ -93,8 +94,9 @@ def _kind(flag: str | None) -> str:
 def _list(job: Job) -> int:
     facts = machine_facts(job.kind, ((0,),), 1)
     the_plan = plan(facts, replace(job.options, rounds=1), all_cases(facts, job.modules))
-    for key in sorted(visit.case.key for visit in the_plan.visits):
-        print(key)
+    cases = [visit.case for visit in the_plan.visits]
+    for case in sorted(cases, key=lambda case: case_order(case.family, case.name, case.params)):
+        print(case.key)
     machine = f"one GPU with {facts.sms} SMs" if facts.cuda else "one CPU rank"
     say(f"{len(the_plan.visits)} cases, about {duration(the_plan.expected_s)} a round, on {machine}")
     for line in skip_lines(the_plan):

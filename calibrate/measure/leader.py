@@ -6,7 +6,7 @@ Progress is a bar on a terminal, and a line now and then elsewhere.
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Leader:
             self.plan = plan(facts, self.job.options, all_cases(facts, self.job.modules))
             before = read_records(self.out) if self.out.exists() else []
             self._check_same_machine(before, environment)
+            self._check_same_budget(before)
             self.writer = Writer(self.out)
         except ValueError as error:
             raise RunEndError(2, str(error)) from None
@@ -80,7 +81,7 @@ class Leader:
         visits = self.plan.visits
         self.left = [position for position, visit in enumerate(visits) if (visit.case.key, visit.round) not in done]
         if not before:
-            self._append(environment)
+            self._append(environment | self._budget)
         self.total, self.total_s, self.start_s = len(self.left), self._left_s(), time.monotonic()
         self._say(opening_lines(environment, facts, self.plan, self.total, self.total_s, self.out))
 
@@ -92,6 +93,21 @@ class Leader:
                 raise ValueError(
                     f"{self.out}: was measured with {key} = {known}, here it is {here}; name another --out"
                 )
+
+    @property
+    def _budget(self) -> dict[str, Any]:
+        """How long a visit lasts, and whether it leaves out what --quick does; as files of records have it."""
+        options = self.job.options
+        return {"quick": options.quick, "budget_ms": float(f"{1e3 * options.budget_s:g}")}
+
+    def _check_same_budget(self, before: list[dict[str, Any]]) -> None:
+        """A file holds visits of one budget, unless it is of a release that did not note it."""
+        here = _flags(self._budget)
+        there = _flags(before[0]) if before and "budget_ms" in before[0] else here
+        if there != here:
+            raise ValueError(
+                f"{self.out}: was measured with {there}, here it is {here}; name another --out, or give the same flags"
+            )
 
     def _write(self, position: int, record: dict[str, Any]) -> None:
         self._append(record)
@@ -131,3 +147,8 @@ class Leader:
         for line in lines:
             say(f"\r\x1b[K{line}" if sys.stderr.isatty() else line)
         self.last_line_s = time.monotonic()
+
+
+def _flags(budget: Mapping[str, Any]) -> str:
+    """The flags that give a budget."""
+    return f"{'--quick ' if budget.get('quick') else ''}--budget-ms {budget['budget_ms']}"

@@ -34,6 +34,20 @@ def record_key(record: Record) -> str:
     return case_key(record["group"], record["case"], record.get("params", {}))
 
 
+def case_order(family: str, name: str, params: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What cases are sorted by: family, name, then parameters, sizes as numbers."""
+    values = [
+        (param, 0, value, "") if isinstance(value, int | float) else (param, 1, 0, str(value))
+        for param, value in params.items()
+    ]
+    return family, name, values
+
+
+def record_order(record: Record) -> tuple[Any, ...]:
+    """What records are sorted by: the order of their cases."""
+    return case_order(record["group"], record["case"], record.get("params", {}))
+
+
 def matches(key: str, pattern: str) -> bool:
     """Whether a pattern is this case's family (`gemm`), fits its name (`collectives/all_*`), or its whole key."""
     name = key.partition(" ")[0]
@@ -66,7 +80,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _text(path: Path) -> str:
-    """What a file holds, unpacked; a ValueError if that is no text, or too much of it."""
+    """What a file holds, unpacked; a ValueError if it is not there, or that is no text, or too much of it."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
@@ -78,6 +92,10 @@ def _text(path: Path) -> str:
         if raw.count(b"\n") > _MOST_LINES:
             raise ValueError(f"{path}: is too large: at most {_MOST_LINES:,} lines are read")
         return raw.decode()
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path}: is a folder; expected a file of records") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot read: {error}") from None
 

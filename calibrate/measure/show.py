@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
-from .records import Record, matches, read_records, record_key
+from .records import Record, matches, read_records, record_key, record_order
 
 WIDE, VERY_WIDE = 0.10, 0.25
 """Spreads from which a set is called wide and very wide, as torch.utils.benchmark has it."""
@@ -82,13 +82,14 @@ def format_seconds(value: float) -> str:
 
 
 def table(records: Iterable[Record], only: Sequence[str] = ()) -> list[str]:
-    """Lines, sorted by case: median over all rounds, spread, number of samples, rate; a mark where to look twice."""
+    """Lines by case and size: median over all rounds, spread, number of samples, rate; a mark where to look twice."""
     cases: dict[str, list[Record]] = {}
     for record in records:
         if "round" in record and (not only or any(matches(record_key(record), pattern) for pattern in only)):
             cases.setdefault(record_key(record), []).append(record)
     head = f"{'median':>10} {'spread':>7} {'samples':>7} {'cache':5}  {'rate':34} case"
-    return [head, *(_line(key, of) for key, of in sorted(cases.items()))] if cases else []
+    ordered = sorted(cases.items(), key=lambda case: record_order(case[1][0]))
+    return [head, *(_line(key, of) for key, of in ordered)] if cases else []
 
 
 def _line(key: str, records: Sequence[Record]) -> str:

@@ -60,7 +60,7 @@ def import_(
     logs: Annotated[
         list[Path], typer.Argument(metavar="LOG...", help="Logs of the tools, text or JSON; or a shipped name.")
     ],
-    output: Annotated[Path, typer.Option("--out", "-o", help="File of samples to write (CSV).")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="File of samples to write (.csv).")],
     device: Annotated[str | None, typer.Option(help="GPU, as 'H100 SXM'; logs of perftest seldom name it.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Ranks of a collective.")] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes that the ranks lie on.")] = None,
@@ -83,6 +83,8 @@ def import_(
     from ...simulator.formats.samples import to_csv
     from ..importing import Network, Options, import_logs
 
+    if output.suffix != ".csv":
+        raise UserError(fault("--out", "", str(output), "expected a file that ends in .csv"))
     buffer_bytes: float | None = None
     if buffer is not None:
         try:

@@ -14,7 +14,7 @@ import select
 import stat
 import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -122,6 +122,33 @@ def digest(path: Path) -> str:
         raise UserError(f"{path}: is a device or a pipe; expected a file, which can be read twice")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_once(paths: Sequence[Path]) -> None:
+    """Raise UserError if a file is named twice, or two hold the same, packed or not: their rows would count twice."""
+    places = [path.resolve() for path in paths]
+    contents: dict[str, Path] = {}
+    for at, path in enumerate(paths):
+        if places[at] in places[:at]:
+            raise UserError(f"{path}: is named twice")
+        content = _unpacked_digest(path) if len(paths) > 1 else ""
+        if content and (twin := contents.setdefault(content, path)) is not path:
+            raise UserError(f"{path}: holds the same as {twin}, which is named too")
+
+
+def _unpacked_digest(path: Path) -> str:
+    """SHA-256 of what a file holds, unpacked; empty for one that holds nothing or cannot be read, and for a pipe."""
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return ""
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES)
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = packed.read(MOST_BYTES)
+    except (OSError, EOFError, zlib.error, ValueError):  # its reader says what is wrong
+        return ""
+    return hashlib.sha256(data).hexdigest()
 
 
 def write_atomic(path: Path | str, data: bytes) -> None:

@@ -19,9 +19,9 @@ MACHINE = {"facts": asdict(Facts("cpu")), "environment": {"group": "environment"
 ONLY = ("overheads/synchronize", "overheads/launch")
 
 
-def leader(out, retry=False, **other):
+def leader(out, retry=False, options=Options(only=ONLY, rounds=2), **other):  # noqa: B008
     """One that knows the machine: two cases, twice each."""
-    begun = Leader(Job(Place(), "cpu", Options(only=ONLY, rounds=2)), out, retry)
+    begun = Leader(Job(Place(), "cpu", options), out, retry)
     begun.handle(MACHINE | {"environment": MACHINE["environment"] | other})
     return begun
 
@@ -55,6 +55,30 @@ def test_what_was_given_up_may_be_retried(tmp_path):
     first.give_up(first.todo(-1)[0], "timed out")
     first.close()
     again = leader(out, retry=True)
+    again.close()
+    assert len(again.todo(-1)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "here"),
+    [
+        (Options(only=ONLY, quick=True), "--quick --budget-ms 40.0"),
+        (Options(only=ONLY, budget_s=0.01), "--budget-ms 10.0"),
+    ],
+)
+def test_a_file_has_visits_of_one_budget(tmp_path, options, here):
+    out = tmp_path / "s.jsonl"
+    leader(out).close()
+    with pytest.raises(RunEndError) as error:
+        leader(out, options=options)
+    said = f"{out}: was measured with --budget-ms 40.0, here it is {here}; name another --out, or give the same flags"
+    assert (error.value.code, str(error.value)) == (2, said)
+
+
+def test_a_file_that_does_not_note_its_budget_goes_on(tmp_path):
+    out = tmp_path / "s.jsonl"
+    out.write_text('{"group": "environment", "gpu": "CPU"}\n')
+    again = leader(out, options=Options(only=ONLY, quick=True))
     again.close()
     assert len(again.todo(-1)) == 4
 

@@ -60,6 +60,17 @@ def test_the_table_has_a_line_per_case_with_what_to_look_at():
     assert len(table(records, ["gemm"])) == 2
 
 
+def test_sizes_are_in_the_order_of_numbers():
+    copies = [{"group": "copies", "case": "h2d", "params": {"bytes": size}, "round": 0, "samples": [1.0]}
+              for size in (1024, 4194304, 524288)]  # fmt: skip
+    assert [line.rpartition("=")[2] for line in table(copies)[1:]] == ["1024", "524288", "4194304"]
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    code = show.run([str(tmp_path / "none.jsonl")])
+    assert (code, capsys.readouterr().err) == (2, f"error: {tmp_path}/none.jsonl: no such file\n")
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "told"),
     [

@@ -184,3 +184,9 @@ def test_a_rate_that_is_no_number_leaves_its_row_out(read):
 def test_columns_that_no_row_uses_are_not_written(read):
     table = read(HEADER, ROW).table.assign(nodes=np.nan)
     assert to_csv(table).decode().splitlines()[0] == "cost_class,device,library,group,seconds,source,bytes,gpus"
+
+
+def test_a_table_that_is_named_twice_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("cost_class,seconds\n")
+    with pytest.raises(UserError, match=r"a\.csv: is named twice"):
+        read_samples([tmp_path / "a.csv", tmp_path / "." / "a.csv"])

@@ -256,6 +256,14 @@ def test_own_profile_that_rests_on_a_shipped_one_is_in_sample_with_it(
     assert [line.partition(";")[0] for line in told] == ["in-sample: profile below was fitted on this file"]
 
 
+def test_json_of_send_and_receive_between_nodes_has_no_number_of_gpus(table: Any, profile: Any) -> None:
+    header = "cost_class,device,bytes,link_bytes_per_s,gpus,seconds"
+    rows = table("send_recv.network,H100 SXM,50000000,5e10,,1e-3", header=header)
+    models = {"send_recv.network": {"default": "nccl", "variants": {"nccl": MODEL}}}
+    told = json.loads(json_text(validate(rows, "collective", profile(models=models)).to_json()))
+    assert (told["predicted"], told["by_gpus"]) == (1, [])
+
+
 def test_json_on_stdout_stands_alone(table: Any, profile: Any, runcast: Any, tmp_path: Path) -> None:
     rows = table(f"{COPY},1e-3")
     code, out, err = runcast(

@@ -278,8 +278,11 @@ class Validation:
 
     @cached_property
     def by_gpus(self) -> list[dict[str, Any]]:
-        """Scores of exchanges between nodes by device, cost class and number of GPUs."""
-        between = self.table[self.table["cost_class"].str.endswith(".network") & self.table["predicted_s"].notna()]
+        """Scores of exchanges between nodes by device, cost class and number of GPUs, where the class has one."""
+        if "gpus" not in self.table:
+            return []
+        known = self.table["predicted_s"].notna() & self.table["gpus"].notna()
+        between = self.table[known & self.table["cost_class"].str.endswith(".network")]
         keys = ("device", "cost_class", "gpus")
         return scores_by(between.sort_values(list(keys), kind="stable"), keys) if len(between) else []
 

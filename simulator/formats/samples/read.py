@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...base.errors import UserError
-from ...base.files import read_text
+from ...base.files import check_once, read_text
 from ...hardware import device
 from ...profile.forms import FEATURES
 from . import published, records
@@ -29,9 +29,12 @@ MOST_ROWS = 1_000_000
 def read_samples(paths: Iterable[Path | str]) -> Samples:
     """All samples of some files.
 
-    A UserError if a file cannot be read, is no table of samples, or has no good row; with the line where one is known.
+    A UserError if a file is named twice, cannot be read, is no table of samples, or has no good row; with the line
+    where one is known.
     """
-    parts = [(str(path), _read(Path(path))) for path in paths]  # a source may name another file
+    files = [Path(path) for path in paths]
+    check_once(files)
+    parts = [(str(path), _read(path)) for path in files]  # a source may name another file
     return join_samples([replace(samples, table=samples.table.assign(file=path)) for path, samples in parts])
 
 

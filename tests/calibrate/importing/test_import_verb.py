@@ -1,5 +1,7 @@
 """The verb, files of no known tool, and what is said in flags."""
 
+import gzip
+
 import pytest
 import typer
 from hypothesis import given
@@ -27,14 +29,28 @@ def run(*arguments):
 
 
 def test_samples_are_written_and_read_back(tmp_path):
-    (tmp_path / "a.log").write_text(LOG)
-    result = run(tmp_path / "a.log", tmp_path / "a.log", "-o", tmp_path / "s.csv", *FLAGS)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.log").write_text(f"{LOG}# {name}\n")
+    result = run(tmp_path / "a.log", tmp_path / "b.log", "-o", tmp_path / "s.csv", *FLAGS)
     assert result.output.splitlines() == [
         "all_reduce.network: 2 samples",
-        *[f"{tmp_path}/a.log: 1 left out: size is zero (line 3)"] * 2,
+        *[f"{tmp_path}/{name}.log: 1 left out: size is zero (line 3)" for name in ("a", "b")],
         f"wrote {tmp_path}/s.csv",
     ]
     assert list(read_samples([tmp_path / "s.csv"]).table["network_bytes_per_s"]) == [400e9] * 2
+
+
+def test_a_log_counts_once(tmp_path):
+    (tmp_path / "a.log").write_text(LOG)
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(LOG.encode()))
+    with pytest.raises(UserError, match=r"b\.log\.gz: holds the same as .*a\.log, which is named too"):
+        import_logs([tmp_path / "a.log", tmp_path / "b.log.gz"], Options())
+
+
+def test_samples_are_written_as_csv_alone(tmp_path):
+    (tmp_path / "a.log").write_text(LOG)
+    result = run(tmp_path / "a.log", "-o", "mine.json", *FLAGS)
+    assert str(result.exception) == "--out = 'mine.json': expected a file that ends in .csv"
 
 
 def test_a_log_that_ships_goes_by_its_name(tmp_path):
