@@ -270,7 +270,9 @@ class Found:
         if self.faults or denied:
             raise UserError(*self.faults, *denied)
         for flag, lines in self.denied.items():
-            self.note(f"{flag} is for tables that do not say it; others do ({_places([place for place, _ in lines])})")
+            self.note(
+                f"{flag} is for tables that do not say it; others do ({places_text([place for place, _ in lines])})"
+            )
         if not self.rows and not self.left:
             raise UserError(f"{self.file}: holds no results")
         if not self.rows:
@@ -278,11 +280,12 @@ class Found:
             count = sum(map(len, self.left.values()))
             none_of = f"; none of {count} rows can be used" if count > 1 else ""
             raise UserError(f"{self.file}:{places[0]}: {reason}{none_of}")
-        dropped = [f"{self.file}: {len(places)} left out: {reason} ({_places(places)})"
+        dropped = [f"{self.file}: {len(places)} left out: {reason} ({places_text(places)})"
                    for reason, places in self.left.items()]  # fmt: skip
         return sound_samples(pd.DataFrame(self.rows), self.file, [*dropped, *(f"{self.file}: {n}" for n in self.notes)])
 
 
-def _places(places: list[Place]) -> str:
+def places_text(places: list[Place]) -> str:
+    """`line 3, 7`, or `at results[1]`; five places at most."""
     word = "line" if isinstance(places[0], int) else "at"
     return f"{word} {', '.join(map(str, places[:5]))}{', ...' if len(places) > 5 else ''}"

@@ -16,7 +16,7 @@ from ...simulator.base.errors import UserError, fault
 from ...simulator.formats.samples.published import EIGHT_BIT_SUMS, SUMS
 from ...simulator.hardware import cluster, cluster_names
 from ...simulator.profile.forms.collective import BUS_FACTOR
-from .log import OPS, Found, Place, Printed
+from .log import OPS, Found, Place, Printed, places_text
 
 _SLACK = 1e-4
 """Relative; what rounding twice may add to the last digits."""
@@ -175,7 +175,8 @@ class Run:
         if said is None and nodes > 1:  # fewer ranks of the same file may have run on fewer nodes
             found.spread.setdefault(gpus, self.place)
             for ranks in found.spread.keys() - {gpus}:
-                why = f"is for {ranks} ranks at {found.spread[ranks]}, or for {gpus} here; import one from another file"
+                there = f"{ranks} ranks ({places_text([found.spread[ranks]])})"
+                why = f"is for {there}, or for {gpus} here; import one from another file"
                 raise UserError(fault(where, "--nodes", nodes, why))
         if nodes > gpus:
             raise UserError(f"{where}: {nodes} nodes cannot hold {gpus} ranks; give --gpus and --nodes")

@@ -230,7 +230,7 @@ REFUSED = {
     "nodes of 16 or of 8 ranks": (
         START + HEADER + ROWS + "# Avg bus bandwidth : 1\n" + START + HEADER + EIGHT,
         Options(nodes=2, device="H100"),
-        "run.log:9: --nodes = 2: is for 16 ranks at 3, or for 8 here; import one from another file",
+        "run.log:9: --nodes = 2: is for 16 ranks \\(line 3\\), or for 8 here; import one from another file",
     ),
     "a whole list that contradicts": (
         LOG.replace(ROWS, EIGHT),
