@@ -270,9 +270,8 @@ class Found:
         if self.faults or denied:
             raise UserError(*self.faults, *denied)
         for flag, lines in self.denied.items():
-            self.note(
-                f"{flag} is for tables that do not say it; others do ({places_text([place for place, _ in lines])})"
-            )
+            others = places_text([place for place, _ in lines])
+            self.note(f"{flag} is for tables that do not say it; others do ({others})")
         if not self.rows and not self.left:
             raise UserError(f"{self.file}: holds no results")
         if not self.rows:

@@ -218,12 +218,15 @@ def read_rccl(rows: Sequence[tuple[str, Mapping[str, Any]]], found: Found) -> No
 def _run_of_rccl(row: Mapping[str, Any]) -> Run:
     """What a row says of its run: its `nodes` are communicators, and `ranksPerNode` the processes of one."""
     name, processes = str(row["name"]), _count(row, "ranksPerNode")
-    run = Run(
-        op=_RCCL_TESTS.get(name.lower(), name), library="rccl", processes=processes, split=row.get("nodes", 1) != 1
+    return Run(
+        op=_RCCL_TESTS.get(name.lower(), name),
+        library="rccl",
+        processes=processes,
+        stated_nodes=1 if processes == 1 else None,
+        per_process=_count(row, "gpus" if "gpus" in row else "gpusPerRank"),
+        split=row.get("nodes", 1) != 1,
+        nodes_are_groups=True,
     )
-    run.per_process = _count(row, "gpus" if "gpus" in row else "gpusPerRank")
-    run.stated_nodes = 1 if processes == 1 else None
-    return run
 
 
 _RCCL_TESTS = {op.replace("_", ""): op for op in OPS}

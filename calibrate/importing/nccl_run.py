@@ -61,7 +61,7 @@ class Run:
     """What a log says of one test. Hosts are kept only until they are counted.
 
     `per_process` is how many ranks a process has, None where the log does not say. `split` if it says in another way
-    than in its list of ranks that several groups ran at once.
+    than in its list of ranks that several groups ran at once, `nodes_are_groups` if what it calls nodes are these.
     """
 
     op: str | None = None
@@ -72,6 +72,7 @@ class Run:
     listed: dict[int, Listed] = field(default_factory=dict)
     whole_list: bool = False
     split: bool = False
+    nodes_are_groups: bool = False
     devices: set[str] = field(default_factory=set)
     rows: list[Row] = field(default_factory=list)
     cpu_time: bool = False
@@ -171,7 +172,8 @@ class Run:
             said = None
         nodes = found.settle(self.place, "--nodes", asked, said)
         if nodes is None:
-            raise UserError(f"{where}: does not say on how many nodes its {gpus} ranks ran; give --nodes")
+            but = " (its `nodes` counts communicators)" if self.nodes_are_groups else ""
+            raise UserError(f"{where}: does not say on how many nodes its {gpus} ranks ran{but}; give --nodes")
         if said is None and nodes > 1:  # fewer ranks of the same file may have run on fewer nodes
             found.spread.setdefault(gpus, self.place)
             for ranks in found.spread.keys() - {gpus}:

@@ -145,7 +145,7 @@ def test_rows_of_old_rccl_tests_follow_one_another(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({}, r"out.json:\[0\]: does not say on how many nodes its 8 ranks ran; give --nodes"),
+        ({}, r"does not say on how many nodes its 8 ranks ran \(its `nodes` counts communicators\); give"),
         ({"nodes": 4, "ranks": 32}, r"out.json:\[0\]: several groups of ranks at once"),
         ({"name": "AllReduceWithBias"}, r"out.json:\[0\]: AllReduceWithBias has no cost class"),
         ({"wrong": "3"}, r"out.json:\[0\]: wrong results"),
