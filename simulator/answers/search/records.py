@@ -100,7 +100,7 @@ class Row:
     measured: Measured | None = None
 
 
-def no_level(table: Mapping[str, Any], finest: bool) -> str:
+def no_level(table: Mapping[str, Any], changes: Changes, finest: bool) -> str:
     """Of predictions that have no levels."""
     return ""
 
@@ -129,7 +129,7 @@ class Subject:
 
     objectives: tuple[str, ...]
     title: str
-    level: Callable[[Mapping[str, Any], bool], str]
+    level: Callable[[Mapping[str, Any], Changes, bool], str]
     speed_name: str
     resolve: Callable[[Any, str], Any]
     space: Callable[[Mapping[str, Any], Any, Wanted], Space]
@@ -157,9 +157,8 @@ class Question:
 
     def plan(self, changes: Changes, finest: bool = False) -> dict[str, Any]:
         """The table of a plan's scenario, at the coarsest level or at the finest."""
-        table = change(self.table, changes, self.where)
-        level = self.subject.level(table, finest)
-        return change(table, {"level": level}, self.where) if level else table
+        level = self.subject.level(self.table, changes, finest)
+        return change(self.table, [changes, {"level": level}] if level else changes, self.where)
 
     def scenario(self, changes: Changes, finest: bool = False) -> Any:
         """The scenario of a plan, at the coarsest level or at the finest; a UserError if it is not allowed."""

@@ -93,7 +93,7 @@ def search(
         except KeyboardInterrupt:
             found = replace(found, stopped=True)
     found = _with_untold(replace(found, rows=exploration.rows))
-    if not found.stopped and question.subject.level(question.table, True):
+    if not found.stopped and question.subject.level(question.table, {}, True):
         found = _check(found, check, watch)
     if all(row.status == REFUSED for row in found.rows):
         (reason, _), *others = (Counter(row.reason for row in found.rows) or cuts).most_common()

@@ -180,9 +180,10 @@ def _own(resolved: ResolvedTrain, key: str) -> Any:
     return default[key] | getattr(scenario, key).model_dump(exclude_unset=True, mode="json")
 
 
-def _level(table: Mapping[str, Any], finest: bool) -> str:
+def _level(table: Mapping[str, Any], changes: Changes, finest: bool) -> str:
     """Action by action, but for the gathers of zero = 3, which run across actions."""
-    return "kernels" if finest or table.get("parallel", {}).get("zero") == 3 else "coarse"
+    zero = changes.get("parallel.zero", table.get("parallel", {}).get("zero"))
+    return "kernels" if finest or zero == 3 else "coarse"
 
 
 def _gathered(at: Values, gpus: int, batch: int, layers: int) -> float:
