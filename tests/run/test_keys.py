@@ -88,6 +88,18 @@ REFUSED = {
     (FOUR, cause(effect="slow", repair="1 h"), "speed.detect=60"): "no work is ever done: a failure every 250 s",
     (FOUR, cause(part="leaf", mtbf="8 h", repair="11 h"), "elastic.mode=drop"): "and it takes 39,600 s to come back",
     (FOUR, "sync.bandwidth=5", cause(mtbf="4 h")): "sync.bandwidth = '300,000,001 s': nothing is ever saved: a failure",
+    (FOUR, cause(), "checkpoint.stall=90_000"): "checkpoint.stall = '90,000 s': nothing is ever saved: a failure every",
+    (
+        FOUR,
+        cause(),
+        "checkpoint={mode='background', stall=0, write=90_000, interval=100}",
+    ): "checkpoint.write = '90,000 s': nothing is ever saved: a failure every",
+    (
+        FOUR,
+        cause(mtbf="8000 h"),
+        "run.steps=1e6",
+        "checkpoint={stall=4.2e7, interval=1e6}",
+    ): "checkpoint.stall = '42,000,000 s': the run ends after 65,",
     (
         FOUR,
         SERVERS,

@@ -21,6 +21,7 @@ from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
 from .batches import note_on, stages_of
 from .history import History
+from .modes.progress import LONGEST_S
 from .speed import Speed
 from .steps import ResolvedSteps
 from .sync.compression import origin_notes
@@ -31,9 +32,8 @@ from .training.rates import draw_rates, spread_between_clusters, varies
 from .training.storage import Machine, Saving, saving
 
 _REPEATS = 8
-_LONGEST_S = 10 * 365 * 86_400.0
 _LEAST_WRITES, _LEAST_STEPS = 10, 10  # between two checkpoints, if the interval is not given
-_MOST_DRAWN = 2.0  # failures between two checkpoints where rates are drawn: e^-2 of the time is of use, and people act
+_MOST_DRAWN = 2.0  # failures until work is safe where rates are drawn: e^-2 of the time is of use, and people act
 _LEAST_DONE = 1e-9  # of what is asked for: a run may end before its first step
 _CAUSES = 2  # the stream of random numbers that says when parts fail
 
@@ -186,7 +186,7 @@ class ResolvedRun(ResolvedSteps):
         """How many times as often parts may fail in a repeat: without a last day it could go on forever."""
         if self.scenario.run.wall is not None or not self.mode.in_step:
             return inf
-        held_s = self.restart.seconds + (self.work_s or self.length_s)
+        held_s = self.restart.seconds + (self.length_s if self.work_s is None else self.work_s + self.save_s)
         return max(_MOST_DRAWN * self.mtbf_s / held_s, 1.0)
 
     def drawn_mtbf_s(self, seed: int) -> float:
@@ -289,7 +289,7 @@ class ResolvedRun(ResolvedSteps):
 
     def simulate(self, seed: int) -> History:
         """What happens in the run with the random numbers of this seed; a UserError for one of many years."""
-        if self.mode.has_workers and self.length_s > _LONGEST_S:
+        if self.mode.has_workers and self.length_s > LONGEST_S:
             allowed = "at most ten years are simulated: give fewer run.steps or run.samples"
             raise UserError(f"{self.where}: run: would work for {format_long(self.length_s)}; {allowed}")
         return self.mode.simulate(self, seed)

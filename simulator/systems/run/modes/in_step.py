@@ -10,7 +10,7 @@ from ..history import History
 from ..training.failures import Failures, detect_s_of, effect_of, repair_s_of
 from ..training.process import TrainingPlan, run_training
 from .mode import Mode
-from .progress import Stop, check_progress
+from .progress import Goal, Stop, check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -55,13 +55,23 @@ def _check_progress(resolved: "ResolvedRun") -> None:
     """Refuse a run that fails faster than it comes back, or before it can save anything."""
     if resolved.scenario.failures is None:
         return
-    said, key = resolved.scenario, "checkpoint" if resolved.work_s is None else "checkpoint.interval"
-    until_s, round_s = resolved.work_s or resolved.length_s, resolved.rounds(resolved.workers).round_s
-    if round_s > until_s:
-        until_s, key = round_s, "step.time" if said.sync.bandwidth is None else "sync.bandwidth"
-    ends = said.run.wall is not None  # whatever is saved
-    stops, on = _stops(resolved, resolved.scenario.failures), f"on {resolved.nodes:,} nodes"
-    check_progress(resolved, stops, on, many=1, work_s=0.0 if ends else until_s, key=key)
+    goal = None if resolved.scenario.run.wall is not None else _goal(resolved)  # it ends, whatever is saved
+    check_progress(
+        resolved, _stops(resolved, resolved.scenario.failures), f"on {resolved.nodes:,} nodes", many=1, goal=goal
+    )
+
+
+def _goal(resolved: "ResolvedRun") -> Goal:
+    """The run's work, and what is saved of it at once: what is between two checkpoints, a round of steps at least."""
+    saving, round_s = resolved.saving, resolved.rounds(resolved.workers).round_s
+    key, work_s, save_s = "checkpoint", resolved.length_s, 0.0
+    if saving is not None and resolved.work_s is not None and resolved.work_s < work_s:
+        key, work_s, save_s = "checkpoint.interval", resolved.work_s, resolved.save_s
+    if round_s > work_s:
+        key, work_s = "step.time" if resolved.scenario.sync.bandwidth is None else "sync.bandwidth", round_s
+    if saving is not None and save_s > work_s:
+        key = "checkpoint.stall" if saving.stall_s >= saving.write_s else "checkpoint.write"
+    return Goal(key, work_s, save_s, max(resolved.length_s, work_s))
 
 
 def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[Stop]:

@@ -11,7 +11,7 @@ from ..jobs.tables import Jobs
 from ..outages import Outage
 from ..training.failures import detect_s_of, repair_s_of
 from .mode import OF_ROUNDS, OF_STEP, OF_WORKERS, Mode, failures_of_nodes
-from .progress import Stop, check_progress
+from .progress import Goal, Stop, check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -41,11 +41,11 @@ def _check_progress(resolved: "ResolvedRun", jobs: Iterable[Job]) -> None:
     if said is None:
         return
     stops = [Stop(cause, detect_s_of(said, cause), repair_s_of(said, cause)) for cause in said.cause]
-    check_progress(resolved, stops, "of a node", nodes, work_s=0.0, key="jobs")
+    check_progress(resolved, stops, "of a node", nodes, goal=None)
     of_node = max(resolved.cluster.gpus_per_node)
     for job in jobs:
         many, work_s = nodes / ceil(job.gpus / of_node), job.restart_s + min(job.time_s, job.checkpoint_s)
-        check_progress(resolved, stops, f"on the nodes of job {job.name!r}", many, work_s, key="jobs")
+        check_progress(resolved, stops, f"on the nodes of job {job.name!r}", many, Goal("jobs", work_s))
 
 
 def _question(resolved: "ResolvedRun") -> str:

@@ -12,7 +12,7 @@ from ..sync.server_plan import ServerPlan
 from ..team import Team
 from ..training.failures import Failure, detect_s_of, repair_s_of
 from .mode import OF_ROUNDS, Mode, failures_of_nodes, updates
-from .progress import Stop, check_progress
+from .progress import Goal, Stop, check_progress
 
 if TYPE_CHECKING:
     from ..resolve import ResolvedRun
@@ -65,7 +65,7 @@ def _check_progress(resolved: "ResolvedRun", team: Team) -> None:
     if said is not None:
         back_s = resolved.restart.seconds
         stops = [Stop(cause, detect_s_of(said, cause) + back_s, repair_s_of(said, cause)) for cause in said.cause]
-        check_progress(resolved, stops, "on the nodes of a worker", many, work_s=team.step_s, key="step.time")
+        check_progress(resolved, stops, "on the nodes of a worker", many, Goal("step.time", team.step_s))
 
 
 def _outages(
