@@ -5,7 +5,7 @@ before it leaves with exit code 2. Our own broken invariants are assertions, nev
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 
 MOST = 580
@@ -71,10 +71,17 @@ def _place(where: str, key: str) -> str:
 
 
 def _text(value: object) -> str:
+    """A value as Python writes it, its lists as TOML has them: schemas hold tuples."""
     try:
-        return repr(value)
+        return repr(_with_lists(value))
     except ValueError:  # Python writes no number of thousands of digits
         return "a number of thousands of digits"
+
+
+def _with_lists(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return list(map(_with_lists, value)) if isinstance(value, list | tuple) else value
 
 
 def unknown(where: str, key: str, value: str, known: Iterable[str]) -> UserError:

@@ -26,7 +26,7 @@ MISTAKES = [
      "'1 KiB:16 GiB'"),
     ({"sizes": "1025 TiB"}, "collective.sizes = '1025 TiB': expected sizes above zero and at most 1024 TiB, such as "
      "'1 GiB' or '1 KiB:16 GiB'"),
-    ({"sizes": []}, "collective.sizes = (): expected one size or more"),
+    ({"sizes": []}, "collective.sizes = []: expected one size or more"),
     ({"sizes": "many"}, "collective.sizes = 'many': expected a quantity such as \"8 GiB\" or \"6.3 GB\""),
     ({"gpus": 17}, "collective.gpus = 17: 2 nodes have 16 GPUs"),
     ({"gpus": 0}, "collective.gpus = 0: expected more than 0"),
@@ -49,7 +49,7 @@ MISTAKES = [
      "ranks"),
     ({"op": "all_to_all_v", "loads": 0}, "collective.loads = 0: expected a number above zero, or a list of numbers "
      "above zero, one for each rank"),
-    ({"op": "all_to_all_v", "nodes": 1, "gpus": 2, "loads": [0, 1]}, "collective.loads = (0, 1): expected a number "
+    ({"op": "all_to_all_v", "nodes": 1, "gpus": 2, "loads": [0, 1]}, "collective.loads = [0, 1]: expected a number "
      "above zero, or a list of numbers above zero, one for each rank"),
     ({"op": "all_to_all_v", "level": "measured"}, "collective.algorithm = 'all': measured: fitted curves are of ranks "
      "that all receive as much"),

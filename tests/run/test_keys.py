@@ -68,6 +68,7 @@ REFUSED = {
     (FOUR, SERVERS, cause(part="job")): "failures.cause.0.part = 'job': expected gpu or nic or link or node",
     (FOUR, SERVERS, cause(), "failures.spares=1"): "is not for sync.mode = 'parameter_server': goes with all_reduce",
     (FOUR, "sync.mode=foo"): "sync.mode = 'foo': expected 'all_reduce', 'local', 'parameter_server' or 'gossip'",
+    (FOUR, "sync.mode=[0]"): "sync.mode = [0]: expected 'all_reduce', 'local', 'parameter_server' or 'gossip'",
     (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
     (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
     (FOUR, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
@@ -233,6 +234,19 @@ def test_repairs_that_leave_time_for_work_are_no_reason_to_refuse(run):
 @pytest.mark.parametrize(("part", "many"), [("nic", 32), ("link", 32), ("leaf", 8), ("node", 4)])
 def test_parts_fail_as_often_as_there_are(run, part, many):
     assert run(FOUR, cause(part=part, mtbf="1e6 s"), "run.repeats=1").report.mtbf_s == pytest.approx(1e6 / many)
+
+
+@pytest.mark.parametrize("mode", [("sync.mode=all_reduce",), LOCAL, (SERVERS,), (GOSSIP,)])
+def test_a_run_of_hardly_any_samples_makes_its_first_round(run, mode):
+    fewest, one_step = (run(FOUR, *mode, f"run={{samples={many}}}").report for many in (1e-6, 100))
+
+    assert fewest.to_json()["samples"] == one_step.to_json()["samples"]
+
+
+def test_removing_masks_takes_what_is_stated(run):
+    slow, fast = (run(PHONES, "federated.bytes=1 MB", f"federated.secure.unmask={rate}").report for rate in (1e6, 2e6))
+
+    assert slow.history.breakdown_s["encode"] == pytest.approx(2 * fast.history.breakdown_s["encode"])
 
 
 def test_jobs_that_a_trace_leaves_out_are_told(run, tmp_path):

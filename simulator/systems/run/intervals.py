@@ -255,10 +255,9 @@ def _exchanges(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
 
 
 def _coding(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
-    if not (share := history.breakdown_s.get("encode", 0.0) / history.wall_s):
+    share, message = history.breakdown_s.get("encode", 0.0) / history.wall_s, resolved.message
+    if not (total_s := message.encode_s + message.decode_s):  # masks of clients take what is stated
         return
-    message = resolved.message
-    total_s = message.encode_s + message.decode_s
     for origin, seconds, spread in (
         (message.encode_from, message.encode_s, message.encode_spread),
         (message.decode_from, message.decode_s, message.decode_spread),

@@ -15,7 +15,7 @@ _USUAL = {"checkpoint.mode": "blocking", "elastic.mode": "drop"}  # in tables th
 def _mode(values: Values) -> Mode:
     """The run's mode. Where nobody knows it, the first one: the schema then says which there are."""
     name = next((table for table in INSTEAD if values.gives(table)), values["sync.mode"])
-    return MODES.get(name, next(iter(MODES.values())))
+    return next((mode for mode in MODES.values() if mode.name == name), next(iter(MODES.values())))
 
 
 def _is_predicted(values: Values) -> bool:

@@ -238,8 +238,9 @@ class ResolvedRun(ResolvedSteps):
     @cached_property
     def steps(self) -> float:
         """Steps of each worker, or updates of servers; without end if only the time is given."""
-        samples = self.scenario.run.samples
-        return min(self.counted_steps, inf if samples is None else float(ceil(samples / self.update_samples - 1e-9)))
+        if (samples := self.scenario.run.samples) is None:
+            return self.counted_steps
+        return min(self.counted_steps, max(float(ceil(samples / self.update_samples - 1e-9)), 1.0))
 
     @property
     def counted_steps(self) -> float:

@@ -158,7 +158,8 @@ class _Training:
         """Rounds until the end of the run, if they stay as they are now."""
         done, each = self.saved.all, self.plan.rounds_of(self.plan.workers).steps
         samples = self._samples_in_round(self._stage.batch)
-        return min(self.plan.steps / each - done.rounds - 1e-9, (self.plan.enough - done.samples) / samples - _ROUNDING)
+        rounding = _ROUNDING if done.rounds else 0.0  # the first round is made, however few samples are asked for
+        return min(self.plan.steps / each - done.rounds - 1e-9, (self.plan.enough - done.samples) / samples - rounding)
 
     def _samples_in_round(self, batch: float) -> float:
         """What all workers that are fed train on in a round, with so many times the usual samples in a step."""
