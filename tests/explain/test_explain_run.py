@@ -220,7 +220,7 @@ def test_a_lever_is_what_a_simulation_with_its_changes_says():
     lever = next(one for one in found.tried if one.name == "stale bound x2")
     seeds = [simulate_table(SERVERS, "sync.server.bound=2", f"seed={seed}").wall_s for seed in (0, 1)]
 
-    assert lever.wall_s == pytest.approx(sum(seeds) / 2)
+    assert lever.means.wall_s == pytest.approx(sum(seeds) / 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -277,8 +277,8 @@ def test_runs_of_a_given_time_are_compared_by_their_speed():
     found = explain(failing(1800) | {"run": {"wall": "20 d", "repeats": 1}})
     half = next(one for one in found.tried if one.name == "checkpoint interval /2")
 
-    assert half.wall_s == pytest.approx(found.report.wall_s)
-    assert half.samples_per_s > found.report.tokens_per_s
+    assert half.means.wall_s == pytest.approx(found.report.wall_s)
+    assert half.means.samples_per_s > found.report.tokens_per_s
     assert half.gain == pytest.approx(1 - daly_s(900) / daly_s(1800), abs=0.03)
 
 
@@ -345,6 +345,23 @@ def test_the_report_is_that_of_simulate():
     assert said["total_s"] == simulate_table(RICH).wall_s
 
 
+def test_what_a_lever_saves_is_of_the_two_times_that_are_shown():
+    found = explained_failing(BEST_S)
+
+    assert [one.gain for one in found.tried] == pytest.approx(
+        [1 - one.means.wall_s / found.unchanged.wall_s for one in found.tried], abs=1e-9
+    )
+
+
+def test_the_time_of_a_lever_is_that_of_simulate_with_its_changes_and_seeds():
+    found = explained_failing(BEST_S)
+    lever = found.best[0]
+
+    by_hand = [simulate(failing(BEST_S), lever.changes | {"seed": seed}).report.wall_s for seed in found.lever_seeds]
+
+    assert lever.means.wall_s == pytest.approx(sum(by_hand) / 2)
+
+
 def test_the_keys_of_its_json():
     said = json.loads(json.dumps(explained("rich").to_json()))
 
@@ -352,7 +369,7 @@ def test_the_keys_of_its_json():
         "schema", "version", "kind", "of", "name", "question", "scenario_hash", "bound_by", "goodput", "tokens_per_s",
         "mode", "total_s", "interval_low_s", "interval_high_s", "cost_usd", "cost_low_usd",
         "cost_high_usd", "breakdown_s", "largest_loss", "aim", "chance", "seeds",
-        "best", "what_ifs", "refused", "quick", "inputs",
+        "lever_seeds", "unchanged", "best", "what_ifs", "refused", "quick", "inputs",
     ]  # fmt: skip
     assert list(said["what_ifs"][0]) == [
         "name", "about", "changes", "gain", "gains", "wall_s", "samples_per_s", "queue_s", "worth_usd",

@@ -30,11 +30,11 @@ _LEAST_SEEDS = 4  # of the run as it is: to know what chance does
 QUEUE = "queue_mean_s"
 """The count of a History where jobs waited: the mean wait."""
 
-Seconds = Callable[[History], float]
+Seconds = Callable[[Sequence[History]], float]
 
 
 class Aim(NamedTuple):
-    """What levers are compared by: seconds of a History, in words; less is better. `is_paid`: they cost money."""
+    """What levers are compared by: seconds of Histories, in words; less is better. `is_paid`: they cost money."""
 
     name: str
     of: Seconds
@@ -49,13 +49,20 @@ class Worth(NamedTuple):
     high_usd: float
 
 
+class Means(NamedTuple):
+    """What runs of several seeds take: means, the samples of all of them over their time, and the mean wait of jobs."""
+
+    wall_s: float
+    samples_per_s: float
+    queue_s: float | None
+
+
 @dataclass(frozen=True)
 class Lever:
     """A lever that was simulated.
 
-    `gain` is the share of the aim's seconds that it saves, `gains` the same for each seed. `wall_s`, `samples_per_s`
-    and `queue_s` (the mean wait of jobs, None if there are none) are means over seeds. `worth` is None where no price
-    is known, or the aim's seconds are not paid for.
+    `gain` is the share of the aim's seconds that it saves, `gains` the same for each seed. `means` are of the run with
+    the change. `worth` is None where no price is known, or the aim's seconds are not paid for.
     """
 
     name: str
@@ -63,9 +70,7 @@ class Lever:
     changes: Changes
     gain: float
     gains: tuple[float, ...]
-    wall_s: float
-    samples_per_s: float
-    queue_s: float | None
+    means: Means
     worth: Worth | None
 
     @property
@@ -76,9 +81,9 @@ class Lever:
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
         usd, low_usd, high_usd = self.worth or (None, None, None)
-        plain = {name: value for name, value in vars(self).items() if name != "worth"}
-        return plain | {
-            "changes": dict(self.changes), "gains": list(self.gains),
+        return {
+            "name": self.name, "about": self.about, "changes": dict(self.changes), "gain": self.gain,
+            "gains": list(self.gains), **self.means._asdict(),
             "worth_usd": usd, "worth_low_usd": low_usd, "worth_high_usd": high_usd,
         }  # fmt: skip
 
@@ -89,13 +94,16 @@ class RunExplanation(ByLevers[Lever]):
 
     `aim` says what levers are compared by. `chance` is by what share of it runs with other random numbers differ from
     each other (half the width of the 90 % interval, from `seeds` of them; None if that is unknown). `tried` is ordered
-    by gain. `quick` left the levers out.
+    by gain. `unchanged` is what the run takes without a lever, the mean of the seeds `lever_seeds` as of each lever.
+    `quick` left the levers out.
     """
 
     report: RunReport
     aim: str
     chance: float | None
     seeds: int
+    lever_seeds: tuple[int, ...]
+    unchanged: Means
     tried: tuple[Lever, ...]
     refused: tuple[Refused, ...]
     quick: bool
@@ -134,6 +142,8 @@ class RunExplanation(ByLevers[Lever]):
             "aim": self.aim,
             "chance": self.chance,
             "seeds": self.seeds,
+            "lever_seeds": list(self.lever_seeds),
+            "unchanged": self.unchanged._asdict(),
         }
         levers = [one.to_json() | {"beyond_chance": self.is_beyond_chance(one)} for one in self.tried]
         return self.content(("bound_by", "goodput", "tokens_per_s", "mode"), parts, levers)
@@ -198,8 +208,10 @@ def explain_run(run: RunCase, quick: bool, progress: Progress) -> RunExplanation
     return RunExplanation(
         report=report,
         aim=aim.name,
-        chance=_chance([aim.of(one) for one in histories]),
+        chance=_chance([aim.of([one]) for one in histories]),
         seeds=len(histories),
+        lever_seeds=tuple(resolved.scenario.seed + i for i in range(len(now))),
+        unchanged=_means(now),
         tried=tried,
         refused=refused,
         quick=quick,
@@ -221,16 +233,26 @@ def _aim(resolved: ResolvedRun, first: History, unit: str) -> Aim:
     if QUEUE in first.counts:
         return Aim("the mean wait in the queue", _queue_s, is_paid=False)
     if said.target is not None and said.run.wall is None:
-        return Aim("the time to the target", lambda history: history.wall_s)
+        return Aim("the time to the target", _wall_s)
     return Aim(f"the time for as many {unit}", _sample_s)
 
 
-def _queue_s(history: History) -> float:
-    return history.counts.get(QUEUE, 0.0)
+def _wall_s(histories: Sequence[History]) -> float:
+    return fmean(one.wall_s for one in histories)
 
 
-def _sample_s(history: History) -> float:
-    return history.wall_s / history.samples if history.samples else inf
+def _queue_s(histories: Sequence[History]) -> float:
+    return fmean(one.counts.get(QUEUE, 0.0) for one in histories)
+
+
+def _sample_s(histories: Sequence[History]) -> float:
+    samples = sum(one.samples for one in histories)
+    return sum(one.wall_s for one in histories) / samples if samples else inf
+
+
+def _means(histories: Sequence[History]) -> Means:
+    sample_s, queue_s = _sample_s(histories), _queue_s(histories) if QUEUE in histories[0].counts else None
+    return Means(_wall_s(histories), 1 / sample_s if sample_s else 0.0, queue_s)
 
 
 def _chance(seconds: Sequence[float]) -> float | None:
@@ -244,18 +266,14 @@ def _compare(
     one: WhatIf, now: Sequence[History], then: Sequence[History], aim: Aim, report: RunReport, held: Rates
 ) -> Lever:
     """What a lever is worth, from runs before and after with the same seeds; `held` are GPUs after it."""
-    before, after = [aim.of(run) for run in now], [aim.of(run) for run in then]
-    gain = _gain(sum(before), sum(after))
-    wall_s = fmean(run.wall_s for run in then)
+    gain = _gain(aim.of(now), aim.of(then))
     return Lever(
         one.name,
         one.about,
         one.changes,
         gain=gain,
-        gains=tuple(map(_gain, before, after)),
-        wall_s=wall_s,
-        samples_per_s=fmean(run.samples for run in then) / wall_s if wall_s else 0.0,
-        queue_s=fmean(map(_queue_s, then)) if QUEUE in then[0].counts else None,
+        gains=tuple(_gain(aim.of([before]), aim.of([after])) for before, after in zip(now, then, strict=True)),
+        means=_means(then),
         worth=_worth(gain, report, held) if aim.is_paid else None,
     )
 

@@ -6,7 +6,7 @@ from ...base.units import format_long, format_seconds, format_usd
 from ...systems.run.history import CAUSES
 from ...systems.run.text import words
 from .by_levers import LeverWords
-from .run import QUEUE, Lever, RunExplanation
+from .run import QUEUE, Lever, Means, RunExplanation
 
 _SHOWN = 10
 _DAY_S = 86_400.0
@@ -31,6 +31,10 @@ def run_words(found: RunExplanation) -> LeverWords[Lever]:
 
 
 def _notes(found: RunExplanation) -> Iterator[str]:
+    if found.tried:
+        seeds = " and ".join(map(str, found.lever_seeds))
+        of = f"seed {seeds}" if len(found.lever_seeds) == 1 else f"the mean of seeds {seeds}"
+        yield f"without a change: {_result_name(found)} {_result(found.unchanged, found)}, {of} as for each what-if"
     if hidden := [one.name for one in found.best[:_SHOWN] if found.is_beyond_chance(one) is False]:
         yield f"less than chance, so that one run does not show it: {'; '.join(hidden)}"
 
@@ -56,7 +60,7 @@ def _by_seed(one: Lever) -> str:
 
 
 def _row(one: Lever, found: RunExplanation) -> tuple[str, ...]:
-    return one.name, f"{one.gain:.2%}", _by_seed(one), *_worth(one, found), _result(one, found), one.about
+    return one.name, f"{one.gain:.2%}", _by_seed(one), *_worth(one, found), _result(one.means, found), one.about
 
 
 def _worth_names(found: RunExplanation) -> tuple[str, ...]:
@@ -83,10 +87,10 @@ def _result_name(found: RunExplanation) -> str:
     return f"{found.report.unit}/s" if found.report.wall_is_given else "wall clock"
 
 
-def _result(one: Lever, found: RunExplanation) -> str:
-    if one.queue_s is not None:
-        return _format(one.queue_s)
-    return f"{one.samples_per_s:,.5g}" if found.report.wall_is_given else _format(one.wall_s)
+def _result(means: Means, found: RunExplanation) -> str:
+    if means.queue_s is not None:
+        return _format(means.queue_s)
+    return f"{means.samples_per_s:,.5g}" if found.report.wall_is_given else _format(means.wall_s)
 
 
 def _format(seconds: float) -> str:
