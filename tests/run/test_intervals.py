@@ -281,6 +281,36 @@ def test_a_report_says_how_likely_the_deadline_holds(four):
     assert 0 < found.deadline_probability == found.ranges.wall_s.share_below(30 * 3600.0) < 0.5
 
 
+STATED = "failures={cause=[{name='host', part='node', mtbf='10000 h'}]}", *FAILING
+"""A run of steps of 2 s, with 60 s for a checkpoint after every 20 minutes: a stall of 0.1 s for each step."""
+
+
+def test_no_run_is_shorter_than_its_stated_steps_and_stalls(four):
+    low_s, _ = simulate(four, [*STATED, "run.steps=60_000"]).report.wall_interval_s
+
+    assert low_s == pytest.approx(60_000 * 2.1, rel=1e-3)
+
+
+def test_no_run_of_a_given_time_has_more_steps_than_fit_into_it(four):
+    _, high = simulate(four, [*STATED, "run={wall='10 d'}"]).report.steps_interval
+
+    assert high == pytest.approx(10 * 86_400 / 2.1, rel=1e-3)
+
+
+def test_goodput_leaves_what_stated_stalls_take(four):
+    _, high = simulate(four, [*STATED, "run.steps=60_000"]).report.goodput_interval
+
+    assert high == pytest.approx(2 / 2.1, rel=1e-3)
+
+
+def test_no_deadline_before_the_least_time_holds():
+    assert Range(100.0, 0.2, least=90.0).share_below(89.0) == 0.0
+
+
+def test_limits_are_no_part_of_what_a_number_is_unsure_by():
+    assert Range(100.0, 0.2, least=99.0, most=101.0).spread == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("sources", [5, pytest.param(12, marks=pytest.mark.slow)])
 def test_intervals_hold_nine_in_ten_of_left_out_sources(sources):
     """The mean over synthetic ledgers; few sources make wider intervals."""

@@ -7,7 +7,7 @@ scenarios, in `executed`, are of the same form.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot, inf
+from math import hypot
 from operator import ge, le
 from pathlib import Path
 from statistics import fmean
@@ -19,8 +19,8 @@ from ...base.memo import Memo
 from ...scenario import change, check_question, parse_changes, resolve
 from ...systems.run.history import History
 from ...systems.run.intervals import (
-    SHARES,
     Range,
+    certain_of,
     power_of,
     price_width,
     quantity_of,
@@ -84,7 +84,14 @@ class RunCase(Case):
         histories = [history for history, _ in drawn]
         found = range_with_failures(_values(drawn, metric), histories, power_of(metric), of_prices)
         predicted = fmean(_values(stated, metric))
-        return {"predicted": predicted, "range": found, "width": found.spread, "mode": resolved.mode.name}
+        limits = certain_of(resolved, histories).limits(metric)
+        return {
+            "predicted": predicted,
+            "range": found,
+            "limits": limits,
+            "width": found.spread,
+            "mode": resolved.mode.name,
+        }
 
     def _repeat(self, resolved: ResolvedRun) -> list[tuple[History, Mapping[str, Any]]]:
         """What happened in each repeat of the run, and its report as JSON."""
@@ -97,7 +104,8 @@ class RunCase(Case):
         metric, source = (self.cells.text(column) for column in ("metric", "source"))
         off = shipped_run_errors().width(quantity_of(metric), found["mode"], source) if self.is_scored else 0.0
         known: Range = found["range"]
-        whole = replace(known, width=hypot(known.width, off), most=1.0 if metric in SHARES else inf)
+        least, most = found["limits"]
+        whole = replace(known, width=hypot(known.width, off), least=least, most=most)
         return whole.ends() if whole.spread else (None, None)
 
     @property

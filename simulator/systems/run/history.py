@@ -26,6 +26,9 @@ CAUSES: Mapping[str, str] = {
 }
 """Where the time of a run goes; the seconds of a History by these names add up to its time."""
 
+KEPT = ("compute", "exchange", "wait", "encode", "input")
+"""Those of CAUSES of which steps that are kept consist."""
+
 OF_FAILURES = ("lost", "detect", "restart", "resize", "repair")
 """Those of CAUSES that a run of workers has only where something fails or turns slow."""
 

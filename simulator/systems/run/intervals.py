@@ -17,7 +17,7 @@ from ...base.arrays import Floats
 from ...base.files import read_json
 from ...profile import PROVENANCE, Z90
 from ...report.report import sum_of
-from .history import OF_FAILURES, History
+from .history import KEPT, OF_FAILURES, History
 from .resolve import ResolvedRun
 
 _QUANTITIES: Mapping[str, Sequence[str]] = {
@@ -25,9 +25,6 @@ _QUANTITIES: Mapping[str, Sequence[str]] = {
     "failures": ("counts.failures", "mtbf_s"),
 }
 """Metrics of the report whose errors are of a kind. A ratio is of the kind of its first one."""
-
-SHARES = ("goodput", "breakdown_s.compute / wall_s")
-"""Metrics that are at most 1."""
 
 _BY_FAILURES: Mapping[str, int] = {
     "wall_s": 1, "wall_s / steps": 1, "tokens_per_s": -1, "goodput": -1, "breakdown_s.compute / wall_s": -1,
@@ -106,34 +103,37 @@ class Added:
 
 @dataclass(frozen=True)
 class Range:
-    """Where a number of a run lies: a lognormal's middle and width, times (1 + `added`) to this power; at most `most`.
+    """Where a number of a run lies: a lognormal's middle and width, times (1 + `added`) to this power.
 
-    What failures add has a deviation of its own, as it is never below zero: no run is shorter than its own steps take,
-    but for the errors of these.
+    It is between `least` and `most`. What failures add has a deviation of its own, as it is never below zero: no run is
+    shorter than its own steps take, but for the errors of these.
     """
 
     middle: float
     width: float = 0.0
     added: Added | None = None
     power: int = 0
+    least: float = 0.0
     most: float = inf
 
     def ends(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles."""
-        low, high = (min(self._quantile(normal), self.most) for normal in (-Z90, Z90))
+        low, high = (min(max(self._quantile(normal), self.least), self.most) for normal in (-Z90, Z90))
         return low, high
 
     def share_below(self, value: float) -> float:
         """How likely the number is not above a value, which is above 0."""
         if not self.middle or value >= self.most:
             return 1.0
+        if value < self.least:
+            return 0.0
         at = log(value / self.middle) - self._log_factors
         return float(np.mean(_cumulate(at / self.width) if self.width else at >= 0))
 
     @property
     def spread(self) -> float:
-        """The standard deviation of ln(number) of a lognormal that has the same two ends."""
-        low, high = self.ends()
+        """The standard deviation of ln(number) of a lognormal that has the same two ends, if no limit cuts them."""
+        low, high = self._quantile(-Z90), self._quantile(Z90)
         return log(high / low) / (2 * Z90) if low else 0.0
 
     @property
@@ -194,6 +194,55 @@ def range_with_failures(values: Iterable[float], histories: Sequence[History], p
     if not of_failures.width:  # always the same
         return replace(found, middle=found.middle * (1 + of_failures.middle) ** power)
     return replace(found, added=Added(of_failures.middle, of_failures.width, not all(added)), power=power)
+
+
+@dataclass(frozen=True)
+class Certain:
+    """What stated times leave no doubt of: the least time of all steps and of one, the most samples and goodput.
+
+    A step's part of the time in which training stands for checkpoints is in `step_s`.
+    """
+
+    wall_s: float = 0.0
+    step_s: float = 0.0
+    samples_per_s: float = inf
+    goodput: float = 1.0
+
+    def steps_in(self, seconds: float) -> float:
+        """The most steps in so long."""
+        return seconds / self.step_s if self.step_s else inf
+
+    def limits(self, metric: str) -> tuple[float, float]:
+        """The least and the most that a metric of the report can be."""
+        least = {"wall_s": self.wall_s, "wall_s / steps": self.step_s}
+        most = {
+            "tokens_per_s": self.samples_per_s,
+            "goodput": self.goodput,
+            "breakdown_s.compute / wall_s": self.goodput,
+        }
+        return least.get(metric, 0.0), most.get(metric, inf)
+
+
+def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
+    """What is certain of a run whose step time is stated, and the stall of its checkpoints if that is stated, too.
+
+    What published runs were off is not of these; draws of a stated spread are in, by their quantiles.
+    """
+    if resolved.step is not None or not resolved.mode.in_step or not all(one.steps for one in histories):
+        return Certain()
+    stalls_s = [_stated_stalls_s(resolved, one) for one in histories]
+    steps_s = [_own_s(resolved, one, "compute") + stall_s for one, stall_s in zip(histories, stalls_s, strict=True)]
+    kept_s = [sum_of(one.breakdown_s, KEPT) for one in histories]
+    step_s, _ = range_of(seconds / one.steps for seconds, one in zip(steps_s, histories, strict=True)).ends()
+    _, goodput = range_of(kept / (kept + stall) for kept, stall in zip(kept_s, stalls_s, strict=True)).ends()
+    steps, samples = min(map(resolved.all_steps, histories)), max(one.samples / one.steps for one in histories)
+    return Certain(step_s * steps, step_s, samples / step_s if step_s else inf, min(goodput, 1.0))
+
+
+def _stated_stalls_s(resolved: ResolvedRun, history: History) -> float:
+    """How long training stands for the checkpoints of a run at least; 0 where their stall is not stated."""
+    said = resolved.scenario.checkpoint
+    return history.counts.get("checkpoints", 0.0) * (said.stall or 0.0) if said is not None else 0.0
 
 
 def added_by_failures(history: History) -> float:
@@ -268,6 +317,10 @@ def _coding(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
 
 def step_share(resolved: ResolvedRun, history: History) -> float:
     """The share of the time in steps, to which the uncertainty of a step belongs; local ones exchange inside groups."""
+    return _own_s(resolved, history, "compute", "wait") / (history.wall_s or 1.0)
+
+
+def _own_s(resolved: ResolvedRun, history: History, *causes: str) -> float:
+    """Seconds by cause without exchanges inside groups, which are in those of local steps."""
     inside_s = history.steps * sum(one.seconds for one in resolved.exposed if one.cause == "compute")
-    seconds = sum(history.breakdown_s.get(cause, 0.0) for cause in ("compute", "wait"))
-    return max(seconds - inside_s, 0.0) / (history.wall_s or 1.0)
+    return max(sum_of(history.breakdown_s, causes) - inside_s, 0.0)

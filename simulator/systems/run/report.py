@@ -10,12 +10,18 @@ from ...profile import PROVENANCE
 from ...report.report import PRICE, Metric, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ..train_step.report import TrainReport
-from .history import CAUSES, OF_FAILURES, History
-from .intervals import Range, price_width, priced_shares, range_of, range_with_failures, shipped_run_errors, step_share
+from .history import CAUSES, KEPT, OF_FAILURES, History
+from .intervals import (
+    Range,
+    certain_of,
+    price_width,
+    priced_shares,
+    range_of,
+    range_with_failures,
+    shipped_run_errors,
+    step_share,
+)
 from .resolve import ResolvedRun
-
-KEPT = ("compute", "exchange", "wait", "encode", "input")
-"""Causes of which steps that are kept consist."""
 
 _COUNTED = 10_000  # updates behind
 
@@ -244,7 +250,7 @@ def rate_of(history: History) -> float:
 
 def goodput_of(history: History) -> float:
     """The share of the time in steps that are kept; a sum of all causes may be off the time by rounding."""
-    kept_s = sum(history.breakdown_s.get(cause, 0.0) for cause in KEPT)
+    kept_s = sum_of(history.breakdown_s, KEPT)
     return min(kept_s / history.wall_s, 1.0) if history.wall_s else 0.0
 
 
@@ -282,18 +288,23 @@ def _ranges(resolved: ResolvedRun, histories: Sequence[History]) -> Ranges:
     errors, mode = shipped_run_errors(), resolved.mode.name
     of_time, of_failures = (errors.width(name, mode) for name in ("time", "failures"))
     open_widths = price_width(resolved, histories[0]), of_time
+    certain = certain_of(resolved, histories)
 
-    def range_(values: Iterable[float], power: int, *more: float, most: float = inf) -> Range:
-        return replace(range_with_failures(values, histories, power, *more), most=most)
+    def range_(values: Iterable[float], power: int, *more: float, least: float = 0.0, most: float = inf) -> Range:
+        return replace(range_with_failures(values, histories, power, *more), least=least, most=most)
 
     most_s, most_steps = resolved.scenario.run.wall or inf, max(resolved.steps, *(one.steps for one in histories), 0)
     walls_s = [one.wall_s / resolved.share_done(one) for one in histories]  # of all steps, if the time ended some
     in_time = [one.steps * most_s / one.wall_s for one in histories] if most_s < inf else []
     return Ranges(
-        wall_s=Range(most_s) if most_s < resolved.steps == inf else range_(walls_s, 1, *open_widths, most=most_s),
-        steps=range_(in_time, -1, *open_widths, most=most_steps) if in_time else Range(histories[0].steps),
-        rate=range_(map(rate_of, histories), -1, *open_widths),
-        goodput=range_(map(goodput_of, histories), -1, of_time, most=1.0),
+        wall_s=Range(most_s)
+        if most_s < resolved.steps == inf
+        else range_(walls_s, 1, *open_widths, least=certain.wall_s, most=most_s),
+        steps=range_(in_time, -1, *open_widths, most=min(most_steps, certain.steps_in(most_s)))
+        if in_time
+        else Range(histories[0].steps),
+        rate=range_(map(rate_of, histories), -1, *open_widths, most=certain.samples_per_s),
+        goodput=range_(map(goodput_of, histories), -1, of_time, most=certain.goodput),
         failures=range_of((one.counts.get("failures", 0.0) for one in histories), of_failures),
     )
 

@@ -255,6 +255,10 @@ class ResolvedRun(ResolvedSteps):
         of_samples = history.samples / (self.scenario.run.samples or inf)
         return min(max(history.steps / self.counted_steps, of_samples, _LEAST_DONE), 1.0)
 
+    def all_steps(self, history: History) -> float:
+        """The steps that a run would have had to do all that is asked for."""
+        return history.steps / self.share_done(history)
+
     @property
     def update_samples(self) -> float:
         """What an update of the model trains on."""
