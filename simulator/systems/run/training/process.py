@@ -156,7 +156,7 @@ class _Training:
 
     def _left(self) -> float:
         """Rounds until the end of the run, if they stay as they are now."""
-        done, each = self.saved.all, self.plan.rounds_of(self.plan.workers).steps
+        done, each = self.saved, self.plan.rounds_of(self.plan.workers).steps
         samples = self._samples_in_round(self._stage.batch)
         rounding = _ROUNDING if done.rounds else 0.0  # the first round is made, however few samples are asked for
         return min(self.plan.steps / each - done.rounds - 1e-9, (self.plan.enough - done.samples) / samples - rounding)
@@ -186,7 +186,7 @@ class _Training:
         rounds = self.plan.rounds_of(self.ranks.workers)
         stage = self._stage
         soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
-        alike = stage.until - self.saved.all.rounds, self._before_epoch(rounds.steps)
+        alike = stage.until - self.saved.rounds, self._before_epoch(rounds.steps)
         count = ceil(min(self._left(), *alike, self._before(soon_s), _MOST_ROUNDS))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
         for cause in ("compute", "wait"):
@@ -201,13 +201,13 @@ class _Training:
 
     def _pauses(self, count: int, steps: int) -> Floats:
         """How long training stands after each of the next rounds of so many steps."""
-        done = steps * (self.saved.all.rounds + np.arange(count + 1))
+        done = steps * (self.saved.rounds + np.arange(count + 1))
         return sum((np.diff(done // every) * seconds for every, seconds in self.plan.pauses), np.zeros(count))
 
     @property
     def _stage(self) -> Stage:
         """The batch size that the next round has."""
-        done = self.saved.all.rounds + 1e-9
+        done = self.saved.rounds + 1e-9
         return next((stage for stage in self.plan.batches if stage.until > done), Stage(inf, 1.0, 1.0))
 
     def _before(self, at_s: float) -> float:
@@ -218,7 +218,7 @@ class _Training:
 
     def _read(self, steps: int) -> float:
         """Samples that all workers have read so far."""
-        return 0.0 if self.plan.input is None else self.saved.all.rounds * self._read_in_round(steps)
+        return 0.0 if self.plan.input is None else self.saved.rounds * self._read_in_round(steps)
 
     def _read_in_round(self, steps: int) -> float:
         return 0.0 if self.plan.input is None else steps * self.plan.input.samples * self.plan.workers

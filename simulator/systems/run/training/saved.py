@@ -111,6 +111,16 @@ class Saved:
         return self._safe + self._writing + self._fresh
 
     @property
+    def rounds(self) -> int:
+        """All rounds, safe or not."""
+        return self._safe.rounds + self._writing.rounds + self._fresh.rounds
+
+    @property
+    def samples(self) -> float:
+        """What these train on."""
+        return self._safe.samples + self._writing.samples + self._fresh.samples
+
+    @property
     def fair_write_share(self) -> float:
         """The share of the store that readers cannot have while a checkpoint is being written."""
         return 0.0 if self._alone is None else self._alone.fair_write_share
@@ -162,7 +172,7 @@ class Saved:
         """Add what was done of a stretch that lasted so long, until now."""
         rounds, marks, first = stretch.ended(lasted_s), stretch.marked(lasted_s), 0
         if marks or self._safe_at_s <= now_s:
-            self._safe, self._writing = self._safe + self._writing, Work()
+            self._end_writing()
         if marks:
             first = int(stretch.after[marks - 1])
             self._mark(stretch, stretch.marked(lasted_s - self._write_s), first)
@@ -188,10 +198,15 @@ class Saved:
         """All work is safe now."""
         self._safe, self._writing, self._fresh = self.all, Work(), Work()
 
+    def _end_writing(self) -> None:
+        """What was being written is safe."""
+        if self._writing.rounds:
+            self._safe, self._writing = self._safe + self._writing, Work()
+
     def lose(self, now_s: float) -> Work:
         """A failure undoes what is not safe, which is returned."""
         if self._safe_at_s <= now_s:
-            self._safe, self._writing = self._safe + self._writing, Work()
+            self._end_writing()
         lost = self._writing + self._fresh
         self._writing, self._fresh, self._safe_at_s = Work(), Work(), -inf
         return lost
