@@ -243,6 +243,19 @@ def test_a_run_of_hardly_any_samples_makes_its_first_round(run, mode):
     assert fewest.to_json()["samples"] == one_step.to_json()["samples"]
 
 
+@pytest.mark.parametrize("mode", [("sync.mode=all_reduce",), (SERVERS,), (GOSSIP,)])
+def test_a_part_of_a_step_is_a_step(run, mode):
+    assert run(FOUR, *mode, "run={steps=1e-12}").report.steps == run(FOUR, *mode, "run={steps=1}").report.steps
+
+
+def test_rates_are_drawn_so_that_a_round_is_done_between_failures(run):
+    """A round takes 167 s, most of it its exchange: at twice as many failures none would ever be done."""
+    resolved = run(FOUR, cause(), "sync.bandwidth='9 MB/s'", "checkpoint.stall=1", "run={steps=3, repeats=1}").resolved
+    until_safe_s = resolved.rounds(resolved.workers).round_s + 1.0
+
+    assert min(map(resolved.drawn_mtbf_s, range(9))) == pytest.approx(until_safe_s / 2)
+
+
 def test_removing_masks_takes_what_is_stated(run):
     slow, fast = (run(PHONES, "federated.bytes=1 MB", f"federated.secure.unmask={rate}").report for rate in (1e6, 2e6))
 

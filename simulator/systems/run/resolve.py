@@ -186,7 +186,8 @@ class ResolvedRun(ResolvedSteps):
         """How many times as often parts may fail in a repeat: without a last day it could go on forever."""
         if self.scenario.run.wall is not None or not self.mode.in_step:
             return inf
-        held_s = self.restart.seconds + (self.length_s if self.work_s is None else self.work_s + self.save_s)
+        work_s, save_s = (self.length_s, 0.0) if self.work_s is None else (self.work_s, self.save_s)
+        held_s = self.restart.seconds + max(work_s, self.rounds(self.workers).round_s) + save_s
         return max(_MOST_DRAWN * self.mtbf_s / held_s, 1.0)
 
     def drawn_mtbf_s(self, seed: int) -> float:
@@ -246,7 +247,7 @@ class ResolvedRun(ResolvedSteps):
     def counted_steps(self) -> float:
         """The same without run.samples, which takes more steps where workers leave or batches are small at first."""
         counts = self.scenario.run.steps, sum(one.steps for one in self.batch_schedule)
-        return float(ceil(min([count for count in counts if count] or [inf]) - 1e-9)) if any(counts) else inf
+        return max(float(ceil(min(count for count in counts if count) - 1e-9)), 1.0) if any(counts) else inf
 
     def share_done(self, history: History) -> float:
         """How much of the steps or samples that are asked for a run has done: all, unless its time was over first."""
