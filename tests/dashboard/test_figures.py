@@ -118,13 +118,22 @@ def test_keys_zoom_and_move_a_timeline_that_was_clicked(page):
     region.click()
     whole, half = (0, 1), (0.25, 0.75)
     for key, (first, last) in (
-        ("+", half), ("ArrowRight", (0.375, 0.875)), ("ArrowLeft", half), ("-", whole), ("ArrowRight", whole),
-        ("+", half), ("0", whole),
+        ("+", half), ("ArrowRight", (0.375, 0.875)), ("ArrowLeft", half), ("-", whole), ("+", half), ("0", whole),
     ):  # fmt: skip
         with page.expect_response(is_drawn):
             page.keyboard.press(key)
         ends = [begin + part * (end - begin) for part in (first, last)]
         page.wait_for_function(f"{ENDS}.every((at, i) => Math.abs(at - {ends}[i]) < 1e-6 * {end})")
+
+
+def test_keys_move_a_timeline_no_farther_than_its_end(page):
+    region, (_, end) = a_timeline(page)
+    region.click()
+    page.keyboard.press("+")
+    for _ in range(4):  # by a quarter of what is seen
+        page.keyboard.press("ArrowRight")
+
+    assert page.evaluate(ENDS) == pytest.approx([end / 2, end])
 
 
 def test_a_part_of_a_pipeline_is_told_apart(page):
