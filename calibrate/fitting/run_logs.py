@@ -51,14 +51,20 @@ def read_logged_step(path: Path, base: str, cluster_name: str | None) -> LoggedS
         UserError: the log tells no time of a step, or nothing of how it ran; what it tells contradicts what stands
             beside it, or cannot be.
     """
-    log = read_log(path, read_text(path, "a log of training"))
+    log = read_log(path, read_text(path, "a log of training"), or_else=", or runs as comma-separated CSV (NAME.csv)")
     resolved, source = _scenario_of(log, base, cluster_name)
     if faults := list(_faults(log, resolved)):
         raise UserError(*(f"{path}: {line}" for line in faults))
-    steps = f"{len(log.steps_s)} step{'s' * (len(log.steps_s) != 1)}"
-    skipped = f", the first {log.warm_up} skipped as warm-up" if log.warm_up else f" ({'; '.join(log.notes)})"
     step = f"{format_seconds(log.step_s)} a step (median)"
-    return LoggedStep(log, resolved, f"{path}: {log.format.software}, {steps}{skipped}: {step}; set up by {source}")
+    return LoggedStep(log, resolved, f"{path}: {log.format.software}, {_extent(log)}: {step}; set up by {source}")
+
+
+def _extent(log: Log) -> str:
+    """How many steps of a log were read, and which were not, in words."""
+    count, notes = len(log.steps_s), log.choice if log.warm_up else log.notes
+    each = " of each run" if log.runs > 1 else ""
+    skipped = f", the first {log.warm_up}{each} skipped as warm-up" if log.warm_up else ""
+    return f"{count} step{'s' * (count != 1)}{skipped}" + f" ({'; '.join(notes)})" * bool(notes)
 
 
 def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[ResolvedTrain, str]:

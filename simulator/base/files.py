@@ -4,6 +4,7 @@ What stands in a file is its reader's business, what goes into one its writer's;
 reads back as the same values.
 """
 
+import codecs
 import errno
 import gzip
 import hashlib
@@ -35,6 +36,8 @@ _LINE = 32
 _MOST_DIGITS = 1000
 _SMALL_BYTES, _MOST_TIMES = 2**24, 100
 """What unpacks to more bytes may be so many times as large as its file. Our own traces unpack to 10 to 13 times."""
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a text starts that PowerShell's `>` or a spreadsheet's "Unicode text" has written."""
 _DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 WAIT_FOR_PIPE_S = 60.0
 """Seconds until a pipe that gives nothing is given up."""
@@ -52,7 +55,7 @@ def read_json(path: Traversable) -> Any:
 
 
 def read_text(path: Traversable, expected: str = "a text file", most_bytes: int = MOST_BYTES) -> str:
-    """A text in UTF-8, unpacked if it is a gzip file, less the byte-order mark that some editors put first.
+    """A text in UTF-8, or in UTF-16 with a byte-order mark; unpacked if it is a gzip file, and without that mark.
 
     A UserError of one line if it is none, or holds more than `most_bytes` or too many lines.
     """
@@ -63,6 +66,9 @@ def read_text(path: Traversable, expected: str = "a text file", most_bytes: int 
             with gzip.open(io.BytesIO(data)) as packed:
                 text = packed.read(most_bytes + 1)
         _check(path, text, most_bytes)
+        if text[:2] in _UTF_16:
+            text = text.decode("utf-16").encode()
+            _check(path, text, most_bytes)
         if len(text) > max(_MOST_TIMES * len(data), _SMALL_BYTES):
             raise UserError(f"{path}: unpacks to more than {_MOST_TIMES} times its size, the most that is read")
         return text.decode("utf-8-sig")

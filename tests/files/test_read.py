@@ -45,6 +45,19 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     assert read_toml(tmp_path / "x.toml") == read_json(tmp_path / "x.json") == {"a": 1}
 
 
+@pytest.mark.parametrize(("mark", "code"), [(b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")])
+def test_text_of_windows_in_utf_16(tmp_path: Path, mark: bytes, code: str) -> None:
+    (tmp_path / "x.log").write_bytes(mark + "Zürich\r\n".encode(code))
+
+    assert read_text(tmp_path / "x.log") == "Zürich\r\n"
+
+
+def test_half_a_character_of_utf_16_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_bytes(b"\xff\xfea")
+
+    assert fault(read_text, tmp_path / "x.log") == f"{tmp_path}/x.log: is not text; expected a text file"
+
+
 @pytest.mark.parametrize(
     ("content", "toml", "json"),
     [

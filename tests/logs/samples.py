@@ -135,3 +135,52 @@ TORCHTITAN_VALIDATED = "".join(
     )
 )  # fmt: skip
 """torchtitan of 2026-02 with its validator: after steps whose line is printed, and between two of them."""
+
+
+def megatron(numbers, milliseconds, batch=128):
+    """Lines of Megatron-LM (core 0.13); each step of `numbers` takes as many milliseconds, or the same."""
+    times = milliseconds if isinstance(milliseconds, list) else [milliseconds] * len(numbers)
+    return "".join(
+        f" [2025-08-01 07:20:01] iteration {number:8}/     500 | consumed samples: {number * batch:12} | "
+        f"elapsed time per iteration (ms): {each:.1f} | global batch size: {batch:5} | lm loss: 1.04E+01 |\n"
+        for number, each in zip(numbers, times, strict=True)
+    )
+
+
+def arguments(**values):
+    """The line and the block with which Megatron-LM starts."""
+    given = {"world_size": 256, "micro_batch_size": 1, "global_batch_size": 128, "consumed_train_samples": 0} | values
+    lines = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in given.items())
+    block = f"------------------------ arguments ------------------------\n{lines}"
+    return f"using world size: {given['world_size']}\n{block}-------------------- end of arguments ------------------\n"
+
+
+def nemo(numbers, seconds):
+    """Lines of NeMo 2."""
+    return "".join(f"Training epoch 0, iteration {n}/299 | global_step: {n} | train_step_timing in s: {seconds}\n"
+                   for n in numbers)  # fmt: skip
+
+
+def titan(day, steps_s, mesh="", saved_s=0.0):
+    """Lines of torchtitan, each ten steps; two ranks tell of a checkpoint behind each, which takes some seconds."""
+    second, lines = 0.0, [f"Building device mesh with parallelism: {mesh}"] if mesh else []
+    told = [(second, line) for line in lines]
+    for number, each in enumerate(steps_s):
+        second += 10 * each + (saved_s if number else 0.0)
+        told.append((second, f"step: {10 * number + 10}  loss: 7.1  memory: 47.85GiB(60.37%)  tps: 4,551"))
+        ends = f"Finished saving the checkpoint (or staging if async is enabled)in {saved_s:.2f} seconds."
+        told += [(second + saved_s, ends)] * (2 if saved_s else 0)
+    return "".join(
+        f"[rank0]:[titan] 2025-03-{day:02} 12:{int(at) // 60:02}:{at % 60:06.3f} - root - INFO - {line}\n"
+        for at, line in told
+    )
+
+
+def deepspeed(day, steps_s):
+    """Lines of DeepSpeed 0.14, each ten steps."""
+    clock = [sum(steps_s[: place + 1]) * 10 for place in range(len(steps_s))]
+    return "".join(
+        f"[2025-03-{day:02} 12:{int(at) // 60:02}:{at % 60:06.3f}] [INFO] [timer.py:260:stop] epoch=0/micro_step={n}0/"
+        f"global_step={n}0, RunningAvgSamplesPerSec=8.88, CurrSamplesPerSec=8.89\n"
+        for n, at in enumerate(clock, 1)
+    )

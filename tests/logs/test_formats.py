@@ -140,3 +140,60 @@ def test_micro_batches_of_an_old_deepspeed_are_no_steps():
     assert str(refused.value) == (
         "run.log: 0/40, SamplesPerSec counts micro-batches; expected lines `[Rank 0] step=10, skipped=0` beside"
     )
+
+
+def test_checkpoints_of_torchtitan_are_no_part_of_a_step():
+    """Each rank tells of its checkpoint, which the rate of the next line counts."""
+    log = read_log(Path("run.log"), samples.titan(1, [0.9] * 10, saved_s=3.0))
+
+    assert (log.step_s, "tokens_per_s_per_gpu" in log.facts) == (pytest.approx(0.9), False)
+
+
+STATE = """\
+{"log_history": [
+  {"eval_loss": 1.4, "eval_runtime": 20.0, "step": 100},
+  {"eval_code_loss": 1.4, "eval_code_runtime": 10.5, "step": 200},
+  {"step": 200, "train_runtime": 230.5, "train_steps_per_second": 0.868},
+  {"eval_loss": 1.4, "eval_runtime": 99.0, "step": 200}],
+ "max_steps": 200}
+"""
+SAID_TWICE = """\
+  Total optimization steps = 200
+{'eval_loss': 1.4, 'eval_runtime': 20.0, 'epoch': 0.5}
+{'eval_loss': 1.4, 'eval_runtime': 10.5, 'epoch': 1.0}
+{'train_runtime': 230.5, 'train_steps_per_second': 0.868, 'epoch': 1.0}
+***** train metrics *****
+  train_runtime            = 0:03:50.50
+***** eval metrics *****
+  eval_runtime             = 0:01:39.00
+"""
+
+
+@pytest.mark.parametrize("text", [STATE, SAID_TWICE], ids=["state", "log"])
+def test_evaluations_are_no_part_of_a_step(text):
+    """Those during the training, of any data; not the one behind it."""
+    log = read_log(Path("run.log"), text)
+
+    assert (log.step_s, log.choice[0]) == (1.0, "30.5 s of 2 evaluations are taken out")
+
+
+MEGATRON = samples.arguments(num_layers=80) + samples.megatron(range(1, 9), 2000)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2025-08-01 07:20:00 ", "2025-08-01T07:20:00.1234Z ", "(TrainWorker pid=1234, ip=10.0.0.1) ", "master | ",
+        "[1,0]<stdout>:", "255: ", "[default7]:", "pod/train-0/main: ",
+    ],
+)  # fmt: skip
+def test_arguments_of_megatron_behind_what_launchers_print(prefix):
+    log = read_log(Path("run.log"), "".join(prefix + line for line in MEGATRON.splitlines(keepends=True)))
+
+    assert log.arguments == read_log(Path("run.log"), MEGATRON).arguments
+
+
+def test_lines_that_end_as_on_windows():
+    log = read_log(Path("run.log"), MEGATRON.replace("\n", "\r\n"))
+
+    assert log.facts["layers"] == 80

@@ -53,7 +53,7 @@ def test_no_such_file(tmp_path):
 
 def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / "trace.pb"
-    path.write_bytes(b"\xff\xfe\x00\x01")
+    path.write_bytes(b"\xff\xd8\x00\x01")
 
     assert line(path) == "trace.pb: is not text; expected a trace or a log of a run"
 

@@ -15,6 +15,7 @@ _MEMORY = rf"(?:.*?MaxMemAllocated=(?P<gib>{NUMBER})GB)?"
 _TIMER = re.compile(rf"global_step=(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
 _PROGRESS = re.compile(r"\[Rank 0\] step=(\d+), skipped=")
 _OLD_TIMER = re.compile(rf"\b\d+/(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
+_MARKS = re.compile(r"\bDeepSpeed info: version=|(?:\bglobal_step=|\[Rank 0\] step=)(\d+),")
 _PIPELINE = re.compile(rf"\bsteps:\s*(\d+)\s+loss:.*?iter time \(s\):\s*({SIGNED})")
 
 
@@ -46,5 +47,7 @@ def _pipeline(text: str) -> dict[int, Line]:
     return {int(match[1]): Line(float(match[2]), {}) for match in _PIPELINE.finditer(text)}
 
 
-DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, BY_CLOCK, _facts, fault=_fault)
-DEEPSPEED_PIPELINE = Format("deepspeed_pipeline_log", "DeepSpeed", _pipeline)
+DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, _MARKS, BY_CLOCK, _facts, fault=_fault)
+DEEPSPEED_PIPELINE = Format(
+    "deepspeed_pipeline_log", "DeepSpeed", _pipeline, re.compile(rf"\bDeepSpeed info: version=|{_PIPELINE.pattern}")
+)

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 NUMBER = r"\d+(?:\.\d+)?"
 SIGNED = rf"-?{NUMBER}"
 _CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{1,6})")
+_RATES = ("tokens_per_s_per_gpu", "flop_per_s_per_gpu")
 
 
 class Line(NamedTuple):
@@ -18,22 +19,24 @@ class Line(NamedTuple):
 
 
 class Format(NamedTuple):
-    """A format of logs: its name, whose it is, and how the steps of a text are found, by number.
+    """A format of logs: its name, whose it is, and how the steps of one run are found in its text, by number.
 
-    `seconds_are` says of what the seconds are a mean, if not of the iterations since the line before. `facts` are found
-    in other lines of the text. `allocated` is whether memory_bytes are what torch gave out at most, not what its
-    allocator took from the device. `fault` says why what it tells is no time of a step; empty where it is one, and
-    `unsure` what it cannot tell.
+    `marks` matches the numbers of steps (a group), and without a group what is printed where a run starts: by them the
+    runs of one file are told apart. `seconds_are` says of what the seconds are a mean, if not of the iterations since
+    the line before. `facts` are found in other lines of the text. `allocated` is whether memory_bytes are what torch
+    gave out at most, not what its allocator took from the device. `fault` says why what it tells is no time of a step;
+    empty where it is one. `notes` are what was taken out of the seconds, and what the text cannot tell.
     """
 
     name: str
     software: str
     lines: Callable[[str], dict[int, Line]]
+    marks: re.Pattern[str] | None = None
     seconds_are: str = ""
     facts: Callable[[str], dict[str, float]] = lambda text: {}
     allocated: bool = True
     fault: Callable[[str], str] = lambda text: ""
-    unsure: Callable[[str], str] = lambda text: ""
+    notes: Callable[[str], Iterable[str]] = lambda text: ()
 
 
 BY_CLOCK = "seconds of a step are those between the times of two lines over the steps between them"
@@ -44,25 +47,53 @@ def lines_by_clock(
     step: re.Pattern[str],
     says: Callable[[re.Match[str]], dict[str, float]],
     between: re.Pattern[str] | None = None,
+    pause: re.Pattern[str] | None = None,
 ) -> dict[int, Line]:
     """Steps between the clocks of two lines that `step` matches, with the number of the step as its first group.
 
     The first line has no step before it, nor has a line whose number is not above that of the last one. Where a line
-    that `between` matches says that other work has ended after a step, the next steps start there.
+    that `between` matches says that other work has ended after a step, the next steps start there. A line that `pause`
+    matches says how many seconds other work took until then: they are no part of a step, and a rate that counts them
+    is left out.
     """
     found: dict[int, Line] = {}
-    before: tuple[int, datetime] | None = None
+    since: _Start | None = None
     for line in text.splitlines():
+        paused = pause.search(line) if pause else None
         other = between.search(line) if between else None
-        match, clock = other or step.search(line), _CLOCK.search(line)
+        match, clock = paused or other or step.search(line), _CLOCK.search(line)
         if not match or not clock:
             continue
-        number, now = int(match[1]), datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
-        if before and number > before[0] and not other:
-            found[number] = Line((now - before[1]).total_seconds() / (number - before[0]), says(match))
-        if before is None or number > before[0] or (other and number == before[0]):
-            before = (number, now)
+        now = datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
+        if paused:
+            since = since and since.pause(now, float(match[1]))
+            continue
+        number = int(match[1])
+        if since and number > since.number and not other:
+            found[number] = since.line(number, now, says(match))
+        if since is None or number > since.number or (other and number == since.number):
+            since = _Start(number, now, now)
     return found
+
+
+class _Start(NamedTuple):
+    """Where the next steps start: behind a step by its number, at a time; other work paused them, last until a time."""
+
+    number: int
+    at: datetime
+    paused_until: datetime
+    paused: timedelta = timedelta(0)
+
+    def pause(self, now: datetime, seconds: float) -> "_Start":
+        """Other work took so long until now; of ranks that pause at once each time counts once."""
+        begin = max(now - timedelta(seconds=seconds), self.paused_until)
+        more = max(now - begin, timedelta(0))
+        return self._replace(paused=self.paused + more, paused_until=max(now, self.paused_until))
+
+    def line(self, number: int, now: datetime, says: Mapping[str, float]) -> Line:
+        """The mean step from here to a line with this number."""
+        seconds = (now - self.at - self.paused).total_seconds() / (number - self.number)
+        return Line(seconds, {name: value for name, value in says.items() if name not in _RATES or not self.paused})
 
 
 def quantities(pairs: Iterable[tuple[str, str | None, float]]) -> dict[str, float]:

@@ -8,23 +8,25 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
+from ..lines import clean_line
 from .log import NUMBER, SIGNED, Format, Line
 
 _ITERATION = re.compile(rf"iteration\s+(\d+)\s*/\s*\d+.*?elapsed time per iteration \(ms\):\s*({SIGNED})(.*)")
 _RATE = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\):|\|)\s*({NUMBER})\s*(?:\||$|MODEL_TFLOP/s/GPU)")
 _BATCH = re.compile(r"global batch size:\s*(\d+)")
-_BLOCK = re.compile(r"-+ arguments -+\n(.*?)-+ end of arguments -+", re.DOTALL)
-_ARGUMENT = re.compile(r"^(?:\S*:)?[ \t]*([a-z]\w*) [.]* ?(.*?)[ \t\r]*$", re.MULTILINE)
+_BLOCK = re.compile(r"-+ arguments -+\s*\n(.*?)^[^\n]*- end of arguments -", re.DOTALL | re.MULTILINE)
+_ARGUMENT = re.compile(r"(?:\S*:)?\s*([a-z]\w*) [.]* ?(.*)")
 _VOCABULARY = re.compile(r"padded vocab \(size: (\d+)\)")
-_TIMER = re.compile(rf"^\s*([a-z][a-z0-9-]+) \.{{2,}}: \(({NUMBER}), ({NUMBER})\)")
+_TIMER = re.compile(rf"(?<!\S)([a-z][a-z0-9-]+) \.{{2,}}: \(({NUMBER}), ({NUMBER})\)")
 _MEMORY = re.compile(rf"memory \(MB\) \| allocated: {NUMBER} \| max allocated: ({NUMBER}) \| reserved: {NUMBER}"
                      rf"(?: \| max reserved: ({NUMBER}))?")  # fmt: skip
 _HEADER = re.compile(r"using world size:.*")
+"""The line with which Megatron-LM starts, with or without its arguments."""
+_MARKS = re.compile(r"using world size:|- arguments -|iteration\s+(\d+)\s*/\s*\d+.*?elapsed time per iteration")
 _OF_HEADER = {
     "world_size": "world size", "dp": "data-parallel size", "cp": "context-parallel size",
     "tp": "tensor-model-parallel size", "pp": "pipeline-model-parallel size",
 }  # fmt: skip
-"""The line with which Megatron-LM starts, with or without its arguments."""
 _SIZES = {
     "world_size": "world_size", "tensor_model_parallel_size": "tp", "context_parallel_size": "cp",
     "pipeline_model_parallel_size": "pp", "data_parallel_size": "dp", "expert_model_parallel_size": "ep",
@@ -57,20 +59,21 @@ def read_facts(text: str, arguments: Mapping[str, str]) -> dict[str, Any]:
         found["memory_bytes"] = max(float(allocated) for allocated, _ in memory) * 2**20
         found["reserved_bytes"] = max(float(reserved or allocated) for allocated, reserved in memory) * 2**20
     timers: dict[str, list[float]] = {}  # of the slowest rank
-    for match in filter(None, map(_TIMER.match, text.splitlines())):
+    for match in _TIMER.finditer(text):
         timers.setdefault(match[1], []).append(float(match[3]) / 1e3)
     if timers:
         found["timers_s"] = {name: median(seconds) for name, seconds in timers.items()}
     return found
 
 
-MEGATRON = Format("megatron_log", "Megatron-LM", _lines)
+MEGATRON = Format("megatron_log", "Megatron-LM", _lines, _MARKS)
 
 
 def read_arguments(text: str) -> dict[str, str]:
     """The block that Megatron-LM prints when it starts: `  seq_length ...... 4096`; the vocabulary stands behind it."""
     block = _BLOCK.search(text)
-    found = dict(_ARGUMENT.findall(block[1])) if block else {}
+    lines = map(clean_line, block[1].splitlines()) if block else ()
+    found = {match[1]: match[2] for match in map(_ARGUMENT.match, lines) if match}
     vocabulary = _VOCABULARY.search(text)
     if found and vocabulary and found.get("vocab_size", "None") == "None":
         found["vocab_size"] = vocabulary[1]

@@ -30,4 +30,4 @@ def _lines(text: str) -> dict[int, Line]:
     return found
 
 
-NANOTRON = Format("nanotron_log", "nanotron", _lines)
+NANOTRON = Format("nanotron_log", "nanotron", _lines, _ITERATION)

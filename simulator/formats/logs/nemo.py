@@ -34,4 +34,4 @@ def _nemo(text: str) -> dict[int, Line]:
 
 
 BRIDGE = Format("megatron_bridge_log", "Megatron Bridge", _bridge)
-NEMO = Format("nemo_log", "NeMo", _nemo)
+NEMO = Format("nemo_log", "NeMo", _nemo, re.compile(rf"{_STEP.pattern}(?=.*?{_NEMO.pattern})"))

@@ -1,8 +1,9 @@
 """torchtitan's log: `step: 10  loss: …  memory: 47.85GiB(50.37%)  tps: 6,123  tflops: 358.48  mfu: 36.25%`.
 
 `tps` is of one device, memory the most that its allocator took from it. The validator ends with `validate step: 10
-loss: …  memory: …  tps: …`, where torchtitan's own clock starts anew, too. Source: torchtitan/components/metrics.py,
-MetricsProcessor.log and log_validation.
+loss: …  memory: …  tps: …`, where torchtitan's own clock starts anew, too. It does not after a checkpoint, whose line
+is `Finished saving the checkpoint (or staging if async is enabled)in 3.00 seconds.` Source:
+torchtitan/components/metrics.py, MetricsProcessor.log and log_validation, and checkpoint.py, CheckpointManager.save.
 """
 
 import re
@@ -16,10 +17,14 @@ _STEP = re.compile(
     rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
 )
 _VALIDATED = re.compile(r"\bvalidate step:\s*(\d+)")
+_SAVED = re.compile(rf"\bFinished saving the checkpoint\b.*?in ({NUMBER}) seconds")
 _AXES = re.compile(r"Building device mesh with parallelism:(.*)")
 _AXIS = re.compile(r"\b(\w+)=(\d+)")
 _DATA = ("dp_replicate", "dp_shard")
 _MESH = re.compile(r"Building \d+-D device mesh with \[.*?\], \[([\d, ]+)\]")
+
+
+_MARKS = re.compile(rf"\bBuilding device mesh with|\bBuilding \d+-D device mesh|(?<!validate ){_STEP.pattern}")
 
 
 def _says(match: re.Match[str]) -> dict[str, float]:
@@ -30,7 +35,7 @@ def _says(match: re.Match[str]) -> dict[str, float]:
 
 
 def _lines(text: str) -> dict[int, Line]:
-    return lines_by_clock(text, _STEP, _says, _VALIDATED)
+    return lines_by_clock(text, _STEP, _says, _VALIDATED, _SAVED)
 
 
 def _facts(text: str) -> dict[str, float]:
@@ -43,4 +48,4 @@ def _facts(text: str) -> dict[str, float]:
     return {"world_size": prod(map(int, mesh[1].split(",")))} if mesh else {}
 
 
-TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, BY_CLOCK, _facts, allocated=False)
+TORCHTITAN = Format("torchtitan_log", "torchtitan", _lines, _MARKS, BY_CLOCK, _facts, allocated=False)

@@ -5,12 +5,14 @@ trainer_state.json has the `step` beside it, and a log says `Total optimization 
 the mean of a step has more digits than the rate, which has three decimals. The table of metrics at the end of a log has
 `train_runtime = 0:02:04.71`. Source: transformers/trainer_utils.py, speed_metrics, and trainer.py.
 
-The runtime is of this process, which may have gone on from a checkpoint (`Continuing training from global step 50`, in
-5.x `Resuming training from checkpoint with epoch 0 and global step 50`) and stopped early. The rate counts all steps
-that the run was to have, in 5.x those that this process ran.
+The runtime holds the evaluations during the training, whose own is `eval_runtime`. It is of this process, which may
+have gone on from a checkpoint (`Continuing training from global step 50`, in 5.x `Resuming training from checkpoint
+with epoch 0 and global step 50`) and stopped early. The rate counts all steps that the run was to have, in 5.x those
+that this process ran.
 """
 
 import re
+from collections.abc import Iterator
 
 from .log import NUMBER, Format, Line
 
@@ -18,7 +20,8 @@ _IS = r"""["']?\s*[:=]\s*["']?"""
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
 _RUNTIME = re.compile(rf"train_runtime{_IS}({_CLOCK.pattern}|{NUMBER})")
 _RATE = re.compile(rf"train_steps_per_second{_IS}({NUMBER})")
-_START = "***** Running training *****"
+_EVALUATION = re.compile(rf"\beval_(?:\w+_)?runtime{_IS}({_CLOCK.pattern}|{NUMBER})")
+_START = re.compile(r"\*{5} Running training \*{5}")
 _FIRST = re.compile(r"(?:Continuing|Resuming) training from .*?\bglobal step (\d+)")
 _LAST = re.compile(
     r"""["']step["']:\s*(\d+)[^{}]*["']train_runtime["']|["']global_step["']:\s*(\d+)|TrainOutput\(global_step=(\d+)"""
@@ -28,6 +31,7 @@ _SAID = re.compile(r"\bglobal_step\s*[:=]\s*(\d+)")  # in any line, such as thos
 _EPOCH = re.compile(rf"\bepoch{_IS}({NUMBER})")
 _LEAST_RATE = 0.1  # of which three decimals are three digits
 _ROUNDED = 0.0005  # at most, of a rate
+_ROUNDED_S = 0.01  # at most, of a runtime
 _NEARLY = 0.95  # of the epochs that all steps take: rounding, and batches that are not full
 _SIZES = {
     "micro_batch": re.compile(r"Instantaneous batch size per device = ([\d,]+)"),
@@ -40,19 +44,20 @@ _EXAMPLES = re.compile(r"Num examples = ([\d,]+)")
 
 def _lines(text: str) -> dict[int, Line]:
     """One line, numbered by the last step of the whole run."""
-    text = _last_run(text)
     runtime, rate = _find_last(_RUNTIME, text), _find_last(_RATE, text)
     if runtime is None or rate is None:
         return {}
-    if steps := _count_steps(text):
-        return {_last(text): Line(_seconds(runtime[1]) / steps, {})}
-    return {_last(text): Line(1 / float(rate[1]) if float(rate[1]) else 0.0, {})}
+    seconds, rated = _seconds(runtime[1]), float(rate[1])
+    steps = _count_steps(text) or seconds * rated
+    return {_last(text): Line((seconds - sum(_evaluations(text))) / steps if steps else 0.0, {})}
 
 
-def _last_run(text: str) -> str:
-    """What the last of the runs that a log holds has printed, where that one came to its end."""
-    _, start, run = text.rpartition(_START)
-    return start + run if _RUNTIME.search(run) else text
+def _evaluations(text: str) -> list[float]:
+    """Seconds of each evaluation during the training, which its runtime counts; the runtime may be told twice."""
+    ends = [(match, _seconds(match[1])) for match in _RUNTIME.finditer(text)]
+    end = next(match.start() for match, seconds in ends if abs(seconds - ends[-1][1]) < _ROUNDED_S)
+    begin = max((match.end() for match, _ in ends if match.end() < end), default=0)
+    return [_seconds(match[1]) for match in _EVALUATION.finditer(text, begin, end)]
 
 
 def _find_last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -98,7 +103,6 @@ def _whole(text: str) -> int:
 
 
 def _fault(text: str) -> str:
-    text = _last_run(text)
     rate = _find_last(_RATE, text)
     if _count_steps(text):
         return _why_too_many(text)
@@ -123,12 +127,14 @@ def _why_too_many(text: str) -> str:
     return f"{says}, and nothing tells how many it ran; expected trainer_state.json, or TrainOutput(global_step=…)"
 
 
-def _unsure(text: str) -> str:
-    """What neither trainer_state.json nor train_results.json tells: of how many steps the seconds are."""
+def _notes(text: str) -> Iterator[str]:
+    """What was taken out, and what neither trainer_state.json nor train_results.json tells: of how many steps it is."""
+    if evaluations := _evaluations(text):
+        count = f"{len(evaluations)} evaluation{'s' * (len(evaluations) > 1)}"
+        yield f"{sum(evaluations):.4g} s of {count} are taken out"
     counted = _last(text) and not _count_steps(text)  # by a rate that counts what ran
-    if counted or "Total optimization steps" in text or _FIRST.search(text):
-        return ""
-    return "whether the run went on from a checkpoint is not told; its step would be longer: give its log then"
+    if not (counted or "Total optimization steps" in text or _FIRST.search(text)):
+        yield "whether the run went on from a checkpoint is not told; its step would be longer: give its log then"
 
 
 def _facts(text: str) -> dict[str, float]:
@@ -137,6 +143,6 @@ def _facts(text: str) -> dict[str, float]:
 
 
 TRAINER = Format(
-    "trainer_log", "Hugging Face Trainer", _lines, "seconds of a step are the mean of the run, warm-up included",
-    _facts, fault=_fault, unsure=_unsure,
+    "trainer_log", "Hugging Face Trainer", _lines, _START,
+    "seconds of a step are the mean of the run, warm-up included", _facts, fault=_fault, notes=_notes,
 )  # fmt: skip
