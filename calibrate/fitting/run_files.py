@@ -193,7 +193,9 @@ def _read_rows(path: Path, base: str) -> list[Run]:
 
 def check_columns(path: Path, known: Sequence[str]) -> list[str]:
     """The columns of a table; one that is nearly a known one is a slip, any other is the user's own."""
-    columns = [str(column) for column in read_table(path).columns]
+    columns = [str(column) for column in read_table(path).columns.drop("line")]
+    if not set(columns) & set(known):
+        raise UserError(f"{path}:1: no column of a table of runs; expected comma-separated CSV with a header")
     near = {own: get_close_matches(own.casefold(), known, n=1, cutoff=_NEAR) for own in columns if own not in known}
     if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
         raise UserError(*wrong)

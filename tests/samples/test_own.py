@@ -45,6 +45,12 @@ def test_a_row_of_our_own(read):
     }
 
 
+def test_blanks_around_cells_are_no_part_of_them(read):
+    first = read(HEADER, ROW).table
+
+    assert to_csv(read(HEADER.replace(",", ", "), f" {ROW.replace(',', ' , ')} ").table) == to_csv(first)
+
+
 def test_what_is_not_said_is_unknown(read):
     (row,) = read("cost_class,seconds,bytes", "send_recv,1e-5,1024").table.to_dict("records")
     assert [row[key] for key in KEYS] == ["send_recv", "unknown", "unknown", "unknown", 1e-5, "t.csv:2"]

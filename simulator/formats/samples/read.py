@@ -39,18 +39,19 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """A CSV file with every cell as text, and the line of each row in `line`.
+    """A CSV file with every cell as text without blanks around it, and the line of each row in `line`.
 
     A UserError if it is no file or no text, has too many rows, or a row has too many cells; with its line.
     """
-    reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""))
+    reader = csv.reader(io.StringIO(read_text(path, "a CSV file"), newline=""), skipinitialspace=True)
     header = next(_rows(reader, path), [])
     if twice := [name for name, times in Counter(header).items() if times > 1]:
         raise UserError(f"{path}:1: has two columns named {twice[0]!r}")
     rows, lines = list[list[str]](), list[int]()
     for row in _rows(reader, path):
         if len(row) > len(header):
-            raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {len(header)}, as the header has")
+            expected = f"{len(header)}, as the header has" if len(header) > 1 else "comma-separated CSV with a header"
+            raise UserError(f"{path}:{reader.line_num}: {len(row)} cells; expected {expected}")
         if any(row):
             if len(rows) == MOST_ROWS:
                 raise UserError(f"{path}: holds more than {MOST_ROWS:,} rows, the most that are read")
@@ -61,7 +62,8 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
     try:
-        yield from reader
+        for row in reader:
+            yield [cell.strip() for cell in row]
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
 

@@ -203,3 +203,41 @@ def test_local_batches_that_fill_a_pipeline_are_its_passes(rows, tmp_path):
     (run,) = read_runs([tmp_path / "own.csv"], "torchtitan")
 
     assert (run.resolved.scenario.schedule.passes, run.resolved.microbatches) == (4, 16)
+
+
+NO_COLUMNS = "no column of a table of runs; expected comma-separated CSV with a header"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("own.csv", "preset;n_gpus;iter_time_s\nllama3-8b;8;7.0\n", f"own.csv:1: {NO_COLUMNS}"),
+        ("own.tsv", "preset\tn_gpus\titer_time_s\nllama3-8b\t8\t7.0\n", f"own.tsv:1: {NO_COLUMNS}"),
+        ("own.jsonl", '{"preset": "llama3-8b", "n_gpus": 8, "iter_time_s": 7.0}\n', f"own.jsonl:1: {NO_COLUMNS}"),
+        ("own.toml", '[[runs]]\npreset = "llama3-8b"\n', f"own.toml:1: {NO_COLUMNS}"),
+        ("two.toml", "[[runs]]\nshape = [2, 4]\n", "two.toml:2: 2 cells; expected comma-separated CSV with a header"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["train_step", "weight_update"])
+def test_rows_that_are_not_comma_separated(tmp_path, kind, name, text, said):
+    (tmp_path / name).write_text(text)
+    base = {"train_step": BASE, "weight_update": "slime"}[kind]
+    done = runcast("calibrate", "runs", name, "--kind", kind, "--base", base, "--out", "m.toml", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (2, f"error: {said}\n")
+
+
+def test_rows_of_json_are_no_log(tmp_path):
+    (tmp_path / "own.json").write_text('[{"preset": "llama3-8b", "iter_time_s": 7.0}]')
+    done = runcast("calibrate", "runs", "own.json", "--base", BASE, "--out", "m.toml", cwd=tmp_path)
+
+    assert done.stderr.endswith("Hugging Face Trainer, or runs as comma-separated CSV (NAME.csv)\n")
+
+
+def test_blanks_around_cells_are_no_part_of_them(rows, tmp_path):
+    write(tmp_path / "own.csv", rows[:1])
+    text = (tmp_path / "own.csv").read_text()
+    (tmp_path / "wide.csv").write_text(text.replace(",", " , "))
+    (plain,), (wide,) = (read_runs([tmp_path / name], BASE) for name in ("own.csv", "wide.csv"))
+
+    assert (wide.seconds, wide.configuration) == (plain.seconds, plain.configuration)
