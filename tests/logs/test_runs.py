@@ -19,6 +19,8 @@ RESTARTS = {
         arguments() + megatron(range(1, 30), 2555) + arguments(world_size=128) + megatron(range(11, 80), 5000),
     "Megatron-LM with its first line alone":
         f"using world size: 8\n{megatron(range(1, 30), 2555)}using world size: 4\n{megatron(range(30, 80), 5000)}",
+    "Megatron-LM with its arguments once":
+        arguments() + megatron(range(1, 9), 2555) + "using world size: 8\n" + megatron(range(9, 80), 5000),
     "NeMo": nemo(range(100), 0.5) + nemo(range(50, 200), 5.0),
     "DeepSpeed, shorter": deepspeed(1, [0.9] * 10) + deepspeed(2, [5.0] * 10),
     "DeepSpeed, longer": deepspeed(1, [0.9] * 10) + deepspeed(2, [5.0] * 30),
@@ -38,6 +40,12 @@ def test_a_run_is_of_its_own_setup():
     facts = read(RESTARTS["Megatron-LM on other GPUs"]).facts
 
     assert facts["world_size"] == 128
+
+
+def test_a_run_that_prints_its_line_alone_has_no_arguments_of_another():
+    log = read(RESTARTS["Megatron-LM with its arguments once"])
+
+    assert (log.facts["world_size"], log.arguments) == (8, None)
 
 
 def test_a_mesh_is_that_of_the_run_that_is_read():

@@ -51,20 +51,20 @@ class Run:
 def split_runs(text: str, form: Format) -> list[Run]:
     """The runs of a text that tell steps, in the order of the text.
 
-    One that prints no arguments has those of the run before: its process goes on from an earlier step.
+    One that prints nothing of its setup has the arguments of the run before: it goes on from an earlier step.
     """
-    starts = [0, *(_starts(text, form.marks) if form.marks else ())]
+    starts = [(0, True), *(_starts(text, form.marks) if form.marks else ())]
     runs = list[Run]()
     arguments: Mapping[str, str] = {}
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        arguments = read_arguments(text[start:end]) or arguments
+    for (start, anew), (end, _) in zip(starts, [*starts[1:], (len(text), True)], strict=True):
+        arguments = read_arguments(text[start:end]) if anew else arguments
         if lines := form.lines(text[start:end]):
             runs.append(Run(text[start:end], lines, arguments))
     return runs
 
 
-def _starts(text: str, marks: re.Pattern[str]) -> Iterator[int]:
-    """Where runs begin behind the first: lines of a setup, or of a step before the last two.
+def _starts(text: str, marks: re.Pattern[str]) -> Iterator[tuple[int, bool]]:
+    """Where runs begin behind the first, at a line of a setup or of a step before the last two; True for a setup.
 
     Where several ranks print, the line of one may stand behind the next step of another.
     """
@@ -72,7 +72,7 @@ def _starts(text: str, marks: re.Pattern[str]) -> Iterator[int]:
     for mark in marks.finditer(text):
         number = float(mark[1]) if marks.groups and mark[1] else None
         if number is None or number < before:
-            yield text.rfind("\n", 0, mark.start()) + 1
+            yield text.rfind("\n", 0, mark.start()) + 1, number is None
             before = last = -1.0
         if number is not None and number > last:
             before, last = last, number
