@@ -203,6 +203,13 @@ def test_a_mean_of_a_whole_run_says_that_it_holds_the_warm_up(read):
     assert f"Trainer, 1 step ({said}): 1.71 s a step" in run.log
 
 
+def test_which_of_two_runs_in_a_log_is_read_is_said(read):
+    first, last = block(micro_batch_size=2) + megatron(*[3.0] * 8), block() + megatron(9, 2, 1.9, 1.7, 1.72, 1.71)
+    run = read({"own.log": first + last}, "dgx-h100")
+
+    assert "6 steps, the first 3 skipped as warm-up (2 runs found: run 2 is read, the last one): 1.71 s" in run.log
+
+
 def test_one_run_has_no_others_to_disagree_with(tmp_path):
     (tmp_path / "own.log").write_text(megatron(9, 4.1))
     (tmp_path / "own.toml").write_text(SCENARIO)
