@@ -150,7 +150,7 @@ def test_numbers_of_numpy_are_numbers():
     [
         ({"cluster": "dgx-h100"}, "axes: cluster = 'dgx-h100': expected a list of values, such as [0, 1, 2]"),
         ({"nodes": 2}, "axes: nodes = 2: expected a list of values, such as [0, 1, 2]"),
-        ([("nodes", [1])], "axes = [('nodes', [1])]: expected lists of values by key"),
+        ([("nodes", [1])], "axes = [['nodes', [1]]]: expected lists of values by key"),
         ({("nodes",): [1]}, "axes: ('nodes',) = [1]: expected a key as text, such as \"parallel.tp\""),
     ],
 )

@@ -14,6 +14,7 @@ from runcast.simulator.profile import PROVENANCE, load_network, load_profile, lo
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.scenario import check_scenario, check_train
 from runcast.simulator.systems.train_step.errors import step_errors
+from runcast.simulator.systems.train_step.notes import notes_of
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.weight_update.system import resolve
 from runcast.simulator.uncertainty import path_interval
@@ -162,8 +163,8 @@ def test_steps_are_slower_less_sure_and_say_so_on_other_networks():
 
     assert steps_s == sorted(steps_s)
     assert found["ethernet"][1] > 2 * found["infiniband"][1]
-    assert not any(note.startswith("network") for note in step("infiniband").notes)
-    (note,) = (note for note in step("ethernet").notes if note.startswith("network"))
+    assert not any(note.startswith("network") for note in notes_of(step("infiniband")))
+    (note,) = (note for note in notes_of(step("ethernet")) if note.startswith("network"))
     assert "a message takes 30 us (assumed, ±70%), NICs reach 10% of their line rate (assumed, ±50%)" in note
 
 
@@ -175,7 +176,7 @@ def simulate_train(resolved):
 
 
 def test_one_node_needs_no_network():
-    assert not any(note.startswith("network") for note in step("ethernet", nodes=1).notes)
+    assert not any(note.startswith("network") for note in notes_of(step("ethernet", nodes=1)))
 
 
 def test_a_users_stack_says_what_its_network_takes(tmp_path):

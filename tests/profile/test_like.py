@@ -5,6 +5,7 @@ from runcast.simulator import UserError
 from runcast.simulator.hardware import device
 from runcast.simulator.profile import choose_profiles, load_profile, profile_for
 from runcast.simulator.scenario import check_train
+from runcast.simulator.systems.train_step.notes import notes_of
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.systems.train_step.terms import data_sheets
 
@@ -30,7 +31,7 @@ def test_a_changed_device_has_the_profile_of_its_base():
     changed = {"base": "dgx-h100", "device": {"base": "h100", "memory": "64 GiB"}}
     resolved = ResolvedTrain(check_train({**STEP, "cluster": changed}))
 
-    assert "profile of h100-sxm, changed: h100-sxm; chosen by device" in resolved.notes
+    assert "profile of h100-sxm, changed: h100-sxm; chosen by device" in notes_of(resolved)
 
 
 @pytest.mark.parametrize("op", ["all_gather", "reduce_scatter"])
