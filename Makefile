@@ -20,10 +20,10 @@ help:  ## this list
 run: $(VENV)/.run  ## predict one weight update: a table, and a folder with report, CSV and trace
 	$(VENV)/bin/runcast simulate data/scenarios/$(SCENARIO).toml --out out/$(SCENARIO)
 
-# On two idle cores: test takes 5 minutes (4 are the aim), slow an hour, and .ci/run more (20 are the aim). A test that
+# On two idle cores: test takes 4 minutes (the aim), slow an hour, and .ci/run more (20 are the aim). A test that
 # takes longer than some seconds is a slow one, beside a smaller one of the same (tests/command.py and tests/examples.py
 # help).
-test: $(VENV)/.test  ## all tests but the slow ones and the benchmarks: 5 minutes
+test: $(VENV)/.test  ## all tests but the slow ones and the benchmarks: 4 minutes
 	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --durations 10
 
 slow: slow-together slow-alone  ## the slow tests, and every example of the properties: an hour
