@@ -148,17 +148,17 @@ def _compare(base: Profile, table: pd.DataFrame, device: str, limits: Limits) ->
 def _refuse_other_units(compared: pd.DataFrame) -> None:
     """Raise UserError for classes of tables whose samples are in another unit; records of the suite state theirs."""
     tables = compared[compared["file"].str.endswith(".csv")]
-    wrong = [f"{row['file']}: {said}; expected seconds" for row, said in _beyond(tables, _UNIT, ["file"])]
+    wrong = [f"{row['file']}: {said}; expected seconds" for row, said in _outliers(tables, _UNIT, ["file"])]
     if wrong:
         raise UserError(*wrong)
 
 
 def _odd(compared: pd.DataFrame) -> list[str]:
     """Classes whose samples differ from what is expected by more than devices do."""
-    return [f"{said}; seconds?" for _, said in _beyond(compared, _ODD, [])]
+    return [f"{said}; seconds?" for _, said in _outliers(compared, _ODD, [])]
 
 
-def _beyond(compared: pd.DataFrame, most: float, keys: list[str]) -> Iterator[tuple[dict[Hashable, Any], str]]:
+def _outliers(compared: pd.DataFrame, most: float, keys: list[str]) -> Iterator[tuple[dict[Hashable, Any], str]]:
     """Classes, with further keys, whose median is `most` times what is expected, or as little; and that in words."""
     ratios = compared.groupby([*keys, "cost_class", "expects"])["times"].median()
     for row in ratios[(ratios > most) | (ratios < 1 / most)].reset_index().to_dict("records"):

@@ -189,7 +189,7 @@ def test_more_recipes_of_automodel(tmp_path, model, kernels, more, batch, nodes,
         (("seq_len: 4096", "split: train"), "seq_len: is missing; .* which the data set leaves open; give --seq-len"),
         (
             ("global_batch_size: 8", "global_batch_size: 12"),
-            "global_batch_size = 12: micro 1 x dp 8 = 8 must divide it",
+            "global_batch_size = 12: local 1 x dp 8 = 8 must divide it",
         ),
         (("strategy: fsdp2", "strategy: deepspeed"), "expected one of fsdp2, megatron_fsdp, ddp"),
         (("Qwen/Qwen2.5-7B", "ours/answers-7b"), "no preset goes by this name; give its config.json with --model"),
@@ -203,4 +203,13 @@ def test_what_automodel_leaves_open_or_has_wrong_is_one_line(tmp_path, change, l
     (tmp_path / "r.yaml").write_text(text.replace(*change))
 
     with pytest.raises(UserError, match=line):
+        said(tmp_path / "r.yaml", 1)
+
+
+def test_a_local_batch_fills_the_pipeline_a_whole_number_of_times(tmp_path):
+    pipeline = "distributed: {strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}"
+    text = AUTOMODEL.format(model=NAMED.format("Qwen/Qwen2.5-7B"), more=pipeline, total=48, local=8, seq_len=4096)
+    (tmp_path / "r.yaml").write_text(text)
+
+    with pytest.raises(UserError, match="global_batch_size = 48: local 8 x dp 4 = 32 must divide it"):
         said(tmp_path / "r.yaml", 1)

@@ -237,9 +237,9 @@ def shorten(resolved: ResolvedTrain) -> ResolvedTrain:
     ranks, given = resolved.dims.pp, resolved.scenario.schedule
     if given.file is not None:
         return resolved
-    each, rest = divmod(resolved.microbatches, given.passes)
+    each = resolved.microbatches // given.passes
     most = enough_microbatches(given.name, ranks, each, given.vpp or 1, given.group)
-    if rest or most >= resolved.microbatches:
+    if most >= resolved.microbatches:
         return resolved
     # Schedules of both numbers of micro-batches are refused for the same reasons, or neither is.
     return resolved.regrid(resolved.grid_of_pass(most))

@@ -18,13 +18,11 @@ _STEP = re.compile(
 )
 _VALIDATED = re.compile(r"\bvalidate step:\s*(\d+)")
 _SAVED = re.compile(rf"\bFinished saving the checkpoint\b.*?in ({NUMBER}) seconds")
+_MARKS = re.compile(rf"\bBuilding device mesh with|\bBuilding \d+-D device mesh|(?<!validate ){_STEP.pattern}")
 _AXES = re.compile(r"Building device mesh with parallelism:(.*)")
 _AXIS = re.compile(r"\b(\w+)=(\d+)")
 _DATA = ("dp_replicate", "dp_shard")
 _MESH = re.compile(r"Building \d+-D device mesh with \[.*?\], \[([\d, ]+)\]")
-
-
-_MARKS = re.compile(rf"\bBuilding device mesh with|\bBuilding \d+-D device mesh|(?<!validate ){_STEP.pattern}")
 
 
 def _says(match: re.Match[str]) -> dict[str, float]:

@@ -219,12 +219,13 @@ class TrainerStep:
 
     def _count_accumulation(self, dp: int) -> Training:
         """What the trainer says, with its accumulation where it gives a step's sequences."""
-        training, share = self.training, (self.training.micro or 1) * dp
+        training, micro = self.training, self.training.micro or 1
         if training.total is None:
             return training
-        if training.total % share:
-            self._fault("batch.global", f"micro {training.micro} x dp {dp} = {share} must divide it", training.total)
-        return replace(training, accumulation=max(training.total // share, 1))
+        local = training.at_once or micro
+        if training.total % (local * dp):
+            self._fault("batch.global", f"local {local} x dp {dp} = {local * dp} must divide it", training.total)
+        return replace(training, accumulation=max(training.total // (micro * dp), 1))
 
     def _pipeline(self, training: Training) -> dict[str, Any]:
         """The schedule: chunks per rank of `chunk` layers at most, and passes where not all goes through at once."""

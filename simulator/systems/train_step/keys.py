@@ -74,8 +74,9 @@ NEEDS: tuple[Need, ...] = (
     needs_split("parallel.cp_type", "parallel.cp"),
     *(
         Need(f"schedule.{key}", lambda values: not values["schedule.file"], lambda _: "schedule.file says it by itself")
-        for key in ("vpp", "group", "passes")
+        for key in ("vpp", "group")
     ),
+    Need("schedule.passes", lambda values: not values["schedule.file"], lambda _: "a schedule from a file is one pass"),
     needs_split("schedule.passes", "parallel.pp", lambda passes: passes > 1),
     Need("schedule.vpp", _chunks_fit, _own_chunks),
     Need("schedule.group", _has_groups, lambda values: f"goes with interleaved, not {values['schedule.name']}"),
