@@ -1,6 +1,6 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), and the indexer of its sparse form (DeepSeek-V3.2).
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): its parameters, and its kernels on one rank.
 
-Its parameters, and its kernels on one rank. The indexer has no kernels: attention is priced as dense.
+See `sparse_mla` for the kernels of its sparse form (DeepSeek-V3.2), whose indexer's parameters are here.
 """
 
 from .attention import output, scores
@@ -50,11 +50,11 @@ def _indexer(spec: ModelSpec, indexer: Indexer, rank: int) -> Parameters:
     """The indexer reads the compressed query and the layer's input; its norm has a bias."""
     name, dim = "self_attn.indexer", indexer.head_dim
     return [
-        *linear(f"{name}.wq_b", indexer.num_heads * dim, rank),
-        *linear(f"{name}.wk", dim, spec.hidden_size),
+        *linear(f"{name}.wq_b", indexer.num_heads * dim, rank, "index_queries"),
+        *linear(f"{name}.wk", dim, spec.hidden_size, "index_keys"),
         Parameter(f"{name}.k_norm.weight", (dim,)),
         Parameter(f"{name}.k_norm.bias", (dim,)),
-        Parameter(f"{name}.weights_proj.weight", (indexer.num_heads, spec.hidden_size)),
+        Parameter(f"{name}.weights_proj.weight", (indexer.num_heads, spec.hidden_size), gemm="index_weights"),
     ]
 
 
@@ -79,13 +79,18 @@ def kernels(spec: ModelSpec, mla: Mla, window: int, shard: Shard) -> Kernels:
     table, heads, tokens = parameters(spec, mla, None), split(spec.num_attention_heads, shard.tp), shard.tokens
     up, wide, keys = "mla_up_proj", shard.wide, heads * (spec.qk_head_dim + mla.v_head_dim)
     turned, made = tokens * (heads + 1) * mla.qk_rope_head_dim, tokens * heads * mla.v_head_dim
-    read, moved = made * shard.stored_bytes("attn_proj", shard.narrow), 2 if spec.gate_per_head else 3
-    gate = (memory_bound("gate", "output_gate", "activation", mla.v_head_dim, made, moved, shard, read),)
     return (
         *gemm(shard, table, "q_up", up, tokens, "qkv", keeps=wide),
         *gemm(shard, table, "kv_up", up, tokens, "qkv", keeps=wide, kept_width=keys),
         memory_bound("rope", "rope", up, mla.qk_rope_head_dim, turned, 2, shard),
         *scores(spec, window, shard, heads, heads),
-        *(gate if spec.output_gate else ()),
+        *output_gate(spec, mla, shard, made),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )
+
+
+def output_gate(spec: ModelSpec, mla: Mla, shard: Shard, made: int) -> Kernels:
+    """The gate on the `made` values of the heads' outputs, if there is one."""
+    read, moved = made * shard.stored_bytes("attn_proj", shard.narrow), 2 if spec.gate_per_head else 3
+    gate = memory_bound("gate", "output_gate", "activation", mla.v_head_dim, made, moved, shard, read)
+    return (gate,) if spec.output_gate else ()

@@ -336,6 +336,11 @@ class ModelSpec:
         return self.mla.v_head_dim if self.mla else self.value_head_dim or self.head_dim
 
     @property
+    def keys_are_values(self) -> bool:
+        """Whether attention reads one tensor as keys and as values, of which values may be a part."""
+        return self.compressed is not None or self.indexer is not None
+
+    @property
     def expert_hidden(self) -> int:
         """Width of what routed experts read and write."""
         return (self.moe.latent_size if self.moe else 0) or self.hidden_size

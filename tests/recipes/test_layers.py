@@ -21,6 +21,15 @@ QWEN = (
     "--moe-router-topk 10 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 512 "
     "--moe-shared-expert-gate --vocab-size 151936 "
 )
+GLM = (
+    "--num-layers 78 --hidden-size 6144 --ffn-hidden-size 12288 --num-attention-heads 64 --multi-latent-attention "
+    "--q-lora-rank 2048 --kv-lora-rank 512 --qk-head-dim 192 --qk-pos-emb-head-dim 64 --v-head-dim 256 --swiglu "
+    "--position-embedding-type rope --num-experts 256 --moe-router-topk 8 --moe-ffn-hidden-size 2048 "
+    "--moe-shared-expert-intermediate-size 2048 --moe-layer-freq '([0]*3+[1]*75)' --moe-router-enable-expert-bias "
+    "--moe-router-score-function sigmoid --mtp-num-layers 1 --vocab-size 154880 "
+    "--experimental-attention-variant dsa --dsa-indexer-n-heads 32 --dsa-indexer-head-dim 128 --dsa-indexer-topk 2048 "
+)
+SHARED = "--dsa-indexer-topk-freq 4 --dsa-indexer-skip-topk-offset 3"
 TINY = "--hidden-size 512 --num-attention-heads 8 --num-query-groups 8 --vocab-size 1000 "
 
 
@@ -39,6 +48,14 @@ def read(tmp_path):
 )
 def test_a_hybrid_of_a_presets_shape_is_that_preset(read, arguments, preset):
     assert read(arguments).table["model"] == {"preset": preset}
+
+
+@pytest.mark.parametrize(
+    ("shared", "preset"),
+    [("", "glm-5"), (SHARED, "glm-5.2")],
+)
+def test_attention_that_picks_tokens_is_of_a_preset(read, shared, preset):
+    assert read(GLM + shared).table["model"] == {"preset": preset}
 
 
 def test_sizes_of_mamba_that_are_not_given_are_megatrons(read):
@@ -124,16 +141,22 @@ def test_sinks_go_with_dense_models_and_with_what_experts_have(read, more, shape
 
 
 @pytest.mark.parametrize(
-    "more", ["--num-layers 4 --softmax-type learnable", EXPERTS + "--moe-layer-freq ([0]*1+[1]*3)"]
+    "more",
+    [
+        TINY + "--num-layers 4 --softmax-type learnable",
+        TINY + EXPERTS + "--moe-layer-freq ([0]*1+[1]*3)",
+        GLM + SHARED,
+        (GLM + SHARED).replace("6144", "3072"),
+    ],
 )
-def test_sinks_come_back_from_their_export(tmp_path, more):
-    (tmp_path / "a.sh").write_text(COMMON + TINY + "--max-position-embeddings 4096 " + more)
+def test_attention_comes_back_from_its_export(tmp_path, more):
+    (tmp_path / "a.sh").write_text(COMMON + "--max-position-embeddings 4096 " + more)
     first, _ = import_recipe(tmp_path / "a.sh", tmp_path / "a.toml", "dgx-h100")
     exported = export_recipe(load_training(tmp_path / "a.toml"), where=str(tmp_path / "a.toml"))
     (tmp_path / "b.sh").write_text(str(exported))
     again, _ = import_recipe(tmp_path / "b.sh", tmp_path / "b.toml", "dgx-h100")
 
-    assert again.config == first.config
+    assert (again.config, again.table["model"]) == (first.config, first.table["model"])
 
 
 def test_dense_layers_beside_gpt_oss_experts_keep_their_width(read):

@@ -27,10 +27,12 @@ def test_attention_that_an_old_stack_leaves_unfused_is_noted(tables, said):
     assert ("attention = unfused, as deepspeed-zero3 had it" in notes(**tables)) is said
 
 
-@pytest.mark.parametrize(("seq_len", "said"), [(2048, False), (4096, True)])
-def test_tokens_that_an_indexer_picks_are_noted_where_not_all_are_picked(seq_len, said):
-    found = notes(**SPARSE, batch={"global": 16, "seq_len": seq_len})
-    assert ("priced as dense: the 2,048 tokens that an indexer picks" in found) is said
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [("flash", "each token attends to 2,048 latents that an indexer picks"), ("unfused", "all scores are computed")],
+)
+def test_attention_to_what_an_indexer_picks_is_noted(attention, said):
+    assert said in notes(**SPARSE, attention=attention, batch={"global": 16, "seq_len": 512})
 
 
 @pytest.mark.parametrize(("level", "said"), [("coarse", True), ("kernels", False)])

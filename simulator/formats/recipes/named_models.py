@@ -15,6 +15,7 @@ from ...models.hybrid import DENSE, EXPERTS, REPLACED, layers_of
 from ...models.keys import EXPERT_KEYS
 from .arguments import Arguments
 from .layers import expert_layers, read_pattern, window_keys
+from .picks import picks
 from .shapes import POSITIONS, Shape
 
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
@@ -47,6 +48,9 @@ _SIZES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "linear_key_head_dim": ("linear_attention.key_head_dim", ("linear_key_head_dim",)),
     "linear_value_head_dim": ("linear_attention.value_head_dim", ("linear_value_head_dim",)),
     "linear_conv_kernel_dim": ("linear_attention.conv_kernel", ("linear_conv_kernel_dim",)),
+    "dsa_indexer_n_heads": ("indexer.num_heads", ("index_n_heads",)),
+    "dsa_indexer_head_dim": ("indexer.head_dim", ("index_head_dim",)),
+    "dsa_indexer_topk": ("indexer.topk", ("index_topk",)),
 }
 """Arguments that are sizes, each with the field of a ModelSpec that has it and the keys that may say it."""
 
@@ -133,7 +137,7 @@ def _changes(args: Arguments, spec: ModelSpec, config: Mapping[str, Any]) -> Ite
     yield from _texts(args, spec)
     yield from _biases(args, spec)
     yield from _layer_lists(args, spec, config, layers)
-    for name in filter(args.gives, _UNSAID):
+    for name in filter(args.gives, () if picks(args) and spec.indexer else _UNSAID):
         yield _Change(name, {"linear_attention": name}, {})
 
 

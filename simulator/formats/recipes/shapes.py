@@ -14,6 +14,7 @@ from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe, unusual
 from .arguments import Arguments, loose
 from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
+from .picks import indexer_flags, indexer_keys, picks, sharing
 from .vocabulary import is_bert, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
@@ -144,6 +145,7 @@ def _config(args: Arguments) -> dict[str, Any]:
         **_experts(args, layers, ffn),
         **window_keys(args, layers),
         **mixer_keys(args, pattern, hidden, layers),
+        **indexer_keys(args),
         "max_position_embeddings": longest,
         "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
         _MTP: count_mtp_layers(args) or None,
@@ -218,6 +220,8 @@ def _model_type(args: Arguments) -> str:
         return HYBRID
     if args.hint("experimental_attention_variant") == GATED_DELTA:
         return _GATED_DELTA_TYPES[not experts]
+    if picks(args):
+        return "deepseek_v32"
     if latent:
         return ("deepseek_v3" if balanced else "deepseek_v2") if experts else "mla"
     if not experts:
@@ -340,7 +344,7 @@ _SAID = {
 
 def _not_said(spec: ModelSpec) -> list[str]:
     features = {
-        "an attention that picks tokens": spec.indexer is not None,
+        "indexers in a list of layers": sharing(spec) is None,
         "linear attention or state-space layers": spec.linear_attention is not None,
         "layers of one part": spec.network_layers is not None,
         "attention sinks with multi-latent attention": spec.attention_sinks and spec.mla is not None,
@@ -360,7 +364,11 @@ def _not_said(spec: ModelSpec) -> list[str]:
 def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:
     if spec.mla:
         sizes = {f"--{name.replace('_', '-')}": getattr(spec.mla, key) for name, (key, _) in _LATENTS.items()}
-        return {"--multi-latent-attention": True, **sizes}
+        return {
+            "--multi-latent-attention": True,
+            **sizes,
+            **(indexer_flags(spec, spec.indexer) if spec.indexer else {}),
+        }
     heads, groups = spec.num_attention_heads, spec.num_key_value_heads
     return {
         "--group-query-attention": groups != heads,

@@ -61,11 +61,18 @@ def _on_attention(resolved: ResolvedTrain) -> Iterator[str]:
     if _is_unfused_by_stack(resolved.scenario, resolved.where):
         old = f"attention = unfused, as {resolved.scenario.stack} had it: all scores lie in memory"
         yield f'{old}, {seq_len:,} for each token and head; attention = "flash" is that of later software'
-    if spec.indexer is not None and seq_len > spec.indexer.topk:
-        dense = f"the {spec.indexer.topk:,} tokens that an indexer picks, and its own work, are not modelled"
-        yield f"attention of {spec.name} is priced as dense: {dense}"
+    if spec.indexer is not None:
+        yield _on_picked(resolved.scenario.attention, spec.indexer.topk)
     if 0 < spec.position_embeddings < seq_len:
         yield f"sequences of {seq_len:,} tokens are longer than the {spec.position_embeddings:,} learned positions"
+
+
+def _on_picked(attention: str, topk: int) -> str:
+    """A note on attention to tokens that an indexer picks."""
+    if attention == "unfused":
+        return "attention = unfused: all scores are computed, and what an indexer does to pick tokens is not counted"
+    rates = "at rates of dense attention and GEMMs, as no profile has measured such kernels"
+    return f"each token attends to {topk:,} latents that an indexer picks, {rates}"
 
 
 def _is_unfused_by_stack(scenario: TrainScenario, where: str) -> bool:

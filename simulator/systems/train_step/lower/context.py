@@ -55,7 +55,8 @@ class ContextWriter:
         """Bytes of the keys and values of one rank's tokens."""
         _, _, _, kv_heads, qk_dim, v_dim, *_ = kernel.shape
         shared = self.shard.cp if self.shard.cp_type == "ulysses" else 1
-        return float(self.shard.tokens * kv_heads * shared * (qk_dim + v_dim) * self.shard.wide)
+        width = qk_dim if self.spec.keys_are_values and kv_heads == 1 else qk_dim + v_dim
+        return float(self.shard.tokens * kv_heads * shared * width * self.shard.wide)
 
     def _ring(self, scores: Kernels, after: Sequence[int], times: float) -> After:
         """Write ring attention: blocks of keys and values travel beside the attention to the blocks already there.

@@ -1,0 +1,94 @@
+"""Sparse latent attention (DeepSeek-V3.2, arXiv 2512.02556): an indexer picks the tokens whose latents attention reads.
+
+Its kernels on one rank; parameters and latents are those of `mla`. As Megatron-LM runs it (core/transformer/
+experimental_attention_variant, absorbed_mla.py and dsa.py), keys are never made: queries go through the keys'
+projection, attention has one head of latents as keys and as values, and its output goes through the values' projection.
+"""
+
+from dataclasses import replace
+
+from .kernels import Kept, Kernel, Kernels, visible
+from .mla import output_gate, parameters
+from .model import Indexer, Mla, ModelSpec
+from .parameters import split
+from .shard import Shard, gemm, memory_bound
+
+_UP, _CORE = "mla_up_proj", "core_attn"
+_SCORE_BYTES = 4  # scores of the indexer are in 32 bits
+
+
+def index_keys(spec: ModelSpec, mla: Mla, own: Indexer | None, shard: Shard) -> Kernels:
+    """Keys and weights of a layer's `own` indexer, of a rank's own tokens. No gradient passes to what they read."""
+    if own is None:
+        return ()
+    table, tokens = parameters(spec, mla, own), shard.own_tokens
+    made = [gemm(shard, table, name, "qkv", tokens, keeps=shard.wide) for name in ("index_keys", "index_weights")]
+    return _detached([kernel for kernels in made for kernel in kernels])
+
+
+def kernels(spec: ModelSpec, mla: Mla, of: Indexer, own: Indexer | None, shard: Shard) -> Kernels:
+    """Kernels from latents to the output, on a tensor-parallel group's tokens; `own` if the layer picks by itself.
+
+    GEMMs of all heads with a matrix each are written as one, whose gradients have the right sizes.
+    """
+    table, heads, tokens = parameters(spec, mla, own), split(spec.num_attention_heads, shard.tp), shard.tokens
+    wide, latent, learns = shard.wide, mla.kv_lora_rank, not shard.lora_rank
+    query, made = latent + mla.qk_rope_head_dim, tokens * heads * mla.v_head_dim
+    absorb, up = (tokens, heads * latent, mla.qk_nope_head_dim), (tokens, heads * mla.v_head_dim, latent)
+    dtype, kept = shard.base or shard.plain, (Kept(_UP, tokens * heads * query * wide),)
+    read = (Kept("proj", round(made * (wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)))),)
+    turned = tokens * mla.qk_rope_head_dim * (heads + 1 + (own.num_heads + 1 if own else 0))
+    return (
+        *gemm(shard, table, "q_up", _UP, tokens, "qkv", keeps=wide),
+        *[kernel for kernel in gemm(shard, table, "kv_up", _UP, tokens, "qkv") if kernel.part == "lora"],
+        Kernel("gemm", "k_absorb", _UP, absorb, dtype, keeps=kept, trained=learns),
+        memory_bound("rope", "rope", _UP, mla.qk_rope_head_dim, turned, 2, shard),
+        *(_index(spec, mla, own, shard) if own else ()),
+        _attention(mla, of, heads, shard),
+        Kernel("gemm", "v_up", _UP, up, dtype, keeps=read, trained=learns),
+        *output_gate(spec, mla, shard, made),
+        *gemm(shard, table, "proj", "proj", tokens, "proj"),
+    )
+
+
+def _attention(mla: Mla, of: Indexer, heads: int, shard: Shard) -> Kernel:
+    """Attention of each token to the latents of the tokens that were picked for it, or of all before it if fewer.
+
+    Ranks that share a sequence gather latents; with Ulysses each has whole sequences of its heads.
+    """
+    (batch, seq), latent, rows = shard.texts, mla.kv_lora_rank, shard.tokens * heads
+    ulysses = shard.cp_type == "ulysses"
+    heads, parts = (-(-heads // shard.cp), 1) if ulysses else (heads, shard.cp)
+    shape = (batch, seq, heads, 1, latent + mla.qk_rope_head_dim, latent, 1, _window(of, seq), parts)
+    kept = Kept(_CORE, rows * (4 + latent * shard.wide))
+    return Kernel("attention", "attention", _CORE, shape, shard.plain, keeps=(kept,))
+
+
+def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
+    """The indexer's queries, its scores of all tokens before each one, and the pick; with what it learns by.
+
+    It learns to give the tokens that were picked the weights that attention gives them: those are computed once more,
+    for all heads, and scores have gradients there (the report's equation 4; `--dsa-indexer-use-sparse-loss`).
+    """
+    tokens, (_, seq), heads = shard.tokens, shard.texts, split(spec.num_attention_heads, shard.tp)
+    window, width = _window(own, seq), mla.kv_lora_rank + mla.qk_rope_head_dim
+    before, picked = (max(round(visible(seq, True, near) / seq), 1) for near in (0, window))
+    product = Kernel("gemm", "index_scores", _CORE, (tokens * own.num_heads, before, own.head_dim), shard.plain)
+    teacher = replace(product, name="index_teacher", shape=(tokens * heads, picked, width))
+    gradients = replace(product, name="index_gradients", shape=(2 * tokens * own.num_heads, picked, own.head_dim))
+    indices = Kept(_CORE, tokens * min(own.topk, seq) * 4)
+    moved = 2 * _SCORE_BYTES * tokens * before  # written, and read by the pick
+    pick = Kernel("route", "index_topk", _CORE, (before,), shard.dtype, moved, (indices,))
+    queries = gemm(shard, parameters(spec, mla, own), "index_queries", "qkv", tokens, keeps=shard.wide)
+    learning = () if shard.lora_rank else (teacher, gradients)
+    scores = [replace(kernel, trained=False) for kernel in (product, pick, *learning)]
+    return _detached([*queries, *scores])
+
+
+def _window(of: Indexer, seq: int) -> int:
+    """How many tokens each one attends to at most; 0 for all."""
+    return of.topk if of.topk < seq else 0
+
+
+def _detached(kernels: list[Kernel]) -> Kernels:
+    return tuple(replace(kernel, passes=False) for kernel in kernels)
