@@ -130,6 +130,7 @@ def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
     if mode == "fsdp_grad_op":
         found["reshard"] = False
     if moe:
+        found |= software.get("moe", {}).get("parallel", {})
         # Experts are split over tp as all else (Megatron-LM's default), unless that does not divide. Where software
         # always has expert parallelism, a row with ep = 1 is one that does not tell it.
         ep, ranks = cells.positive("ep", 1), tp * found["cp"] * cells.positive("dp", 1)
