@@ -13,6 +13,8 @@ from .model import Indexer, Mla, ModelSpec
 from .parameters import split
 from .shard import Shard, gemm, memory_bound
 
+LEARNING = ("index_teacher", "index_gradients")
+"""Kernels by which an indexer learns, in training alone."""
 _UP, _CORE = "mla_up_proj", "core_attn"
 _SCORE_BYTES = 4  # scores of the indexer are in 32 bits
 
@@ -74,14 +76,13 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     window, width = _window(own, seq), mla.kv_lora_rank + mla.qk_rope_head_dim
     before, picked = (max(round(visible(seq, True, near) / seq), 1) for near in (0, window))
     product = Kernel("gemm", "index_scores", _CORE, (tokens * own.num_heads, before, own.head_dim), shard.plain)
-    teacher = replace(product, name="index_teacher", shape=(tokens * heads, picked, width))
-    gradients = replace(product, name="index_gradients", shape=(2 * tokens * own.num_heads, picked, own.head_dim))
+    shapes = (tokens * heads, picked, width), (2 * tokens * own.num_heads, picked, own.head_dim)
+    learning = [replace(product, name=name, shape=shape) for name, shape in zip(LEARNING, shapes, strict=True)]
     indices = Kept(_CORE, tokens * min(own.topk, seq) * 4)
     moved = 2 * _SCORE_BYTES * tokens * before  # written, and read by the pick
     pick = Kernel("route", "index_topk", _CORE, (before,), shard.dtype, moved, (indices,))
     queries = gemm(shard, parameters(spec, mla, own), "index_queries", "qkv", tokens, keeps=shard.wide)
-    learning = () if shard.lora_rank else (teacher, gradients)
-    scores = [replace(kernel, trained=False) for kernel in (product, pick, *learning)]
+    scores = [replace(kernel, trained=False) for kernel in (product, pick, *learning * (not shard.lora_rank))]
     return _detached([*queries, *scores])
 
 

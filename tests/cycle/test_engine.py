@@ -76,6 +76,15 @@ def test_a_longer_context_adds_the_time_to_read_it():
     assert costs.step(32, 3000).seconds - costs.step(32, 2000).seconds == pytest.approx(more)
 
 
+def test_a_longer_context_than_what_is_picked_adds_no_more_than_the_indexers_keys():
+    """GLM-5.2 has an indexer in 21 of 78 layers; a key has 128 elements of 8 bits, and a scale of 32."""
+    costs = ResolvedCycle(check_question(cycle("glm-5.2", dtype="fp8") | {"cluster": "b300-hgx"})).engine.costs
+    fraction = costs.kernels.profile.value("link_fraction.hbm")
+    more = 32 * 1000 * 21 * 132 / (costs.kernels.limits.memory_bytes_per_s * fraction)
+
+    assert costs.step(32, 4000).seconds - costs.step(32, 3000).seconds == pytest.approx(more)
+
+
 def test_the_parts_of_a_step_add_up_by_provenance():
     step = engine_of().step(16)
 

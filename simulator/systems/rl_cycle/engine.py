@@ -22,11 +22,16 @@ from ...models.blocks import embedding, embedding_parameters, head, head_paramet
 from ...models.kernels import Kernel, element_bytes
 from ...models.parameters import Parameters, split
 from ...models.shard import Shard
+from ...models.sparse_mla import LEARNING
 from ...profile import PROVENANCE, Estimate, Parameter
 from ...profile.forms.gemm import peak
 
 GATHERS = ("permute", "sort", "unsort", "unpermute")
 """Kernels of a mixture of experts that are part of those which serve it."""
+
+_CORE = "core_attn"  # the part of a layer that reads keys and values
+_INDEX_BYTES = 1 + 4 / 128
+"""Bytes of an element of an indexer's key: in FP8, with a scale in 32 bits for 128 (vLLM, DeepseekV32IndexerCache)."""
 
 _WIDE = 2  # bytes of an element of an activation, and of weights that are not quantized
 _PER_LOGIT = 10  # bytes: read in 16 bits, written in 32, read again by softmax (vLLM, v1/sample/sampler.py)
@@ -70,8 +75,28 @@ class EngineShape:
 
     @cached_property
     def kv_layers(self) -> Counter[int]:
-        """Layers by the tokens that they keep of each request; 0: all."""
-        return Counter(self.spec.window(number) or 0 for number in range(self.spec.n_layers))
+        """Layers by the tokens of each request that attention reads: those of a window, or as many as are picked.
+
+        0: all.
+        """
+        picked = self.spec.indexer.topk if self.spec.indexer else 0
+        return Counter(self.spec.window(number) or picked for number in range(self.spec.n_layers))
+
+    @property
+    def index_layers(self) -> int:
+        """Layers with an indexer, which reads its keys of all tokens."""
+        return sum(self.spec.kind(number).indexer for number in range(self.spec.n_layers))
+
+    @property
+    def index_bytes(self) -> float:
+        """Bytes of the key that a layer with an indexer keeps of a token, on each rank."""
+        return _INDEX_BYTES * self.spec.indexer.head_dim if self.spec.indexer else 0.0
+
+    @property
+    def index_flop(self) -> float:
+        """Floating-point operations of an indexer for one token in the cache, on each rank."""
+        of = self.spec.indexer
+        return 2.0 * of.num_heads * of.head_dim if of else 0.0
 
     @property
     def kv_bytes(self) -> float:
@@ -85,7 +110,7 @@ class EngineShape:
     @property
     def token_bytes(self) -> float:
         """Bytes that all layers of a rank keep of a token, windows left out of account."""
-        return self.kv_bytes * self.spec.n_layers
+        return self.kv_bytes * self.spec.n_layers + self.index_bytes * self.index_layers
 
     @property
     def token_flop(self) -> float:
@@ -109,7 +134,7 @@ class EngineShape:
         """(kernel, how often) of all layers of a step and of the embedding, without attention to the cache."""
         for number, count in Counter(self.spec.first_alike[: self.spec.n_layers]).items():
             kernels = layer(self.spec, number, shard).all
-            yield from ((kernel, count) for kernel in kernels if kernel.name not in GATHERS)
+            yield from ((kernel, count) for kernel in kernels if kernel.name not in (*GATHERS, *LEARNING))
         yield from ((kernel, 1) for kernel in embedding(self.spec, shard))
 
     def head(self, requests: int) -> Iterator[Kernel]:
@@ -188,25 +213,31 @@ class EngineCosts:
         return parts
 
     def cache(self) -> list[Part]:
-        """The terms of attention for each token in the cache of a rank, in layers that keep all tokens."""
-        return self._reading(self.shape.kv_layers[0])
+        """The terms of attention for each token in the cache of a rank, in layers that read all tokens; of indexers."""
+        shape = self.shape
+        return [*self._attending(shape.kv_layers[0]),
+                *self._reading(shape.index_layers, shape.index_bytes, shape.index_flop)]  # fmt: skip
 
     def windows(self) -> list[tuple[int, list[Part]]]:
-        """(window, terms for each token in it) of layers with a window."""
-        return [(window, self._reading(count)) for window, count in self.shape.kv_layers.items() if window]
+        """(window, terms for each token in it) of layers that read so many tokens."""
+        return [(window, self._attending(count)) for window, count in self.shape.kv_layers.items() if window]
 
     def attention(self, seq: int) -> list[Part]:
         """The terms of attention to a prompt of so many tokens, beyond what a step of as many tokens has."""
         shard = self.shape.shard(seq, seq)
         found = [(kernel, count) for kernel, count in self.shape.layers(shard)
-                 if op_kind(kernel.kind).form == ATTENTION]  # fmt: skip
+                 if kernel.part == _CORE]  # fmt: skip
         return [self._part(self._price(kernel), kernel.kind, count) for kernel, count in found]
 
-    def _reading(self, layers: int) -> list[Part]:
-        shape, limits = self.shape, self.kernels.limits
+    def _attending(self, layers: int) -> list[Part]:
+        return self._reading(layers, self.shape.kv_bytes, self.shape.token_flop)
+
+    def _reading(self, layers: int, size_bytes: float, flop: float) -> list[Part]:
+        """The terms of so many layers that read some bytes of a token in the cache, and compute with them."""
+        limits = self.kernels.limits
         fraction: Parameter = self.kernels.profile["link_fraction.hbm"]
-        read_s = shape.kv_bytes / (limits.memory_bytes_per_s * fraction.value)
-        compute_s = shape.token_flop / peak(limits, "bf16")
+        read_s = size_bytes / (limits.memory_bytes_per_s * fraction.value)
+        compute_s = flop / peak(limits, "bf16")
         if compute_s > read_s:
             return [("attention", layers * compute_s, fraction.spread, "datasheet")]
         return [("attention", layers * read_s, fraction.spread, fraction.provenance)]

@@ -23,7 +23,6 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, *(2**power f
 _UNKNOWN: dict[str, Callable[[ModelSpec], bool]] = {
     "layers that replace attention": lambda spec: spec.linear_attention is not None,
     "compressed attention": lambda spec: spec.compressed is not None,
-    "an indexer": lambda spec: spec.indexer is not None,
     "towers or attention to them": lambda spec: bool(spec.towers) or spec.cross is not None,
     "attention to later tokens": lambda spec: not spec.causal,
     "several kinds of attention": lambda spec: bool(spec.variants),
