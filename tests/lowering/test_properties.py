@@ -14,8 +14,8 @@ from runcast.simulator.models.kernels import Kernel, flop
 from runcast.simulator.models.states import recomputation
 from runcast.simulator.program import validate
 from runcast.simulator.schedules import SCHEDULES
+from runcast.simulator.systems.train_step.flop import model_flop
 from runcast.simulator.systems.train_step.lower.kept import activation_bytes
-from runcast.simulator.systems.train_step.report import model_flop
 from runcast.simulator.timeline.memory import peaks
 
 from ..examples import examples

@@ -7,8 +7,8 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import UNALIGNED, cost
 from runcast.simulator.profile import Estimate, Profile
+from runcast.simulator.systems.train_step.flop import model_flop
 from runcast.simulator.systems.train_step.lower import activation_parts
-from runcast.simulator.systems.train_step.report import model_flop
 
 from .steps import DIM, HEADS, HIDDEN, INTER, KV_HEADS, SEQ, labels, ops, program, resolved
 

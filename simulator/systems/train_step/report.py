@@ -1,7 +1,4 @@
-"""The Report of a training step: every headline number with its definition. Each is computed only here.
-
-Model FLOP are what the model needs, whatever a plan recomputes or pads.
-"""
+"""The Report of a training step: every headline number with its definition. Each is computed only here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +20,6 @@ from ...insight import (
     split_by_place,
 )
 from ...models import active_params, total_params
-from ...models.blocks import embedding, head, layer, mtp_in
-from ...models.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
-from ...models.shard import Shard
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
@@ -34,14 +28,12 @@ from ...timeline import Timeline
 from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interval
 from .distance import distance_notes
 from .errors import step_errors
+from .flop import flop_of_sequence
 from .host_memory import HostMemory, host_memory
-from .lower import TrainPlan
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
 from .notes import notes_of, notes_of_times
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
-
-"""The report has a note if awkward shapes cost at least this share of the step."""
 
 
 @dataclass(frozen=True)
@@ -275,9 +267,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     peak_type, exposed = resolved.peak_type, _by_phase(path, timeline, resolved)
     tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
     slowed = slowed_s(path, timeline.program, costs)
-    causal, full = resolved.memo.get(
-        "flop", plan, lambda: (model_flop(plan, 1), model_flop(plan, 1, causal=False)), lambda _: plan.grid.cells
-    )
+    causal, full = flop_of_sequence(resolved, plan)
     return TrainReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -364,40 +354,3 @@ def _question(resolved: ResolvedTrain) -> str:
     model = f"{plan.spec.name} {resolved.scenario.precision.compute}"
     layout = " ".join(sizes) or "1 GPU"
     return f"{model} on {machines.n_gpus:,} x {devices}: {layout}{schedule}, {steps}"
-
-
-def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:
-    """Forward, input and weight gradients of all layers and losses over so many sequences, unsharded.
-
-    With `causal` attention counts what its mask and window leave, else whole squares.
-    """
-    spec, shard = plan.spec, plan.shard
-    whole = Shard(1, shard.seq, lora_rank=shard.lora_rank, adapted=shard.adapted, document=shard.document)
-    layers = [number for stage in plan.stages for number in (*stage.layers, *stage.mtp)]
-    kinds: dict[object, float] = {}
-    total = 0.0
-    for number in layers:
-        key = (spec.kind(number), spec.window(number))
-        if key not in kinds:
-            kinds[key] = _flop(layer(spec, number, whole).all, causal)
-        total += kinds[key]
-    losses = 1 + sum(len(stage.mtp) for stage in plan.stages)
-    total += losses * _flop(head(spec, whole), causal) + _flop(embedding(spec, whole), causal)
-    total += (losses - 1) * _flop(mtp_in(spec, whole), causal)
-    return total * sequences
-
-
-def _flop(kernels: Kernels, causal: bool) -> float:
-    total = 0.0
-    for kernel in kernels:
-        kernel = kernel if causal else _unmasked(kernel)
-        weights = weight_gradient(kernel)
-        total += flop(kernel) + kernel.passes * flop(input_gradient(kernel)) + (flop(weights) if weights else 0.0)
-    return total
-
-
-def _unmasked(kernel: Kernel) -> Kernel:
-    *sizes, masked, _, parts = kernel.shape if kernel.kind == "attention" else (0, 0, 0)
-    if not masked:
-        return kernel
-    return replace(kernel, shape=(*sizes, 0, 0, parts))

@@ -41,7 +41,7 @@ class ResolvedTrain(OnMachines):
     """A training step with its model, cluster, profile and plan. Each part is computed on first use."""
 
     scenario: TrainScenario
-    _of_profile: ClassVar[tuple[str, ...]] = "_priced", "hash", "neat_costs"
+    _of_profile: ClassVar[tuple[str, ...]] = "_priced", "hash", "neat_costs", "networks"
 
     @cached_property
     def spec(self) -> ModelSpec:
@@ -104,7 +104,7 @@ class ResolvedTrain(OnMachines):
         """What is merged with the devices' profiles: network, architecture, stack, and where errors are."""
         return self.cluster.fabric.network, self.spec.architecture, self.scenario.stack, self.where
 
-    @property
+    @cached_property
     def networks(self) -> Networks:
         """Corrections of exchanges between nodes, from the profile's network to the cluster's."""
         return networks_of(self.cluster, self.profile)

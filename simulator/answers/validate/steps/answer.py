@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from .... import engine
 from ....insight import critical_path, path_by_phase
 from ....systems.train_step.errors import step_errors
+from ....systems.train_step.flop import model_flop
 from ....systems.train_step.memory import RankMemory, rank_memory
-from ....systems.train_step.report import mean_peak, model_flop
+from ....systems.train_step.report import mean_peak
 from ....systems.train_step.resolve import ResolvedTrain
 from ....uncertainty import path_interval
 
