@@ -73,6 +73,7 @@ def counted(spec: ModelSpec, row: Published) -> tuple[int, int]:
 
 
 _GPT3 = "arXiv:2005.14165, table D.1"
+_CARDS = "NVIDIA-NeMo/Megatron-Bridge, model verification cards"
 _MEGATRON = "arXiv:2104.04473, table 1"
 _FILES = "safetensors of "
 _FOUNDRY = "mosaicml/llm-foundry, benchmarking/README.md at 2,048 tokens"
@@ -192,6 +193,9 @@ PUBLISHED = (
     Published("nemotron-4-340b", "331.6 B", "arXiv:2406.11704, section 2.2", _LAYERS),
     Published("nemotron-3-nano", "31,577,940,288", _META + "; report", "all", "3.2 B", _NO_EMBEDDING),
     Published("nemotron-3-super", "120,668,707,840", _META + "; report", active="12 B"),
+    Published("nemotron-3-nano-4b", "3,973,556,832", _CARDS),
+    Published("nemotron-3-ultra", "560,524,603,904", _CARDS, _MTP, "55 B"),
+    Published("nemotron-3.5-lightning", "32,913,266,240", _CARDS, _MTP),
     Published("nemotron-h-8b", "8,100,852,736", _META),
     Published("nemotron-h-47b", "46,791,554,816", _META),
     Published("nemotron-h-56b", "56,324,350,464", _META),
@@ -218,6 +222,7 @@ PUBLISHED = (
     Published("qwen3-next-80b-a3b", "79,674,391,296", _META + "; card", active="3 B"),
     # 27,781,427,952 less the vision tower's 460,730,096, which the preset leaves out
     Published("qwen3-vl-8b", "8,767,123,696", _FILES + "Qwen/Qwen3-VL-8B-Instruct"),
+    Published("qwen3.5-35b-a3b", "35,505,251,456", _CARDS + ", without its vision tower", _MTP),
     Published("qwen3.5-27b", "27,320,697,856", _FILES + "Qwen/Qwen3.5-27B, without its vision tower", _MTP),
     Published("rwkv7-0.1b", "191 M", "arXiv:2503.14456"),
     Published("rwkv7-0.4b", "451 M", "arXiv:2503.14456"),
