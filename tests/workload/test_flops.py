@@ -222,13 +222,15 @@ def test_sparse_latent_attention_is_what_torch_counts_but_for_its_mask():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "sequences", "length", "seconds", "flop_per_s"),
-    [(192, 1024, 4096, 34.26235, 194.130e12), (352, 1024, 2048, 31.20492, 54.595e12)],
+    ("model", "tokens", "published"),
+    [
+        *(("glm-5.2", *each) for each in ((2048, 285.95), (4096, 304.47), (131_072, 332.92), (200_000, 339.37))),
+        *(("glm-5", *each) for each in ((4096, 315.1), (131_072, 376.5))),
+    ],
 )
-def test_sparse_latent_attention_counts_what_megatron_counts(gpus, sequences, length, seconds, flop_per_s):
-    """GLM-5.2 (github.com/NVIDIA-NeMo/Megatron-Bridge, examples/model_verification_cards/glm5-2/card.yaml, 1754823)."""
-    ours = sum(flops(preset("glm-5.2"), Shard(1, length)))
-    assert ours * sequences == pytest.approx(gpus * seconds * flop_per_s, rel=3e-3)
+def test_sparse_latent_attention_counts_what_megatron_bridge_counts(model, tokens, published):
+    """GFLOP per token: TFLOP/s over tokens/s of a GPU (examples/model_verification_cards/glm5-2/card.yaml, glm5)."""
+    assert sum(flops(preset(model), Shard(1, tokens))) / tokens == pytest.approx(published * 1e9, rel=3e-3)
 
 
 def test_flash_attention_counts_one_product_more_in_the_backward():

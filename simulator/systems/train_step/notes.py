@@ -11,6 +11,7 @@ from ...models.model import Inputs
 from ...profile import profile_notes, stack_defaults
 from ...uncertainty import size_notes
 from ..machines import shape_loss_s
+from .hosts import note_of_hosts
 from .replicas import note_on
 from .resolve import ResolvedTrain
 from .scenario import TrainScenario
@@ -93,9 +94,12 @@ def _on_layers(resolved: ResolvedTrain) -> Iterator[str]:
 
 
 def notes_of_times(
-    resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float], exposed: Mapping[str, float]
-) -> Iterator[str]:
+    resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float], exposed: Mapping[str, float],
+    step_s: float,
+) -> Iterator[str]:  # fmt: skip
     """Notes that follow from the simulation: waits for the host, awkward shapes, slowdown by overlap, size."""
+    if bound := note_of_hosts(resolved, step_s):
+        yield bound
     yield from _on_host(resolved, exposed.get("host", 0.0) / max(float(path.seconds.sum()), 1e-30))
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))

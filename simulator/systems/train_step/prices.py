@@ -88,7 +88,7 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
 
 
 def _share_with_experts(spec: ModelSpec) -> float:
-    """The share of layers that have experts. A host runs ahead of kernels, so it matters little which ones these are."""
+    """The share of layers with experts. A host runs ahead of kernels, so it matters little which ones these are."""
     return sum(spec.kind(number).moe for number in range(spec.n_layers)) / spec.n_layers
 
 

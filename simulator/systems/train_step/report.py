@@ -30,6 +30,7 @@ from .distance import distance_notes
 from .errors import step_errors
 from .flop import flop_of_sequence
 from .host_memory import HostMemory, host_memory
+from .hosts import host_bound_s
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
 from .notes import notes_of, notes_of_times
 from .resolve import ResolvedTrain
@@ -256,7 +257,7 @@ class TrainReport(Report):
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
     """Derive the report from a resolved scenario and its Timeline.
 
-    The interval is the 90 % interval to first order, as a factor (docs/uncertainty.md).
+    The interval is the 90 % interval to first order, as a factor (docs/uncertainty.md), with what hosts may take.
     """
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
     path, held = critical_path(timeline), rates(resolved.cluster)
@@ -275,7 +276,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         gpus=plan.dims.world_size,
         step_time_s=step,
         interval_low_s=sure.low_s,
-        interval_high_s=sure.high_s,
+        interval_high_s=max(sure.high_s, host_bound_s(resolved, step)),
         budget=path_budget(path, errors, step),
         distance=tuple(distance_notes(resolved)),
         parameters=total_params(resolved.spec),
@@ -295,7 +296,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
         host=host_memory(resolved, timeline),
-        notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed), *held.notes),
+        notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed, step), *held.notes),
     )
 
 

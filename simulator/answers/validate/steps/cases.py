@@ -181,13 +181,15 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, softwar
 
 
 def _software_of(words: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
-    """The first entry for the software that a row names, by framework and release.
+    """The first entry for the software that a row names, by framework, release and GPU.
 
     A CellError if nothing is known, and no stack has that name.
     """
-    framework, release = cells.text("framework"), cells.text("sw_version")
+    framework, starts = cells.text("framework"), {"releases": "sw_version", "gpu": "gpu"}
     for entry in words["software"]:
-        if entry["framework"] == framework and release.startswith(tuple(entry.get("releases", [""]))):
+        if entry["framework"] == framework and all(
+            cells.text(column).startswith(tuple(entry.get(key, [""]))) for key, column in starts.items()
+        ):
             return dict(entry)
     if framework in stack_names():
         return {"stack": framework}
