@@ -352,6 +352,8 @@ class ModelSpec:
             return "approximate"
         if self.linear_attention and self.linear_attention.architecture:
             return self.linear_attention.architecture
+        if self.indexer is not None:
+            return "sparse-mla"
         return "sinks" if self.attention_sinks else "mla" if self.mla else ""
 
     @cached_property

@@ -63,7 +63,8 @@ def config_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
     elif arch == "moe_mla":
         del found["head_dim"], found["num_key_value_heads"]
         found |= {"q_lora_rank": queries} if (queries := cells.whole("mla_q_lora", 0)) else {}
-    return found
+    ahead = cells.whole("mtp", words["mtp"].get(cells.text("framework"), {}).get(cells.text("model"), 0))
+    return found | ({"num_nextn_predict_layers": ahead} if ahead else {})
 
 
 def _attention(cells: Cells) -> dict[str, Any]:
