@@ -39,3 +39,35 @@ def test_attention_to_what_an_indexer_picks_is_noted(attention, said):
 def test_a_coarse_step_that_waits_for_the_host_is_noted(level, said):
     found = notes(stack="nanotron", level=level, batch={"global": 64, "seq_len": 64})
     assert ('level = "kernels" is nearer' in found) is said
+
+
+MIXTURE = {"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}, "parallel": {"ep": 8}}
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({}, True),
+        ({"stack": "megatron-bridge-eager"}, False),
+        ({"batch": {"global": 256, "micro": 8, "seq_len": 4096}}, False),
+    ],
+)
+def test_a_step_that_hosts_may_hold_up_is_noted(tables, said):
+    assert ("without CUDA graphs hosts may take" in notes(**MIXTURE, **tables)) is said
+
+
+def test_the_upper_end_of_an_interval_includes_what_hosts_may_take():
+    """16 ms for each of 16 layers; the only micro-batch of each rank."""
+    assert simulate(LLAMA | MIXTURE).report.interval_high_s == pytest.approx(16 * 16e-3)
+
+
+def test_a_stack_counts_what_hosts_do_for_layers_with_experts():
+    """Forward and backward of 15 layers, and what the ends of the model have of it; the first layer has no experts."""
+    tables = MIXTURE | {
+        "model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16, "mlp_only_layers": [0]}}
+    }
+    eager, plain = (
+        simulate(LLAMA | tables | {"stack": stack}).report.step_time_s
+        for stack in ("megatron-bridge-eager", "megatron-bridge-26.02")
+    )
+    assert plain < 2 * 15 * 8e-3 < eager < 1.25 * 2 * 15 * 8e-3

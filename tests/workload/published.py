@@ -94,6 +94,7 @@ PUBLISHED = (
     ),
     Published("deepseek-v3", "671,026,419,200", _FILES + "deepseek-ai/DeepSeek-V3; report", active="37 B"),
     Published("deepseek-v3.1", "671,026,419,200", _FILES + "deepseek-ai/DeepSeek-V3.1; card", active="37 B"),
+    Published("deepseek-v4-flash", "284 B", "its model card, by openrouter.ai and ollama.com", active="13 B"),
     Published("falcon-7b", "7,217,189,760", _FILES + "tiiuae/falcon-7b", _AGAIN),
     Published("falcon-40b", "41,303,293,952", "tiiuae/falcon-40b, as transformers loads it"),
     Published("falcon-180b", "179,522,565,120", _FILES + "tiiuae/falcon-180B", _AGAIN),
