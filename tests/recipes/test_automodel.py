@@ -31,7 +31,6 @@ optimizer: {{_target_: torch.optim.Adam, betas: [0.9, 0.999], lr: 1.0e-5}}
 """
 NAMED = "pretrained_model_name_or_path: {}"
 FROM_CONFIG = "config: {{_target_: transformers.AutoConfig.from_pretrained, pretrained_model_name_or_path: {}}}"
-IN_TURN = {"dispatcher": "deepep", "routing": "in_turn"}
 BACKEND = "\n  backend: {attn: te, linear: te, rms_norm: te, enable_deepep: true, fake_balanced_gate: true}"
 MANAGER = "_target_: nemo_automodel.components.distributed.fsdp2.FSDP2Manager"
 PEFT = "peft: {{_target_: nemo_automodel.components._peft.lora.PeftConfig, match_all_linear: True, dim: {}, alpha: 32}}"
@@ -74,7 +73,7 @@ TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "n
          f"distributed: {{{MANAGER}, tp_size: 1, cp_size: 1, pp_size: 1, dp_replicate_size: 1, ep_size: 8}}\n"
          "parallelizer: {activation_checkpointing: true}\nautopipeline: {pp_schedule: 1f1b, pp_microbatch_size: 2}",
          (512, 4, 4096), 1,
-         {"model": {"preset": "qwen3-30b-a3b"}, **AGAIN, "precision": LEAN, "experts": IN_TURN,
+         {"model": {"preset": "qwen3-30b-a3b"}, **AGAIN, "precision": LEAN, "experts": {"dispatcher": "deepep"},
           "attention": "flash", "parallel": {"ep": 8, "zero": 3, "reshard": False, "sync_each_microbatch": False},
           "batch": {"global": 512, "micro": 4, "seq_len": 4096}}),
         (FROM_CONFIG.format("deepseek-ai/DeepSeek-V3") + BACKEND,
@@ -83,7 +82,7 @@ TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "n
          "autopipeline: {pp_schedule: interleaved1f1b, pp_microbatch_size: 1, layers_per_stage: 4}",
          (8192, 8, 4096), 128,
          {"model": {"preset": "deepseek-v3", "mtp": False}, **AGAIN, "precision": LEAN,
-          "experts": IN_TURN, "attention": "flash",
+          "experts": {"dispatcher": "deepep"}, "attention": "flash",
           "parallel": {"pp": 4, "ep": 64, "zero": 3, "reshard": False, "layers": 13 * [4] + 3 * [3],
           "sync_each_microbatch": False},
           "schedule": {"name": "interleaved", "vpp": 4, "passes": 4}, "batch": {"global": 8192, "seq_len": 4096}}),

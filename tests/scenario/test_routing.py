@@ -37,25 +37,6 @@ def test_another_node_is_sent_one_copy(limit, nodes):
     assert found == pytest.approx(min(reached, limit or nodes) * (nodes - 1) / nodes / 3)
 
 
-@pytest.mark.parametrize(("experts", "chosen", "ranks", "nodes"), [(16, 3, 8, 4), (256, 8, 64, 8), (12, 4, 4, 2)])
-def test_in_turn_a_token_goes_to_neighbours(experts, chosen, ranks, nodes):
-    given = Experts(dispatcher="deepep", routing="in_turn")
-    tokens = [[(first + i) % experts for i in range(chosen)] for first in range(0, experts * chosen, chosen)]
-    places = [
-        sum(len({expert * places // experts for expert in token}) for token in tokens) / len(tokens)
-        for places in (ranks, nodes)
-    ]
-    found = (
-        rank_share(given, moe(experts, chosen), ranks, nodes),
-        remote_share(given, moe(experts, chosen), ranks, nodes),
-    )
-
-    assert found == (
-        pytest.approx(places[0] / chosen),
-        pytest.approx(places[1] * (nodes - 1) / nodes / chosen),
-    )
-
-
 def test_the_fullest_rank_is_sent_no_more_than_each_token_once():
     """All tokens choose the first three experts, which are on two ranks of one node: a copy to each, with its load."""
     given = Experts(dispatcher="deepep", routing="histogram", histogram=(1.0,) * 3 + (0.0,) * 13)

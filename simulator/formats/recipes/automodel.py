@@ -38,8 +38,7 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
         double = args.switch("quantization.bnb_4bit_use_double_quant", True)
         more["lora"] |= read_base(args.switch("quantization.load_in_4bit"), double)
     if axes["ep"] > 1 and (args.switch("enable_deepep") or args.text("dispatcher") in ("deepep", "hybridep")):
-        in_turn = {"routing": "in_turn"} if args.switch("fake_balanced_gate") else {}
-        more["experts"] = {"dispatcher": "deepep", **in_turn}
+        more["experts"] = {"dispatcher": "deepep"}
     _share(args, axes)
     return Training(
         seq_len or _length(args),

@@ -31,7 +31,7 @@ def _shares_within_capacity(given: Experts, moe: Moe, where: str) -> NDArray[np.
 
 def _shares(given: Experts, moe: Moe, where: str) -> NDArray[np.float64]:
     """Each expert's share of all tokens; no token goes to one expert twice, so none has more than 1 / top-k."""
-    if given.routing in _EVEN:
+    if given.routing == "balanced":
         weights = np.ones(moe.n_routed_experts)
     elif given.routing == "zipf":
         # popularity falls with the expert's number: the worst case of a contiguous placement. Expert r on rank r mod
@@ -73,10 +73,12 @@ def rank_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float
     """
     if moe is None or given.dispatcher == "alltoall":
         return 1.0
-    limit, copies = min(given.nodes_per_token or nodes, nodes) / nodes, moe.num_experts_per_tok
-    if given.routing not in _EVEN:
-        return _fullest(given, moe, ranks, limit * ranks) / copies / load_of(given, moe, ranks)
-    return _EVEN[given.routing](round(limit * ranks), round(limit * moe.n_routed_experts), copies) / copies
+    if given.routing != "balanced":
+        limit = ranks * min(given.nodes_per_token or nodes, nodes) / nodes
+        return _fullest(given, moe, ranks, limit) / moe.num_experts_per_tok / load_of(given, moe, ranks)
+    limit = min(given.nodes_per_token or nodes, nodes) / nodes
+    open_to_it = round(limit * ranks)
+    return _reached(open_to_it, round(limit * moe.n_routed_experts), moe.num_experts_per_tok) / moe.num_experts_per_tok
 
 
 def remote_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> float | None:
@@ -87,8 +89,8 @@ def remote_share(given: Experts, moe: Moe | None, ranks: int, nodes: int) -> flo
     """
     if moe is None or nodes == 1 or given.dispatcher == "alltoall":
         return None
-    if given.routing in _EVEN:
-        reached = _EVEN[given.routing](nodes, moe.n_routed_experts, moe.num_experts_per_tok)
+    if given.routing == "balanced":
+        reached = _reached(nodes, moe.n_routed_experts, moe.num_experts_per_tok)
         reached = min(reached, given.nodes_per_token or nodes)
     else:
         reached = _fullest(given, moe, nodes, given.nodes_per_token or nodes) / load_of(given, moe, ranks)
@@ -113,17 +115,3 @@ def _reached(places: int, experts: int, chosen: int) -> float:
     """
     own = experts // places
     return places * (1 - comb(experts - own, chosen) / comb(experts, chosen))
-
-
-def _reached_in_turn(places: int, experts: int, chosen: int) -> float:
-    """The mean number of places that hold one of `chosen` neighbours; a token's first is behind the last token's last.
-
-    As benchmarks force tokens to spread (NeMo AutoModel's FakeBalancedGate, nemo_automodel/components/moe/layers.py).
-    """
-    own, first = experts // places, np.arange(experts) * chosen % experts
-    touched = (first + chosen - 1) // own - first // own + 1
-    return float(np.minimum(touched, places).mean())
-
-
-_EVEN = {"balanced": _reached, "in_turn": _reached_in_turn}
-"""Routings that give each expert as many tokens: how many places a token reaches."""

@@ -192,9 +192,7 @@ class Overlap(Table):
 class Experts(Table):
     """How tokens go to experts."""
 
-    routing: Literal["balanced", "in_turn", "zipf", "histogram"] = Field(
-        "balanced", description="how tokens spread; in_turn: each token to the experts behind those of the last token"
-    )
+    routing: Literal["balanced", "zipf", "histogram"] = Field("balanced", description="how tokens spread")
     zipf: Annotated[float, Field(gt=0, le=4)] = Field(1.0, description="zipf: the exponent")
     histogram: tuple[Annotated[float, Field(ge=0)], ...] = Field((), description="histogram: share of each expert")
     dispatcher: Literal["alltoall", "deepep"] = Field(

@@ -232,8 +232,6 @@ def _scenario(
         table["overlap"]["wgrad"] = True
     # how the names of the GPUs begin on which tokens of the row's model go to a rank once
     deepep = words["deepep"].get(cells.text("framework"), {}).get(cells.text("model"), ())
-    if parallel.get("ep", 1) > 1 and (said := software.get("moe", {}).get("experts")):
-        table["experts"] = {**table.get("experts", {}), **said}
     if parallel.get("ep", 1) == 1:
         table.pop("experts", None)
     elif gpu.startswith(tuple(deepep)):

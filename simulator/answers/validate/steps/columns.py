@@ -140,9 +140,17 @@ def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
     layers, chunks = cells.whole("layers"), pp * vpp
     if software.get("split") == "cost" and pp > 1:
         found["layers"] = _by_cost(cells, words, pp)
+    elif chunks > 1 and cells.text("model") in words["short_end"].get(cells.text("framework"), ()):
+        found["layers"] = _short_end(layers, chunks)
     elif layers % chunks and (layers + 2) % chunks == 0:
         found["embedding_as_layer"] = True
     return found
+
+
+def _short_end(layers: int, stages: int) -> list[int]:
+    """As many layers in each stage as in the fullest, and what is left in the last ones, which have more beside."""
+    each = -(-layers // stages)
+    return [min(max(layers - stage * each, 0), each) for stage in range(stages)]
 
 
 def _by_cost(cells: Cells, words: Mapping[str, Any], pp: int) -> list[int]:
