@@ -28,14 +28,14 @@ AFTER_SPEED = """\
 BERT's rows are of NeMo 22.11, on up to 16 nodes. NVIDIA published tokens per second and the plan, not the batch, for
 which 2,048 sequences are assumed; on more nodes the error is the exchange's, which a smaller batch would hide less.
 
-On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits, 9.3 to
-9.9 in 8 and 9.1 to 9.7 in 4, where 6.3, 6.0 and 5.2 are predicted. Scans are Triton kernels made for Hopper, and are
+On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits, 9.3
+to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.3, 6.0 and 5.2 are predicted. Scans are Triton kernels made for Hopper, and are
 priced as if they used the rates of newer GPUs; what else there is, is not known. Kernels that GLM-5.2 attends with were
-never timed alone. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's DTensor,
-without sequence parallelism, in ten chunks per stage: what its host does between small kernels is not modelled as such.
+never timed alone. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's
+DTensor, without sequence parallelism, in ten chunks per stage: what its host does between small kernels is not modelled as such.
 
-The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs that no
-fit has read, intervals are not. Recomputation and dispatchers are those of the recipes (NVIDIA-NeMo/Megatron-Bridge,
+The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs that
+no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes (NVIDIA-NeMo/Megatron-Bridge,
 scripts/performance, perf_recipes and recipes; NVIDIA-NeMo/Automodel, examples/llm_benchmark).
 
 ## Runs that show that a recipe works
@@ -50,8 +50,8 @@ Nemotron 3.5 Lightning; models after them are predicted with it.
 
 TAIL = """\
 Known of the rest: Super's runs have a part of the optimizer on the host, which a scenario has all or nothing of; packed
-texts of 32,768 tokens over several context-parallel ranks take many times as long as predicted, for reasons that are not
-known; GLM-5.2 ran on H100 in deterministic mode, and its kernels for sparse attention were new.
+texts of 32,768 tokens over several context-parallel ranks take many times as long as predicted, for reasons that are
+not known; GLM-5.2 ran on H100 in deterministic mode, and its kernels for sparse attention were new.
 """
 
 FUNCTIONAL = "megatron-bridge-eager"
