@@ -32,10 +32,11 @@ On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the re
 to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.3, 6.0 and 5.2 are predicted. Scans are Triton kernels made for Hopper, and are
 priced as if they used the rates of newer GPUs; what else there is, is not known. Kernels that GLM-5.2 attends with were
 never timed alone. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's
-DTensor, without sequence parallelism, in ten chunks per stage: what its host does between small kernels is not modelled as such.
+DTensor, without sequence parallelism, in ten chunks per stage: what its host does between small kernels is not
+modelled as such.
 
-The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs that
-no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes (NVIDIA-NeMo/Megatron-Bridge,
+The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
+that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes (NVIDIA-NeMo/Megatron-Bridge,
 scripts/performance, perf_recipes and recipes; NVIDIA-NeMo/Automodel, examples/llm_benchmark).
 
 ## Runs that show that a recipe works
