@@ -36,8 +36,9 @@ DTensor, without sequence parallelism, in ten chunks per stage: what its host do
 modelled as such.
 
 The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
-that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes (NVIDIA-NeMo/Megatron-Bridge,
-scripts/performance, perf_recipes and recipes; NVIDIA-NeMo/Automodel, examples/llm_benchmark).
+that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes
+(NVIDIA-NeMo/Megatron-Bridge, scripts/performance, perf_recipes and recipes; NVIDIA-NeMo/Automodel,
+examples/llm_benchmark).
 
 ## Runs that show that a recipe works
 
