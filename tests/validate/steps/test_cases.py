@@ -57,11 +57,16 @@ def test_schedules_by_their_names_and_chunks(case, cells, name, chunks):
 
 
 @pytest.mark.parametrize(
-    ("release", "stack"),
-    [("25.11", "megatron-bridge-25"), ("26.04.01", "megatron-bridge-26.02"), ("27.1", "megatron-bridge-26.06")],
+    ("release", "gpu", "stack"),
+    [
+        ("25.11", "H100-SXM-80GB", "megatron-bridge-25"),
+        ("26.04.01", "B200-SXM-180GB", "megatron-bridge-26.02"),
+        ("27.1", "H100-SXM-80GB", "megatron-bridge-26.02"),
+        ("27.1", "B200-SXM-180GB", "megatron-bridge-26.06"),
+    ],
 )
-def test_a_stack_is_a_framework_and_its_release(case, release, stack):
-    assert case(framework="Megatron-Bridge", sw_version=release).scenario["stack"] == stack
+def test_a_stack_is_a_framework_its_release_and_gpu(case, release, gpu, stack):
+    assert case(framework="Megatron-Bridge", sw_version=release, gpu=gpu).scenario["stack"] == stack
 
 
 def test_what_a_source_says_elsewhere_is_taken_for_its_row(case):
