@@ -35,7 +35,7 @@ def indexer_keys(args: Arguments) -> dict[str, Any]:
 def indexer_flags(spec: ModelSpec, of: Indexer) -> dict[str, str | int]:
     """The indexer as arguments; `sharing` must be known."""
     period, first = sharing(spec) or (1, 0)
-    flags = {"--experimental-attention-variant": SPARSE, "--dsa-indexer-n-heads": of.num_heads,
+    flags: dict[str, str | int] = {"--experimental-attention-variant": SPARSE, "--dsa-indexer-n-heads": of.num_heads,
              "--dsa-indexer-head-dim": of.head_dim, "--dsa-indexer-topk": of.topk}  # fmt: skip
     return flags | ({"--dsa-indexer-topk-freq": period, "--dsa-indexer-skip-topk-offset": first} if period > 1 else {})
 
