@@ -300,8 +300,7 @@ def _mixer(spec: ModelSpec, kind: LayerKind, window: int, shard: Shard) -> tuple
         return compressed.latents(spec, of_entries, shard), compressed.kernels(spec, of_entries, window, shard)
     if spec.mla and spec.indexer and not window and not shard.unfused:
         own = spec.indexer if kind.indexer else None
-        before = (*mla.latents(spec, spec.mla, shard), *sparse_mla.index_keys(spec, spec.mla, own, shard))
-        return before, sparse_mla.kernels(spec, spec.mla, spec.indexer, own, shard)
+        return mla.latents(spec, spec.mla, shard), sparse_mla.kernels(spec, spec.mla, spec.indexer, own, shard)
     if spec.mla:
         return mla.latents(spec, spec.mla, shard), mla.kernels(spec, spec.mla, window, shard)
     return (), attention.kernels(spec, window, shard)

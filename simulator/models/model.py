@@ -49,12 +49,14 @@ class Indexer:
     """DeepSeek sparse attention: a small attention beside MLA that picks the `topk` tokens MLA attends to.
 
     `layers` have an indexer (MTP layers are numbered after the stack); others reuse what the last of them picked.
+    `learns`: it has a loss of its own, without which it is never trained.
     """
 
     num_heads: int
     head_dim: int
     topk: int
     layers: frozenset[int]
+    learns: bool = True
 
 
 @dataclass(frozen=True)

@@ -19,35 +19,26 @@ _UP, _CORE = "mla_up_proj", "core_attn"
 _SCORE_BYTES = 4  # scores of the indexer are in 32 bits
 
 
-def index_keys(spec: ModelSpec, mla: Mla, own: Indexer | None, shard: Shard) -> Kernels:
-    """Keys and weights of a layer's `own` indexer, of a rank's own tokens. No gradient passes to what they read."""
-    if own is None:
-        return ()
-    table, tokens = parameters(spec, mla, own), shard.own_tokens
-    made = [gemm(shard, table, name, "qkv", tokens, keeps=shard.wide) for name in ("index_keys", "index_weights")]
-    return _detached([kernel for kernels in made for kernel in kernels])
-
-
 def kernels(spec: ModelSpec, mla: Mla, of: Indexer, own: Indexer | None, shard: Shard) -> Kernels:
     """Kernels from latents to the output, on a tensor-parallel group's tokens; `own` if the layer picks by itself.
 
     GEMMs of all heads with a matrix each are written as one, whose gradients have the right sizes.
     """
     table, heads, tokens = parameters(spec, mla, own), split(spec.num_attention_heads, shard.tp), shard.tokens
-    wide, latent, learns = shard.wide, mla.kv_lora_rank, not shard.lora_rank
-    query, made = latent + mla.qk_rope_head_dim, tokens * heads * mla.v_head_dim
+    wide, latent, trained = shard.wide, mla.kv_lora_rank, not shard.lora_rank
+    width, made = latent + mla.qk_rope_head_dim, tokens * heads * mla.v_head_dim
     absorb, up = (tokens, heads * latent, mla.qk_nope_head_dim), (tokens, heads * mla.v_head_dim, latent)
-    dtype, kept = shard.base or shard.plain, (Kept(_UP, tokens * heads * query * wide),)
+    dtype, queries = shard.base or shard.plain, Kept(_UP, tokens * heads * width * wide)
     read = (Kept("proj", round(made * (wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)))),)
-    turned = tokens * mla.qk_rope_head_dim * (heads + 1 + (own.num_heads + 1 if own else 0))
+    rotated = tokens * mla.qk_rope_head_dim * (heads + 1 + (own.num_heads + 1 if own else 0))
     return (
-        *gemm(shard, table, "q_up", _UP, tokens, "qkv", keeps=wide),
+        *gemm(shard, table, "q_up", _UP, tokens, "qkv", keeps=wide * trained),
         *[kernel for kernel in gemm(shard, table, "kv_up", _UP, tokens, "qkv") if kernel.part == "lora"],
-        Kernel("gemm", "k_absorb", _UP, absorb, dtype, keeps=kept, trained=learns),
-        memory_bound("rope", "rope", _UP, mla.qk_rope_head_dim, turned, 2, shard),
+        Kernel("gemm", "k_absorb", _UP, absorb, dtype, keeps=(queries,), trained=trained),
+        memory_bound("rope", "rope", _UP, mla.qk_rope_head_dim, rotated, 2, shard, tokens * width * wide),
         *(_index(spec, mla, own, shard) if own else ()),
         _attention(mla, of, heads, shard),
-        Kernel("gemm", "v_up", _UP, up, dtype, keeps=read, trained=learns),
+        Kernel("gemm", "v_up", "proj", up, dtype, keeps=read, trained=trained),
         *output_gate(spec, mla, shard, made),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )
@@ -67,29 +58,44 @@ def _attention(mla: Mla, of: Indexer, heads: int, shard: Shard) -> Kernel:
 
 
 def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
-    """The indexer's queries, its scores of all tokens before each one, and the pick; with what it learns by.
+    """The indexer's keys, weights and queries, its scores of all tokens before each one, and the pick; its learning.
 
-    It learns to give the tokens that were picked the weights that attention gives them: those are computed once more,
-    for all heads, and scores have gradients there (the report's equation 4; `--dsa-indexer-use-sparse-loss`).
+    Every rank of a tensor-parallel group computes them for all tokens, and keeps what it gathered for that. No gradient
+    passes to what they read.
     """
-    tokens, (_, seq), heads = shard.tokens, shard.texts, split(spec.num_attention_heads, shard.tp)
-    window, width = _window(own, seq), mla.kv_lora_rank + mla.qk_rope_head_dim
-    before, picked = (max(round(visible(seq, True, near) / seq), 1) for near in (0, window))
-    product = Kernel("gemm", "index_scores", _CORE, (tokens * own.num_heads, before, own.head_dim), shard.plain)
-    shapes = (tokens * heads, picked, width), (2 * tokens * own.num_heads, picked, own.head_dim)
-    learning = [replace(product, name=name, shape=shape) for name, shape in zip(LEARNING, shapes, strict=True)]
-    indices = Kept(_CORE, tokens * min(own.topk, seq) * 4)
+    tokens, (_, seq), table = shard.tokens, shard.texts, parameters(spec, mla, own)
+    learns = own.learns and not shard.lora_rank
+    gathered, keeps = shard.tp > 1, shard.wide * learns
+    made = [
+        *gemm(shard, table, "index_keys", "qkv", tokens, keeps=keeps,
+              kept_width=own.head_dim + gathered * spec.hidden_size),
+        *gemm(shard, table, "index_weights", "qkv", tokens, keeps=keeps),
+        *gemm(shard, table, "index_queries", "qkv", tokens, keeps=keeps,
+              kept_width=own.num_heads * own.head_dim + gathered * (mla.q_lora_rank or 0)),
+    ]  # fmt: skip
+    before = max(round(visible(seq, True, 0) / seq), 1)
+    scores = Kernel("gemm", "index_scores", _CORE, (tokens * own.num_heads, before, own.head_dim), shard.plain)
     moved = 2 * _SCORE_BYTES * tokens * before  # written, and read by the pick
+    indices = Kept(_CORE, tokens * min(own.topk, seq) * 4)
     pick = Kernel("route", "index_topk", _CORE, (before,), shard.dtype, moved, (indices,))
-    queries = gemm(shard, parameters(spec, mla, own), "index_queries", "qkv", tokens, keeps=shard.wide)
-    scores = [replace(kernel, trained=False) for kernel in (product, pick, *learning * (not shard.lora_rank))]
-    return _detached([*queries, *scores])
+    rest = [replace(kernel, trained=False) for kernel in (scores, pick, *_learning(spec, mla, own, shard))]
+    return tuple(replace(kernel, passes=False) for kernel in (*[replace(each, trained=learns) for each in made], *rest))
+
+
+def _learning(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
+    """What an indexer learns by: to give the tokens that were picked the weights that attention gives them.
+
+    Those are computed once more, for all heads, and scores have gradients there (the report's equation 4;
+    `--dsa-indexer-use-sparse-loss`). Beside adapters there is a loss, and nothing that it could train.
+    """
+    heads, (_, seq) = split(spec.num_attention_heads, shard.tp), shard.texts
+    picked = max(round(visible(seq, True, _window(own, seq)) / seq), 1)
+    teacher = shard.tokens * heads, picked, mla.kv_lora_rank + mla.qk_rope_head_dim
+    gradients = 2 * shard.tokens * own.num_heads, picked, own.head_dim
+    shapes = (teacher, gradients)[: 1 if shard.lora_rank else 2] if own.learns else ()
+    return tuple(Kernel("gemm", name, _CORE, shape, shard.plain) for name, shape in zip(LEARNING, shapes, strict=False))
 
 
 def _window(of: Indexer, seq: int) -> int:
     """How many tokens each one attends to at most; 0 for all."""
     return of.topk if of.topk < seq else 0
-
-
-def _detached(kernels: list[Kernel]) -> Kernels:
-    return tuple(replace(kernel, passes=False) for kernel in kernels)

@@ -247,7 +247,8 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int, kinds: list[str]) -> Inde
     if types and (len(types) < layers or not {str(kind) for kind in types} <= {"full", "shared"}):
         keys.fault("indexer_types", f"full or shared for each of {layers} layers")
     step, offset = keys.whole("index_topk_freq", default=1), keys.whole("index_skip_topk_offset", default=2, minimum=0)
-    own = [max(number + 1 - offset, 0) % step == 0 for number in range(layers + mtp_layers)]
+    by_step = layers_with_indexer(layers + mtp_layers, step, offset)
+    own = [number in by_step for number in range(layers + mtp_layers)]
     own[: len(types[:layers])] = [kind == "full" for kind in types[:layers]]
     own[:layers] = [has and kind != "sliding_attention" for has, kind in zip_longest(own[:layers], kinds)]
     return Indexer(
@@ -255,7 +256,13 @@ def _indexer(keys: Keys, layers: int, mtp_layers: int, kinds: list[str]) -> Inde
         head_dim=keys.whole("index_head_dim"),
         topk=keys.whole(KEY_OF_INDEXER, default=2048),  # transformers' DeepseekV32Config and GlmMoeDsaConfig
         layers=frozenset(number for number, has in enumerate(own) if has),
+        learns=keys.flag("index_loss", True),
     )
+
+
+def layers_with_indexer(layers: int, step: int, offset: int) -> frozenset[int]:
+    """Those up to `offset`, and of the others each `step`-th."""
+    return frozenset(number for number in range(layers) if max(number + 1 - offset, 0) % step == 0)
 
 
 def _moe(keys: Keys, family: Family, layers: int, letters: str) -> Moe | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from math import prod
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from .kernels import Kernel, Kernels, element_bytes, weights_of
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, n_elements, split
 from .shard import Shard
+from .sparse_mla import LEARNING
 
 MODES = ("none", "selective", "full")
 
@@ -214,14 +216,15 @@ def activation_bytes(layer: Layer, mode: str = "none", parts: Collection[str] = 
 def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> Kernels:
     """The kernels of a layer that run once more before its backward, in forward order.
 
-    If only the activation of experts is recomputed, it is a kernel over all their rows.
+    If only the activation of experts is recomputed, it is a kernel over all their rows. What an indexer learns by runs
+    where gradients are on, which is once (Megatron-LM, dsa.py).
     """
     assert mode in MODES, mode
     if mode == "none":
         return ()
     found: list[Kernel] = []
-    for kernel, wholes in _placed(layer):
-        if not kernel.passes:
+    for kernel, wholes in dropwhile(lambda placed: not (placed[0].passes or placed[0].trained), _placed(layer)):
+        if kernel.name in LEARNING:
             continue
         if mode == "full" or (wholes | {kernel.part}) & set(parts):
             found.append(kernel)

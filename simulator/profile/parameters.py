@@ -152,8 +152,8 @@ OPTIONAL = {
     "copy.p2p_fraction": (0.01, 1.0, "rate of one GPU's copies to another over the NVLink line rate"),
     "reload.hbm_fraction": (0.01, 1.0, "traffic of a reload's copies over peak device memory bandwidth"),
     "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
-    "layer.experts_s": (0.0, 1.0, "the same of a layer with experts, more"),
     "layer.tp_s": (0.0, 1.0, "the same of pipelines over n nodes, more per rank of tp and sqrt(1 + log2 n)"),
+    "layer.experts_s": (0.0, 1.0, "host work of one pass over a layer with experts, beside layer.s"),
 }
 """What a profile or a stack may tell besides: no prediction needs it."""
 

@@ -22,7 +22,8 @@ SPLIT = [
     *("lara_mini", "lfm3", "llama4_text", "longcat_flash", "mimo_v2_flash", "minimax", "modernbert-decoder", "zaya"),
     *("bert", "t5", "blenderbot", "mistral3", "qwen2_5_vl", "gemma3"),
 ]  # fmt: skip
-REPEATED = ("index_queries", "index_queries_wgrad", "index_scores", "index_gradients")
+MADE = ("index_keys", "index_weights", "index_queries")
+REPEATED = (*MADE, *(f"{name}_wgrad" for name in MADE), "index_scores", "index_gradients")
 """What an indexer computes on every rank of a tensor-parallel group (Megatron-LM, dsa.py: it gathers what it reads)."""
 SMALL = {
     "num_hidden_layers": 8, "n_layer": 8, "num_kv_shared_layers": 2, "num_key_value_heads": 4,

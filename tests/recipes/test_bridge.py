@@ -330,6 +330,10 @@ LLAMA3, DEEPSEEK3 = "meta-llama/Meta-Llama-3-8B", "deepseek-ai/DeepSeek-V3"
          {"hybrid_override_pattern": "M-M*-", "num_hidden_layers": 5}),
         (DEEPSEEK3, "num_layers = 3, moe_layer_freq = [1; 0; 1], moe_shared_expert_intermediate_size = 4096",
          {"num_hidden_layers": 3, "shared_expert_intermediate_size": 4096, "moe_layer_freq": [1, 0, 1]}),
+        ("zai-org/GLM-5", "dsa_indexer_topk = 1024, dsa_indexer_topk_freq = 4, dsa_indexer_skip_topk_offset = 3",
+         {"index_topk": 1024, "index_topk_freq": 4, "index_skip_topk_offset": 3}),
+        ("zai-org/GLM-5", "dsa_indexer_loss_coeff = 0.0, dsa_kernel_backend = 'tilelang'", {"index_loss": False}),
+        ("zai-org/GLM-5", "dsa_indexer_loss_coeff = 1e-3, dsa_indexer_use_sparse_loss = True", None),
     ],
 )  # fmt: skip
 def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path, model, lines, overrides):

@@ -1,9 +1,11 @@
 """Layers of a model that are not all the same: windows, linear attention, Mamba-2 beside attention."""
 
+from dataclasses import replace
+
 import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training, read_recipe
-from runcast.simulator.models import from_hf_config
+from runcast.simulator.models import from_hf_config, preset
 
 COMMON = (
     "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --group-query-attention "
@@ -50,12 +52,38 @@ def test_a_hybrid_of_a_presets_shape_is_that_preset(read, arguments, preset):
     assert read(arguments).table["model"] == {"preset": preset}
 
 
+LEARNS = "--dsa-indexer-loss-coeff 1e-3 --dsa-indexer-use-sparse-loss "
+
+
 @pytest.mark.parametrize(
-    ("shared", "preset"),
+    ("shared", "name"),
     [("", "glm-5"), (SHARED, "glm-5.2")],
 )
-def test_attention_that_picks_tokens_is_of_a_preset(read, shared, preset):
-    assert read(GLM + shared).table["model"] == {"preset": preset}
+def test_attention_that_picks_tokens_is_of_a_preset(read, shared, name):
+    assert read(GLM + LEARNS + shared).table["model"] == {"preset": name}
+
+
+@pytest.mark.parametrize("more", ["", "--dsa-indexer-loss-coeff 0"])
+def test_an_indexer_without_a_loss_learns_nothing(read, more):
+    indexer = from_hf_config(read(GLM + more).config, "r.sh").indexer
+    assert indexer == replace(preset("glm-5").indexer, learns=False)
+
+
+def test_a_loss_on_all_tokens_is_noted(read):
+    line = "--dsa-indexer-loss-coeff: the loss is priced on the tokens that are picked"
+    assert line in read(GLM + "--dsa-indexer-loss-coeff 0.01").not_modelled
+
+
+def test_sizes_of_an_indexer_without_its_attention_are_noted(read):
+    arguments = GLM.replace("--experimental-attention-variant dsa", "")
+    line = "--dsa-indexer-n-heads, --dsa-indexer-head-dim, --dsa-indexer-topk: counts for nothing without "
+    assert line + "--experimental-attention-variant dsa, as in Megatron-LM" in read(arguments).assumed
+
+
+def test_layers_without_an_indexer_have_one_before_them(read):
+    shared = SHARED.replace("offset 3", "offset 0")
+    with pytest.raises(UserError, match=r"--dsa-indexer-skip-topk-offset = '0': expected a whole number from 1 on"):
+        read(GLM + shared)
 
 
 def test_sizes_of_mamba_that_are_not_given_are_megatrons(read):

@@ -133,7 +133,7 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--hybrid-layer-pattern MDM-", "M .Mamba., . .attention., - .feed-forward. or E .experts. for each layer"),
         ("--hybrid-attention-ratio 0.1", "0.1: shares of layers are not read: give --hybrid-override-pattern"),
         ("--experimental-attention-variant dsa2", "expected one of gated_delta_net, dsa"),
-        ("--experimental-attention-variant dsa", "dsa is read of models with latent queries: q_lora_rank is missing"),
+        ("--experimental-attention-variant dsa", "dsa needs latent queries: give --q-lora-rank"),
         ("--linear-attention-freq [1,0] --experimental-attention-variant gated_delta_net", "a list for 32 layers"),
         ("--decoder-num-layers 12", "--decoder-num-layers 12: an encoder beside a decoder .T5., or two .ICT., is not"),
         ("; torchrun pretrain_t5.py", "program = pretrain_t5.py: an encoder beside a decoder"),

@@ -29,7 +29,10 @@ def test_attention_that_an_old_stack_leaves_unfused_is_noted(tables, said):
 
 @pytest.mark.parametrize(
     ("attention", "said"),
-    [("flash", "each token attends to 2,048 latents that an indexer picks"), ("unfused", "all scores are computed")],
+    [
+        ("flash", "each token attends to at most 2,048 latents that an indexer picks"),
+        ("unfused", "keys are made and all scores computed"),
+    ],
 )
 def test_attention_to_what_an_indexer_picks_is_noted(attention, said):
     assert said in notes(**SPARSE, attention=attention, batch={"global": 16, "seq_len": 512})
@@ -48,17 +51,14 @@ MIXTURE = {"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers
     ("tables", "said"),
     [
         ({}, True),
+        ({"stack": "megatron-bridge-26.06"}, True),
         ({"stack": "megatron-bridge-eager"}, False),
+        ({"stack": "maxtext"}, False),
         ({"batch": {"global": 256, "micro": 8, "seq_len": 4096}}, False),
     ],
 )
 def test_a_step_that_hosts_may_hold_up_is_noted(tables, said):
-    assert ("without CUDA graphs hosts may take" in notes(**MIXTURE, **tables)) is said
-
-
-def test_the_upper_end_of_an_interval_includes_what_hosts_may_take():
-    """16 ms for each of 16 layers; the only micro-batch of each rank."""
-    assert simulate(LLAMA | MIXTURE).report.interval_high_s == pytest.approx(16 * 16e-3)
+    assert ("without CUDA graphs hosts may take longer" in notes(**MIXTURE, **tables)) is said
 
 
 def test_a_stack_counts_what_hosts_do_for_layers_with_experts():

@@ -274,7 +274,7 @@ class Arguments:
 
     def number(self, name: str) -> float | None:
         """A number, None where it is not given."""
-        text = self._one(name, r"-?\d{1,12}(\.\d*)?", "a number")
+        text = self._one(name, r"-?\d{1,12}(\.\d*)?(e[+-]?\d{1,2})?", "a number")
         return None if text is None else float(text)
 
     def text(self, name: str, default: str = "") -> str:

@@ -13,9 +13,10 @@ from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset_config, read_keys
 from ...models.hybrid import DENSE, EXPERTS, REPLACED, layers_of
 from ...models.keys import EXPERT_KEYS
+from ...models.stack import layers_with_indexer
 from .arguments import Arguments
 from .layers import expert_layers, read_pattern, window_keys
-from .picks import picks
+from .picks import LOSS, has_loss, is_sparse, period_keys
 from .shapes import POSITIONS, Shape
 
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
@@ -137,8 +138,24 @@ def _changes(args: Arguments, spec: ModelSpec, config: Mapping[str, Any]) -> Ite
     yield from _texts(args, spec)
     yield from _biases(args, spec)
     yield from _layer_lists(args, spec, config, layers)
-    for name in filter(args.gives, () if picks(args) and spec.indexer else _UNSAID):
+    yield from _of_indexer(args, spec)
+    for name in filter(args.gives, () if is_sparse(args) and spec.indexer else _UNSAID):
         yield _Change(name, {"linear_attention": name}, {})
+
+
+def _of_indexer(args: Arguments, spec: ModelSpec) -> Iterator[_Change]:
+    """Which layers have an indexer, and whether it learns; off where the recipe's attention is another."""
+    if spec.indexer is None:
+        return
+    if args.has("experimental_attention_variant") and not is_sparse(args):
+        yield _Change("experimental_attention_variant", {"indexer": False}, {})
+    if args.has(LOSS):
+        learns = has_loss(args)
+        yield _Change(LOSS, {"indexer.learns": learns}, {"index_loss": learns})
+    if args.has("dsa_indexer_topk_freq"):
+        keys = period_keys(args)
+        layers = layers_with_indexer(spec.n_layers + spec.num_nextn_predict_layers, *keys.values())
+        yield _Change("dsa_indexer_topk_freq", {"indexer.layers": layers}, keys)
 
 
 def _counts(name: str, spec: ModelSpec) -> bool:

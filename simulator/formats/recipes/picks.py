@@ -4,47 +4,79 @@ from itertools import product
 from typing import Any
 
 from ...models.model import Indexer, ModelSpec
+from ...models.stack import layers_with_indexer
 from .arguments import Arguments
 
 SPARSE = "dsa"
-SIZES = {"dsa_indexer_n_heads": "index_n_heads", "dsa_indexer_head_dim": "index_head_dim",
-         "dsa_indexer_topk": "index_topk"}  # fmt: skip
-"""Sizes of an indexer that arguments must give, each with the key of a config that it says."""
+LOSS = "dsa_indexer_loss_coeff"
+_SIZES = {"dsa_indexer_n_heads": "index_n_heads", "dsa_indexer_head_dim": "index_head_dim",
+          "dsa_indexer_topk": "index_topk"}  # fmt: skip
+"""Arguments that are sizes of an indexer, each with the key of a config that says the same."""
 _PERIOD, _FIRST = "dsa_indexer_topk_freq", "dsa_indexer_skip_topk_offset"
-_LONGEST = 8  # period of layers with an indexer that is looked for
+_LONGEST = 8  # the longest period of layers with an indexer that an export looks for
+_COEFFICIENT = "0.001"  # NVIDIA-NeMo/Megatron-Bridge, recipes of GLM-5
 
 
-def picks(args: Arguments) -> bool:
+def is_sparse(args: Arguments) -> bool:
     """Whether attention reads the latents of tokens that an indexer picks."""
     return args.hint("experimental_attention_variant") == SPARSE
 
 
 def indexer_keys(args: Arguments) -> dict[str, Any]:
     """Keys of the indexer, and of the layers that have one; none without sparse attention."""
-    if not picks(args):
+    if not is_sparse(args):
+        _note_idle(args)
         return {}
-    for name, of in (("q_lora_rank", "queries"), ("num_experts", "experts")):
+    for name, needed in (("q_lora_rank", "latent queries"), ("num_experts", "experts")):
         if not args.has(name):
-            args.fault(
-                "experimental_attention_variant", f"{SPARSE} is read of models with latent {of}: {name} is missing"
-            )
-    sizes = {key: args.require(name, "a size of the indexer") for name, key in SIZES.items()}
-    return {**sizes, "index_topk_freq": args.whole(_PERIOD), "index_skip_topk_offset": args.whole(_FIRST, 0, 0)}
+            flag = "--" + name.replace("_", "-")
+            args.fault("experimental_attention_variant", f"{SPARSE} needs {needed}: give {flag}")
+    sizes = {key: args.require(name, "a size of the indexer") for name, key in _SIZES.items()}
+    return {**sizes, **period_keys(args), "index_loss": has_loss(args)}
 
 
-def indexer_flags(spec: ModelSpec, of: Indexer) -> dict[str, str | int]:
-    """The indexer as arguments; `sharing` must be known."""
-    period, first = sharing(spec) or (1, 0)
-    flags: dict[str, str | int] = {"--experimental-attention-variant": SPARSE, "--dsa-indexer-n-heads": of.num_heads,
-             "--dsa-indexer-head-dim": of.head_dim, "--dsa-indexer-topk": of.topk}  # fmt: skip
-    return flags | ({"--dsa-indexer-topk-freq": period, "--dsa-indexer-skip-topk-offset": first} if period > 1 else {})
+def _note_idle(args: Arguments) -> None:
+    given = [args.spelling(name) for name in (*_SIZES, _PERIOD, _FIRST) if args.has(name)]
+    if given:
+        needed = "--experimental-attention-variant dsa"
+        args.assumed.append(f"{', '.join(given)}: counts for nothing without {needed}, as in Megatron-LM")
 
 
-def sharing(spec: ModelSpec) -> tuple[int, int] | None:
+def period_keys(args: Arguments) -> dict[str, int]:
+    """Which layers have an indexer: every `index_topk_freq`-th behind the first ones, whose picks others reuse."""
+    period = args.whole(_PERIOD)
+    return {"index_topk_freq": period, "index_skip_topk_offset": args.whole(_FIRST, 0, minimum=int(period > 1))}
+
+
+def has_loss(args: Arguments) -> bool:
+    """Whether the indexer learns. With a loss on all tokens it scores more than is priced, which is noted."""
+    learns = (args.number(LOSS) or 0.0) > 0
+    if learns and not args.switch("dsa_indexer_use_sparse_loss"):
+        args.not_modelled.append(f"{args.spelling(LOSS)}: the loss is priced on the tokens that are picked")
+    return learns
+
+
+def indexer_flags(spec: ModelSpec, indexer: Indexer) -> dict[str, str | int | bool]:
+    """The indexer as arguments; `period_of` must be known."""
+    period, first = period_of(spec) or (1, 0)
+    flags: dict[str, str | int | bool] = {
+        "--experimental-attention-variant": SPARSE,
+        "--dsa-indexer-n-heads": indexer.num_heads,
+        "--dsa-indexer-head-dim": indexer.head_dim,
+        "--dsa-indexer-topk": indexer.topk,
+    }
+    if period > 1:
+        flags |= {"--dsa-indexer-topk-freq": period, "--dsa-indexer-skip-topk-offset": first}
+    if indexer.learns:
+        flags |= {"--dsa-indexer-loss-coeff": _COEFFICIENT, "--dsa-indexer-use-sparse-loss": True}
+    return flags
+
+
+def period_of(spec: ModelSpec) -> tuple[int, int] | None:
     """(period, first layers) of the layers with an indexer; None where arguments cannot say which have one."""
-    layers = range(spec.n_layers + spec.num_nextn_predict_layers)
-    found = spec.indexer.layers if spec.indexer else frozenset(layers)
+    layers = spec.n_layers + spec.num_nextn_predict_layers
+    found = spec.indexer.layers if spec.indexer else frozenset(range(layers))
     for period, first in product(range(1, _LONGEST + 1), repeat=2):
-        if found == {layer for layer in layers if max(layer + 1 - first, 0) % period == 0}:
+        if found == layers_with_indexer(layers, period, first):
             return period, first
     return None

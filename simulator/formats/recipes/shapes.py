@@ -14,7 +14,7 @@ from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe, unusual
 from .arguments import Arguments, loose
 from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
-from .picks import indexer_flags, indexer_keys, picks, sharing
+from .picks import indexer_flags, indexer_keys, is_sparse, period_of
 from .vocabulary import is_bert, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
@@ -220,7 +220,7 @@ def _model_type(args: Arguments) -> str:
         return HYBRID
     if args.hint("experimental_attention_variant") == GATED_DELTA:
         return _GATED_DELTA_TYPES[not experts]
-    if picks(args):
+    if is_sparse(args):
         return "deepseek_v32"
     if latent:
         return ("deepseek_v3" if balanced else "deepseek_v2") if experts else "mla"
@@ -344,7 +344,7 @@ _SAID = {
 
 def _not_said(spec: ModelSpec) -> list[str]:
     features = {
-        "indexers in a list of layers": sharing(spec) is None,
+        "indexers in a list of layers": period_of(spec) is None,
         "linear attention or state-space layers": spec.linear_attention is not None,
         "layers of one part": spec.network_layers is not None,
         "attention sinks with multi-latent attention": spec.attention_sinks and spec.mla is not None,

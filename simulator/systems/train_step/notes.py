@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping
 from ...insight import CriticalPath, slowed_lines
 from ...models import ModelSpec
 from ...models.model import Inputs
-from ...profile import profile_notes, stack_defaults
+from ...profile import profile_notes, stack_chain, stack_defaults, stack_names
 from ...uncertainty import size_notes
 from ..machines import shape_loss_s
-from .hosts import note_of_hosts
 from .replicas import note_on
 from .resolve import ResolvedTrain
 from .scenario import TrainScenario
 
+LEAST_OF_EXPERTS_S = 4.7e-3
+"""A layer and micro-batch, forward and backward: the least of the ledger's steps of models with experts."""
 _LEAST_LOST = 0.01
 _LEAST_HELD_UP = 0.05
 """Share of a step that waits for the host from which its coarse level is off (docs/training.md): by 7 % at a share of
@@ -71,9 +72,9 @@ def _on_attention(resolved: ResolvedTrain) -> Iterator[str]:
 def _on_picked(attention: str, topk: int) -> str:
     """A note on attention to tokens that an indexer picks."""
     if attention == "unfused":
-        return "attention = unfused: all scores are computed, and what an indexer does to pick tokens is not counted"
+        return "attention = unfused: keys are made and all scores computed; what an indexer does is not counted"
     rates = "at rates of dense attention and GEMMs, as no profile has measured such kernels"
-    return f"each token attends to {topk:,} latents that an indexer picks, {rates}"
+    return f"each token attends to at most {topk:,} latents that an indexer picks, {rates}"
 
 
 def _is_unfused_by_stack(scenario: TrainScenario, where: str) -> bool:
@@ -98,12 +99,28 @@ def notes_of_times(
     step_s: float,
 ) -> Iterator[str]:  # fmt: skip
     """Notes that follow from the simulation: waits for the host, awkward shapes, slowdown by overlap, size."""
-    if bound := note_of_hosts(resolved, step_s):
-        yield bound
+    yield from _on_short_layers(resolved, step_s)
     yield from _on_host(resolved, exposed.get("host", 0.0) / max(float(path.seconds.sum()), 1e-30))
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))
     yield from size_notes(resolved.profile, resolved.dims.world_size)
+
+
+def _on_short_layers(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
+    """A note on a step of a model with experts whose hosts may hold it up, which stacks fitted to fast runs ignore.
+
+    A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that.
+    """
+    stack = resolved.scenario.stack
+    chain = stack_chain(stack) if stack in stack_names() else []  # own stacks state what their runs took
+    is_megatron = stack == "generic" or "megatron-core" in chain
+    if resolved.spec.moe is None or not is_megatron or resolved.profile.value_or("layer.experts_s", 0.0):
+        return
+    each_s = step_s / (resolved.spec.n_layers / resolved.dims.pp * resolved.microbatches)
+    if each_s < LEAST_OF_EXPERTS_S:
+        least = f"the least that the ledger has with experts is {1e3 * LEAST_OF_EXPERTS_S:.1f} ms"
+        short = f"a micro-batch takes {1e3 * each_s:.1f} ms per layer; {least}"
+        yield f'{short}: without CUDA graphs hosts may take longer (stack = "megatron-bridge-eager")'
 
 
 def _on_host(resolved: ResolvedTrain, share: float) -> Iterator[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
-from ...models import ModelSpec
 from ...profile import Profile
 from ...program import Place, Program
 from .flash2 import FLASH2, FLASH2_KERNELS, measures_flash2
@@ -70,10 +69,16 @@ def _with_kernels(resolved: "ResolvedTrain", profile: Profile) -> Profile:
 
 
 def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
-    """The numbers of a profile that depend on the layout."""
+    """The numbers of a profile that depend on the layout.
+
+    A host runs ahead of kernels, so it matters little which layers have experts.
+    """
     stated = dict[str, float]()
-    of_experts_s = profile.value_or("layer.experts_s", 0.0) * _share_with_experts(resolved.spec)
-    if more_s := of_experts_s + (_blocked_s(resolved) if resolved.tp_in_far_pipeline else 0.0):
+    more_s = _blocked_s(resolved) if resolved.tp_in_far_pipeline else 0.0
+    if of_experts_s := profile.value_or("layer.experts_s", 0.0):
+        spec = resolved.spec
+        more_s += of_experts_s * sum(spec.kind(number).moe for number in range(spec.n_layers)) / spec.n_layers
+    if more_s:
         stated["layer.s"] = profile.value_or("layer.s", 0.0) + more_s
     if resolved.scenario.attention == "flash-2" and not measures_flash2(profile):
         slower = profile.value_or(FLASH2, 1.0)
@@ -85,11 +90,6 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
     if (fusion := resolved.scenario.overlap.fusion) is not None:
         stated["fusion.cycle_s"] = fusion.cycle
     return stated
-
-
-def _share_with_experts(spec: ModelSpec) -> float:
-    """The share of layers with experts. A host runs ahead of kernels, so it matters little which ones these are."""
-    return sum(spec.kind(number).moe for number in range(spec.n_layers)) / spec.n_layers
 
 
 def _blocked_s(resolved: "ResolvedTrain") -> float:

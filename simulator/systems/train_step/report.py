@@ -30,7 +30,6 @@ from .distance import distance_notes
 from .errors import step_errors
 from .flop import flop_of_sequence
 from .host_memory import HostMemory, host_memory
-from .hosts import host_bound_s
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
 from .notes import notes_of, notes_of_times
 from .resolve import ResolvedTrain
@@ -257,7 +256,7 @@ class TrainReport(Report):
 def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainReport:
     """Derive the report from a resolved scenario and its Timeline.
 
-    The interval is the 90 % interval to first order, as a factor (docs/uncertainty.md), with what hosts may take.
+    The interval is the 90 % interval to first order, as a factor (docs/uncertainty.md).
     """
     costs, plan, batch = resolved.costs, resolved.plan, resolved.scenario.batch
     path, held = critical_path(timeline), rates(resolved.cluster)
@@ -276,7 +275,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         gpus=plan.dims.world_size,
         step_time_s=step,
         interval_low_s=sure.low_s,
-        interval_high_s=max(sure.high_s, host_bound_s(resolved, step)),
+        interval_high_s=sure.high_s,
         budget=path_budget(path, errors, step),
         distance=tuple(distance_notes(resolved)),
         parameters=total_params(resolved.spec),

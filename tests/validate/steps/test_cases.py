@@ -3,6 +3,7 @@
 import pytest
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.systems.train_step.notes import LEAST_OF_EXPERTS_S
 
 HEADER = (
     "id,framework,sw_version,model,arch,layers,hidden,ffn_hidden,heads,kv_heads,vocab,seq_len,n_experts,topk,moe_ffn,gpu,"
@@ -67,6 +68,41 @@ def test_schedules_by_their_names_and_chunks(case, cells, name, chunks):
 )
 def test_a_stack_is_a_framework_its_release_and_gpu(case, release, gpu, stack):
     assert case(framework="Megatron-Bridge", sw_version=release, gpu=gpu).scenario["stack"] == stack
+
+
+DEEPSEEK = {"framework": "Megatron-Bridge", "model": "DeepSeek-V3", "preset": "", "arch": "moe_mla", "layers": "61",
+            "n_dense_layers": "3", "n_experts": "256", "topk": "8", "moe_ffn": "2048", "shared_expert_ffn": "2048",
+            "mla_q_lora": "1536", "mla_kv_lora": "512", "mla_qk_nope": "128", "mla_qk_rope": "64", "mla_v": "128",
+            "n_gpus": "256", "dp": "256", "tp": "1", "gbs": "1024", "recompute": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "layers"),
+    [("16", "", [*15 * [4], 1]), ("8", "2", [*15 * [4], 1]), ("8", "4", [1, *30 * [2], 0]), ("1", "", None)],
+)
+def test_the_stage_of_the_loss_has_the_fewest_layers(case, pp, vpp, layers):
+    cells = DEEPSEEK | {"pp": pp, "vpp": vpp, "dp": str(256 // int(pp))}
+    assert case(**cells).scenario["parallel"].get("layers") == layers
+
+
+@pytest.mark.parametrize(("more", "layers"), [({}, 1), ({"id": "nvidia_megatron_bridge-45b33e1335"}, 0)])
+def test_a_model_has_the_mtp_layers_that_its_flop_count(case, more, layers):
+    config = case(**DEEPSEEK, **more).scenario["model"]["config"]
+    assert config.get("num_nextn_predict_layers", 0) == layers
+
+
+def test_no_step_with_experts_has_shorter_layers_than_notes_say():
+    read = [case for case in read_cases(shipped_table()) if case.seconds and case.cells.whole("n_experts", 0)]
+    least = min(case.seconds / passes for case in read if (passes := layers_of_a_rank(case)))
+    assert least == pytest.approx(LEAST_OF_EXPERTS_S, rel=0.01)
+
+
+def layers_of_a_rank(case):
+    """Layers of a rank times its micro-batches; 0 where the row is refused."""
+    try:
+        return case.resolved.spec.n_layers / case.resolved.dims.pp * case.resolved.microbatches
+    except UserError:
+        return 0
 
 
 def test_what_a_source_says_elsewhere_is_taken_for_its_row(case):

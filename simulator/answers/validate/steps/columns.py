@@ -148,9 +148,15 @@ def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
 
 
 def _short_end(layers: int, stages: int) -> list[int]:
-    """As many layers in each stage as in the fullest, and what is left in the last ones, which have more beside."""
+    """As many layers in each stage as in the fullest, and what is left in the last one, which has more beside.
+
+    Where nothing is left for the last stage, the short one is the first.
+    """
     each = -(-layers // stages)
-    return [min(max(layers - stage * each, 0), each) for stage in range(stages)]
+    full, left = divmod(layers, each)
+    alike, short = full * [each], [left] * (left > 0)
+    empty = stages - len(alike) - len(short)
+    return [*short, *alike, *empty * [0]] if empty else [*alike, *short]
 
 
 def _by_cost(cells: Cells, words: Mapping[str, Any], pp: int) -> list[int]:

@@ -14,6 +14,7 @@ from itertools import takewhile
 
 from ....models.blocks import Layer
 from ....models.kernels import WEIGHTLESS, Kernel, Kernels, input_gradient, weight_gradient
+from ....models.sparse_mla import LEARNING
 from ....models.states import recomputation
 from .context import ContextWriter
 from .piece import PieceWriter
@@ -54,12 +55,17 @@ class LayerWriter:
 
     # Forward
 
-    def attention(self, number: int, after: Sequence[int]) -> After:
-        """Write norm, attention, the norm after it, and routing if there are experts."""
+    def attention(self, number: int, after: Sequence[int], again: bool = False) -> After:
+        """Write norm, attention, the norm after it, and routing if there are experts.
+
+        What an indexer learns by runs where gradients are on: not `again` (Megatron-LM, dsa.py).
+        """
         layer = self.layer(number)
+        kernels = tuple(kernel for kernel in layer.attention if not again or kernel.name not in LEARNING)
         began = len(self.w)
         done = self.w.compute(layer.before, after)
-        done = self._between(self._core, layer.attention, self._inward(layer), "forward", done)
+        inward = self._inward(layer) + self._bytes_of_index(layer)
+        done = self._between(self._core, kernels, inward, "forward", done)
         done = self.w.compute(layer.mlp_in, done)
         self.w.mark("weights", began)
         return done
@@ -83,9 +89,10 @@ class LayerWriter:
         """Write the sum of the experts' outputs, and the residual."""
         return self.w.compute(self.layer(number).after, after)
 
-    def forward(self, number: int, after: Sequence[int]) -> After:
+    def forward(self, number: int, after: Sequence[int], again: bool = False) -> After:
         """Write the forward of a whole layer."""
-        for part in (self.attention, self.dispatch, self.mlp, self.combine, self.add_up):
+        after = self.attention(number, after, again)
+        for part in (self.dispatch, self.mlp, self.combine, self.add_up):
             after = part(number, after)
         return list(after)
 
@@ -163,13 +170,13 @@ class LayerWriter:
         """
         layer = self.layer(number)
         if not self.plan.again.early_stop or any(kernel.kind != "residual_add" for kernel in layer.after):
-            return self.forward(number, after)
+            return self.forward(number, after, again=True)
         kernels, core, inward = layer.mlp, self._plain, self._hidden
         if not kernels:
             kernels, core, inward = layer.attention, self._core, self._inward(layer)
         last = [kernel.name for kernel in kernels if kernel.kind == "gemm"][-1]
         read = tuple(takewhile(lambda kernel: kernel.name != last, kernels))
-        done = self.attention(number, after) if layer.mlp else self.w.compute(layer.before, after)
+        done = self.attention(number, after, again=True) if layer.mlp else self.w.compute(layer.before, after)
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel
         return core(read, self._tp("all_gather", inward, done) if gathers else done)
 
@@ -270,10 +277,13 @@ class LayerWriter:
 
     def _inward(self, layer: Layer) -> float:
         """Bytes that ranks gather before attention: hidden states, or their latents with MLA."""
-        latents = sum(
-            k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in ("q_down", "kv_down", "gate_down")
-        )
+        latents = sum(k.shape[1] for k in layer.before if k.kind == "gemm" and k.name in _LATENTS)
         return float(self.shard.tokens * latents * self.shard.wide) if latents else self._hidden
+
+    def _bytes_of_index(self, layer: Layer) -> float:
+        """Bytes that an indexer gathers for itself; it keeps them, and no gradient goes back (Megatron-LM, dsa.py)."""
+        widths = [kernel.shape[2] for kernel in layer.attention if kernel.name in ("index_keys", "index_queries")]
+        return float(self.shard.tokens * sum(widths) * self.shard.wide)
 
     def _between(
         self, core: Core, kernels: Kernels, inward: float, way: str, after: Sequence[int], ahead: Input | None = None
