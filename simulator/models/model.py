@@ -338,7 +338,7 @@ class ModelSpec:
         return self.mla.v_head_dim if self.mla else self.value_head_dim or self.head_dim
 
     @property
-    def keys_are_values(self) -> bool:
+    def attends_to_latents(self) -> bool:
         """Whether attention reads one tensor as keys and as values, of which values may be a part."""
         return self.compressed is not None or self.indexer is not None
 

@@ -19,7 +19,7 @@ published. `python -m tests.workload.models_page` writes it; a test compares it.
 |---|---|
 | attention | heads of q and of k, v, and their widths; MLA; biases on q, k, v and on the output; sinks |
 | beside attention | norms of heads (weights: one set, a set for each head, or none); gates; short convolutions |
-| attention by layer | windows; chunks; indexers, which pick latents of MLA; compressed attention; what replaces it |
+| attention by layer | windows; chunks; indexers of MLA (`index_loss`: they learn); compressed attention; no attention |
 | sizes by layer | `per_layer_config`, lists of sizes, keys that begin with `swa_`, layers that share keys and values |
 | in place of attention | Gated DeltaNet, Kimi Delta Attention, Mamba, Mamba-2, RWKV-7, Lightning, convolutions |
 | layers of one part | by a pattern such as `M-M*E`: `M` Mamba-2, `-` an FFN, `*` attention, `E` experts |

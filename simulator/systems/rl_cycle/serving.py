@@ -116,6 +116,8 @@ class Served:
         notes = [f"an engine has {held}: {self.capacity:,.0f} tokens"]
         if not self.said.step_time and not self.said.request_time:
             notes.append("no host time of engines is counted; see rollout.engine.step_time")
+        if self.shape.index_layers:
+            notes.append("an indexer reads keys in 8 bits, and computes at the peak of 16 bits, as nobody measured it")
         return notes
 
 

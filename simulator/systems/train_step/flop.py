@@ -1,4 +1,4 @@
-"""Model FLOP of a training step: what the model needs, whatever a plan recomputes or pads."""
+"""Model FLOP of a training step: what the model needs, whatever a plan recomputes, pads, or computes without picks."""
 
 from dataclasses import replace
 

@@ -55,7 +55,7 @@ class ContextWriter:
         """Bytes of the keys and values of one rank's tokens."""
         _, _, _, kv_heads, qk_dim, v_dim, *_ = kernel.shape
         shared = self.shard.cp if self.shard.cp_type == "ulysses" else 1
-        width = qk_dim if self.spec.keys_are_values and kv_heads == 1 else qk_dim + v_dim
+        width = qk_dim if self.spec.attends_to_latents and kv_heads == 1 else qk_dim + v_dim
         return float(self.shard.tokens * kv_heads * shared * width * self.shard.wide)
 
     def _ring(self, scores: Kernels, after: Sequence[int], times: float) -> After:
