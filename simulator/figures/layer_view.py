@@ -30,6 +30,7 @@ LANE_NAME = {"d2h": "offload", "h2d": "onload", "edp": "dp of experts", "etp": "
 NETWORK = frozenset({
     "mlp_norm", "up", "down", "activation", "ffn_sub_norm", "post_norm", "router", "topk", "permute", "unpermute",
     "sort", "unsort", "experts", "expert_norm", "shared_gate", "add_shared", "latent_down", "latent_up",
+    "ffn_streams",
 })  # fmt: skip
 """Kernels of a layer's FFN or experts; all others are of attention, or of what replaces it."""
 ENDS = frozenset({"embed", "final_norm", "logits", "loss"})

@@ -337,7 +337,8 @@ def test_the_png_of_a_step_is_its_pipeline(tmp_path: Path, chromium: str) -> Non
 
 def test_kernels_of_a_network_are_known_by_their_names() -> None:
     named = {kernel.name for name in preset_names() for kernel in of_networks(preset(name))}
-    assert {name for name in named - {"residual", "final_norm"} if not is_in_network(name)} == set()
+    of_both = {"residual", "streams", "final_norm"}
+    assert {name for name in named - of_both if not is_in_network(name)} == set()
 
 
 def of_networks(spec: ModelSpec) -> Iterator[Kernel]:
