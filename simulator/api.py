@@ -4,6 +4,7 @@ Nothing is printed or written. Every answer is an `Answer`: `print` shows what t
 tables, `frame()` is a DataFrame, and `to_json()` is what the command writes as JSON.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -122,6 +123,9 @@ def _side(given: Given, memo: Memo) -> "Side":
         given = predict(given, memo=memo)
     if isinstance(given, Prediction):
         return side_of(given, given.resolved.where)
+    if not isinstance(given, str | os.PathLike):
+        said = type(given).__name__
+        raise UserError(f"compare: a side is of type {said}; expected a name, a path, a table or a prediction")
     return open_side(Operand(Path(given)), memo)
 
 

@@ -212,6 +212,12 @@ def test_a_comparison_of_one_side_is_refused():
         runcast.compare(TINY)
 
 
+@pytest.mark.parametrize("sides", [(3, TINY), (TINY, 3), (None, TINY)])
+def test_a_side_that_is_no_scenario_is_refused(sides):
+    with pytest.raises(runcast.UserError, match=r"a side is of type .*; expected a name, a path, a table or a"):
+        runcast.compare(*sides)
+
+
 def test_a_sweep_around_a_scenario_has_a_row_per_point():
     found = runcast.sweep(TINY, {"batch.micro": [1, 2, 3]})
 
