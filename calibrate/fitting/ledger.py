@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import lsq_linear
 
 from ...simulator.answers.validate.updates import UpdateCase, free_parameters, read_cases
 from ...simulator.base.arrays import Floats
@@ -39,11 +40,13 @@ def student_weights(error: Floats, sigma: float, of_rows: Floats | float = 1.0) 
     return weight
 
 
-def least_squares(error: Floats, slopes: Floats, weight: Floats, u: Floats, spread: Floats) -> Floats:
-    """The parameters by weighted least squares, linearised at u; priors are additional rows."""
+def least_squares(
+    error: Floats, slopes: Floats, weight: Floats, u: Floats, spread: Floats, lowest: Floats | float = -np.inf
+) -> Floats:
+    """The parameters by weighted least squares, linearised at u; priors are additional rows, none is below `lowest`."""
     matrix = np.vstack([slopes * weight[:, None], np.diag(1 / spread)])
     aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
-    solved: Floats = np.linalg.lstsq(matrix, aim, rcond=None)[0]
+    solved: Floats = lsq_linear(matrix, aim, (lowest, np.inf), method="bvls").x
     return solved
 
 

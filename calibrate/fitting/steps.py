@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ...simulator.answers.validate.steps import StepCase
 from ...simulator.base.arrays import Floats
 from ...simulator.costs import PHASES
+from ...simulator.hardware import device
 from ...simulator.systems.train_step.flash2 import FLASH2
 from ...simulator.systems.train_step.terms import (
     BLOCKED,
@@ -104,6 +105,7 @@ class Design:
         self.power = np.array([term[3] for term in terms])  # of parts of a phase, until they are weighed
         self.free = [Free(*key) for key in self._index]
         self.spread = np.array([spread_of(of, name) for of, name in self.free])
+        self._lowest = np.array([0.0 if is_no_slower(of, name) else -np.inf for of, name in self.free])
         self._differs = np.array([  # devices whose own kernels are FlashAttention-2's have no factor for it
             name != FLASH2 or DEVICE.base_profile(of).value_or(FLASH2, 1.0) != 1.0 for of, name in self.free
         ])  # fmt: skip
@@ -203,7 +205,7 @@ class Design:
         u = np.where(known, start, 0.0)
         for _ in range(20):
             error, slopes, weight = self._linear(rows, u)
-            target = least_squares(error, slopes * known, weight * kept, u, self.spread)
+            target = least_squares(error, slopes * known, weight * kept, u, self.spread, self._lowest)
             change = np.where(known, target, 0.0) - u
             u = u + np.clip(change, -0.5, 0.5)
             if np.abs(change).max() < 1e-3:
@@ -251,6 +253,20 @@ def spread_of(of: str, name: str) -> float:
     return min(float(wider), OTHER_SPREAD)
 
 
-def _siblings(device: str) -> list[str]:
+def is_no_slower(of: str, name: str) -> bool:
+    """Whether a parameter is the rate of GEMMs of a sibling that draws no less power than its base, at the same peak.
+
+    Few rows and what else is wrong with them would say otherwise: B300 has the multiprocessors of B200.
+    """
+    types = {CLOCK: ("bf16", "fp8"), RATE: ("bf16",), f"{RATE}.fp8": ("fp8",), f"{RATE}.fp4": ("fp4",)}.get(name, ())
+    links = DEVICE.links(of)[:2] if types else ()
+    if len(links) < 2 or not (links[0].sibling and links[0].shipped):
+        return False
+    own, base = (device(DEVICE.base_profile(link.of).devices[0]) for link in links)
+    peaks = [(own.peak_flop_per_s.get(dtype), base.peak_flop_per_s.get(dtype)) for dtype in types]
+    return (own.power_w or 0.0) >= (base.power_w or np.inf) and all(one == other is not None for one, other in peaks)
+
+
+def _siblings(of: str) -> list[str]:
     """The devices in a device's chain that are of the same generation as their base."""
-    return [link.of for link in DEVICE.links(device) if link.sibling]
+    return [link.of for link in DEVICE.links(of) if link.sibling]

@@ -143,7 +143,7 @@ def test_another_accumulation_than_that_of_the_batch_is_refused(rows, learn):
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
-        ("tflops_per_gpu", "2999", "is above the 2,250 TFLOP/s of B200 SXM in bf16; expected TFLOP/s of one GPU"),
+        ("tflops_per_gpu", "2999", "is above the 1,654 TFLOP/s of B200 SXM in bf16; expected TFLOP/s of one GPU"),
         ("mfu_pct", "101", "expected at most 100"),
         ("peak_mem_gib", "60000", "is above the 180 GiB of B200 SXM; expected GiB of one GPU, not MiB"),
     ],

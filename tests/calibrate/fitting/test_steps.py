@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from runcast.calibrate.fitting.ledger import least_squares
 from runcast.calibrate.fitting.owners import ARCHITECTURE, NETWORK, owner_of, statements
 from runcast.calibrate.fitting.step_ledger import Crew, _entries, simulate_all, watch
-from runcast.calibrate.fitting.steps import SMALL, Design
+from runcast.calibrate.fitting.steps import CLOCK, RATE, SMALL, Design, is_no_slower
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.profile import load, load_architecture, load_network, load_profile, load_stack
 from runcast.simulator.profile.parameters import parameters
@@ -95,8 +96,10 @@ def test_what_is_not_known_stays_as_stated(cases, watched):
     design, rows = watched
     every = np.ones(len(cases), bool)
     u = design.solve(rows, every, np.full(len(design.free), 0.1))
-    assert set(u[~design.tell_about(every)]) == {0.0}
-    assert np.abs(u[design.tell_about(every)]).min() > 0
+    known, bound = design.tell_about(every), np.array([is_no_slower(*free) for free in design.free])
+    assert set(u[~known]) == {0.0}
+    assert np.abs(u[known & ~bound]).min() > 0
+    assert u[bound].min() >= 0
 
 
 def test_flash_attention_2_is_a_factor_where_it_is_not_the_devices_own(cases, watched):
@@ -155,3 +158,30 @@ def test_messages_are_free_on_networks_that_the_profile_was_not_measured_on(case
 def test_rows_of_none_tell_nothing(cases, watched):
     design, _ = watched
     assert not design.tell_about(np.zeros(len(cases), bool)).any()
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "bound"),
+    [
+        ("b300", RATE, True),
+        ("gb300", CLOCK, True),
+        ("b300", f"{RATE}.fp4", False),  # its peak in 4 bits is higher
+        ("gb200", RATE, False),  # the peaks of its sheet are
+        ("h20", RATE, False),  # half of H100's chip
+        ("h100-sxm", RATE, False),  # rests on no device
+        ("b300", "grouped_gemm.training_rate", False),
+        ("megatron-lm", "time_factor.gemm", False),
+    ],
+)
+def test_a_sibling_of_equal_peak_and_no_less_power_is_no_slower(of, name, bound):
+    assert is_no_slower(of, name) == bound
+
+
+def test_a_bounded_parameter_stays_and_the_others_fit_what_is_left():
+    """Rows of two parameters: a + b = -1 and b = 0.5 want a = -1.5; with a at 0 or above b alone is between both."""
+    slopes, error, loose = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([1.0, -0.5]), np.full(2, 1e6)
+
+    free = least_squares(error, slopes, np.ones(2), np.zeros(2), loose)
+    bound = least_squares(error, slopes, np.ones(2), np.zeros(2), loose, np.array([0.0, -np.inf]))
+
+    assert (free, bound) == (pytest.approx([-1.5, 0.5], abs=1e-6), pytest.approx([0.0, -0.25], abs=1e-6))

@@ -154,6 +154,18 @@ def test_exchanges_of_experts_are_beside_work_where_the_row_or_its_recipe_says_s
     assert (found["schedule"], "wgrad" in found["overlap"]) == (schedule, "overlap" in schedule["name"])
 
 
+@pytest.mark.parametrize(("cell", "overlaps"), [("", None), ("0", False), ("1", True), ("async_tp", True)])
+def test_the_overlap_of_tensor_parallelism_is_that_of_the_row_if_it_says_so(case, cell, overlaps):
+    assert case(framework="NeMo", sp="1", overlap_tp=cell).scenario["overlap"].get("tp") is overlaps
+
+
+def test_words_of_a_row_recompute_the_first_layer_of_chunks_and_keep_activations_on_the_host(case):
+    found = case(
+        recompute="", extra_flags="first layer of chunks recomputed; activations of 5 layers on the host"
+    ).scenario
+    assert (found["recompute"], found["offload"]) == ({"mode": "full", "layers": 1}, {"activations": 0.0625})
+
+
 def test_a_row_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{HEADER}\n{ROW}\n{ROW}\n")

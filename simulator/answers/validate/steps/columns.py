@@ -239,6 +239,8 @@ def overlap_of(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
         found["dp"] = cells.flag("overlap_dp", True)
         if parallel["zero"] in (1, 2):
             found["params"] = found["dp"]
-    if cells.text("overlap_tp") in ("1", "async_tp") and parallel["tp"] > 1 and parallel["sequence_parallel"]:
+    if cells.text("overlap_tp") == "0":
+        found["tp"] = False
+    elif cells.text("overlap_tp") in ("1", "async_tp") and parallel["tp"] > 1 and parallel["sequence_parallel"]:
         found["tp"] = True
     return found

@@ -57,7 +57,7 @@ KINDS: Mapping[str, tuple[Callable[[Cells], float | None], tuple[str, ...]]] = {
     "zero bubble": (lambda cells: _ZERO_BUBBLE.get(cells.text("schedule").casefold()), ("schedule", "vpp")),
     "fp8": (_fp8, ("precision",)),
     "overlap of dp": (lambda cells: float(cells.has("overlap_dp")), ("overlap_dp",)),
-    "overlap of tp": (lambda cells: float(cells.has("overlap_tp")), ("overlap_tp",)),
+    "overlap of tp": (lambda cells: float(cells.text("overlap_tp") not in ("", "0")), ("overlap_tp",)),
     "GB300 for GB200": (_place("gpu", "gb200", "gb300"), _GPU),
     "B300 for B200": (_place("gpu", "b200", "b300"), _GPU),
 }
