@@ -115,7 +115,7 @@ def compare(a: Given, b: Given | None = None, changes: Sequence[str] | Changes =
     return compare_sides(_side(a, memo), _side(b, memo))
 
 
-def _side(given: Given, memo: Memo) -> "Side":
+def _side(given: object, memo: Memo) -> "Side":
     from .answers.compare import Operand, open_side, side_of
     from .predict import simulate as predict
 
