@@ -43,7 +43,7 @@ def student_weights(error: Floats, sigma: float, of_rows: Floats | float = 1.0) 
 def least_squares(
     error: Floats, slopes: Floats, weight: Floats, u: Floats, spread: Floats, lowest: Floats | float = -np.inf
 ) -> Floats:
-    """The parameters by weighted least squares, linearised at u; priors are additional rows, none is below `lowest`."""
+    """The parameters, each at least its `lowest`, by weighted least squares, linearised at u; priors are rows."""
     matrix = np.vstack([slopes * weight[:, None], np.diag(1 / spread)])
     aim = np.concatenate([(slopes @ u - error) * weight, np.zeros(len(u))])
     solved: Floats = lsq_linear(matrix, aim, (lowest, np.inf), method="bvls").x

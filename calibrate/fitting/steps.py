@@ -8,14 +8,14 @@ A base has factors of its own where rows of two others move them, or its own do:
 that stack. Devices rest on each other as their profiles do, in the same way.
 
 The fit minimises sum w (ln(predicted / measured) / SIGMA)^2 + sum (u / spread)^2 with weights w of Student's t and of
-the source, so that large sources do not drown small ones. A step is the sum of its critical path, so between two
-simulations of all rows it is taken as sum_phase seconds x factor: exact to first order for factors of phases. Rates of
-GEMMs, `layer.tp_s`, `exchange.s`, `network.message_s` and factors of exchanges, which cannot shorten what their wires
-take, move a part of phases: how large that is, a simulation with a small change of each says (`weigh`), before the
-first pass and again half-way: a slope at the start says little of where a rate ends up far from it. What is wrong with
-slopes the next simulation corrects: exchanges behind kernels slow these, a far pipeline's host waits for exchanges too,
-and at the coarser level the host's seconds are only those that it takes longer than its device. Rows that are left out
-are simulated with what the others gave.
+the source, so that large sources do not drown small ones; u >= 0 for rates of which `is_no_slower` holds. A step is the
+sum of its critical path, so between two simulations of all rows it is taken as sum_phase seconds x factor: exact to
+first order for factors of phases. Rates of GEMMs, `layer.tp_s`, `exchange.s`, `network.message_s` and factors of
+exchanges, which cannot shorten what their wires take, move a part of phases: how large that is, a simulation with a
+small change of each says (`weigh`), before the first pass and again half-way: a slope at the start says little of where
+a rate ends up far from it. What is wrong with slopes the next simulation corrects: exchanges behind kernels slow these,
+a far pipeline's host waits for exchanges too, and at the coarser level the host's seconds are only those that it takes
+longer than its device. Rows that are left out are simulated with what the others gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -254,9 +254,9 @@ def spread_of(of: str, name: str) -> float:
 
 
 def is_no_slower(of: str, name: str) -> bool:
-    """Whether a parameter is the rate of GEMMs of a sibling that draws no less power than its base, at the same peak.
+    """Whether a parameter is the rate of dense GEMMs of a sibling that draws no less power than its base, at its peak.
 
-    Few rows and what else is wrong with them would say otherwise: B300 has the multiprocessors of B200.
+    The few rows of B300 would make its GEMMs slower than those of B200, although both have the same multiprocessors.
     """
     types = {CLOCK: ("bf16", "fp8"), RATE: ("bf16",), f"{RATE}.fp8": ("fp8",), f"{RATE}.fp4": ("fp4",)}.get(name, ())
     links = DEVICE.links(of)[:2] if types else ()
@@ -264,7 +264,8 @@ def is_no_slower(of: str, name: str) -> bool:
         return False
     own, base = (device(DEVICE.base_profile(link.of).devices[0]) for link in links)
     peaks = [(own.peak_flop_per_s.get(dtype), base.peak_flop_per_s.get(dtype)) for dtype in types]
-    return (own.power_w or 0.0) >= (base.power_w or np.inf) and all(one == other is not None for one, other in peaks)
+    no_less_power = (own.power_w or 0.0) >= (base.power_w or np.inf)
+    return no_less_power and all(one is not None and one == other for one, other in peaks)
 
 
 def _siblings(of: str) -> list[str]:

@@ -63,12 +63,13 @@ SITES = """\
 ## Clusters of others
 
 Most rows of the ledger come from those who wrote the software. Others ran NVIDIA's recipes (NVIDIA/dgxc-benchmarking)
-on clusters of their own, and published what they measured: Together AI on 512 B200, on racks of GB200 and on nodes of
-B200 and B300 (togethercomputer/together-dgxc-benchmarking), a site with B200 at Vultr, and one with H100 at Azure
-(edwardsp/azcluster). 29 runs of Together's are in the ledger since 2026-11-29. Predicted before a fit had read them,
-their median error was 6.1 %, the 90th percentile 27 %, and 90 % of them lay in their intervals. Steps in 16 bits were
-predicted 16 to 67 % too long on B200: the fit knew these products from a single node, whose own GEMMs turned out to be
-a quarter slower than those of others. The rows here are still unread: those in 16 bits show what the fit has learned.
+on clusters of their own, and published what they measured: Together AI on up to 592 B200, on racks of GB200 and on
+nodes of B200 and B300 (togethercomputer/together-dgxc-benchmarking), a site with B200 at Vultr, and one with H100 at
+Azure (edwardsp/azcluster). 29 runs of Together's are in the ledger since 2026-11-29. Predicted before a fit had read
+them, their median error was 6.1 %, the 90th percentile 27 %, and 90 % of them lay in their intervals. Steps in 16
+bits were predicted 16 to 67 % too long on B200: the fit knew these products from a single node, whose own GEMMs
+turned out to be a quarter slower than those of others. The rows here are still unread: those in 16 bits show what the
+fit has learned.
 """
 
 AFTER_SITES = """\
@@ -76,7 +77,7 @@ Qwen3's and DeepSeek-V3's recipes for B200 and B300 in these releases have no CU
 micro-batch, hosts hold up Qwen3 30B (3 to 5 ms for a pass over a layer) and 235B in 8 bits, where products are short;
 `megatron-bridge-eager` overstates that, at 8 ms. The sends of 405B's stages in NVFP4 go across rails at a third of
 a NIC's rate once 16 nodes or more send at a time, as its owners measured; its recipe recomputes a layer of each chunk.
-The same run on the same cluster took 29.2, 32.2 and, on half the GPUs, 31.7 and 37.8 s on four days (Qwen3 235B).
+Qwen3 235B in bf16 took 29.2 and 32.2 s on two days of the same cluster, and 31.7 and 37.8 s on half of its GPUs.
 """
 
 FUNCTIONAL = "megatron-bridge-eager"
