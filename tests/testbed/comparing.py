@@ -13,9 +13,8 @@ from .cases import Case, Numbers, write_cases
 from .hosts import set_up
 from .launch import execute
 
-RUNS = 5
-RETRY, RETRY_STEP = 0.05, 0.10
-"""The error of a case, and of a step, above which it is executed once more."""
+RUNS, NEAR = 5, 0.05
+"""Runs of a case, and the error above which it is executed once more."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +37,12 @@ class Outcome:
         return self.predicted_s / self.executed_s - 1
 
     @property
-    def is_off(self) -> bool:
-        """Whether the error is larger than it should be."""
-        return abs(self.error) > (RETRY_STEP if self.case.where.share else RETRY)
-
-    @property
     def spread(self) -> float:
         """How much longer the slowest run took than the fastest, over the fastest."""
         return max(self.runs_s) / self.executed_s - 1
 
 
-def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = RUNS) -> list[Outcome]:
+def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int) -> list[Outcome]:
     """Predict and execute cases; those of a topology in one set of processes."""
     outcomes = []
     for name, some in groupby(sorted(cases, key=lambda case: case.topology), key=lambda case: case.topology):
@@ -58,27 +52,27 @@ def compare(cases: Sequence[Case], numbers: Numbers, folder: Path, runs: int = R
     return outcomes
 
 
-def run_all(cases: Sequence[Case], folder: Path) -> list[Outcome]:
+def run_all(cases: Sequence[Case], folder: Path, runs: int = RUNS, near: float = NEAR) -> list[Outcome]:
     """Measure, predict and execute; cases that are off once more, with new measurements, in case the machine was busy.
 
     What was executed before counts, too: the fastest run of both tries is compared with the second prediction.
     """
-    found = {one.case: one for one in _run(cases, folder / "first")}
-    if off := [one for one in found.values() if one.is_off]:
+    found = {one.case: one for one in _run(cases, folder / "first", runs)}
+    if off := [one for one in found.values() if abs(one.error) > near]:
         print("once more, since this machine may have been busy:", *lines(off), sep="\n", flush=True)
-        for one in _run([one.case for one in off], folder / "second"):
+        for one in _run([one.case for one in off], folder / "second", runs):
             before = found[one.case]
             found[one.case] = replace(one, runs_s=(*before.runs_s, *one.runs_s), wrong=before.wrong + one.wrong)
     return list(found.values())
 
 
-def _run(cases: Sequence[Case], folder: Path) -> list[Outcome]:
+def _run(cases: Sequence[Case], folder: Path, runs: int) -> list[Outcome]:
     """Hosts that compute are measured apart from those that only send."""
     outcomes = []
     for share in sorted({case.where.share for case in cases}):
         own = folder / f"share{share:g}"
         own.mkdir(parents=True)
-        outcomes += compare([case for case in cases if case.where.share == share], calibrate(own, share), own)
+        outcomes += compare([case for case in cases if case.where.share == share], calibrate(own, share), own, runs)
     return outcomes
 
 
