@@ -8,6 +8,7 @@ dropout, except of scores if asked for.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -166,6 +167,9 @@ def mtp_parameters(spec: ModelSpec) -> Parameters:
 
 # Kernels
 
+_WHOLES = {"moe", "router", "shared_experts"}  # parts that are recomputed as a whole, beside an MLP's
+_WITHIN = {"router": "moe", "shared_experts": "moe"}  # parts of a layer that another part holds
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -186,6 +190,14 @@ class Layer:
     def all(self) -> Kernels:
         """Every kernel, in forward order."""
         return (*self.before, *self.attention, *self.mlp_in, *self.mlp, *self.experts, *self.after)
+
+    @cached_property
+    def placed(self) -> tuple[tuple[Kernel, frozenset[str]], ...]:
+        """Every kernel with the parts whose recomputation includes it."""
+        network = {kernel.part for kernel in self.mlp} - {"activation", "lora"}
+        wholes = [network if kernel in self.mlp else {kernel.part} & _WHOLES for kernel in self.all]
+        inside = [own | {_WITHIN[part] for part in own if part in _WITHIN} for own in wholes]
+        return tuple(zip(self.all, map(frozenset, inside), strict=True))
 
     @property
     def has_gradients(self) -> bool:

@@ -1,6 +1,6 @@
 """What one rank holds: parameters, their training states, and activations kept for the backward."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import dropwhile
 from math import prod
@@ -16,7 +16,6 @@ from .sparse_mla import LEARNING
 
 MODES = ("none", "selective", "full")
 
-_WITHIN = {"router": "moe", "shared_experts": "moe"}  # parts of a layer that another part holds
 _STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 
@@ -201,9 +200,10 @@ def activations(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -
     if mode == "full":
         return {kept.part: kept.bytes for kept in layer.after[-1].keeps}
     found: dict[str, int] = {}
-    for kernel, wholes in _placed(layer):
-        for part, size in kernel.keeps:
-            if mode == "none" or not (wholes | {part}) & set(parts):
+    for kernel, wholes in layer.placed:
+        again = mode != "none" and not wholes.isdisjoint(parts)
+        for part, size in () if again else kernel.keeps:
+            if mode == "none" or part not in parts:
                 found[part] = found.get(part, 0) + size
     return found
 
@@ -223,7 +223,7 @@ def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ())
     if mode == "none":
         return ()
     found: list[Kernel] = []
-    for kernel, wholes in dropwhile(lambda placed: not (placed[0].passes or placed[0].trained), _placed(layer)):
+    for kernel, wholes in dropwhile(lambda placed: not (placed[0].passes or placed[0].trained), layer.placed):
         if kernel.name in LEARNING:
             continue
         if mode == "full" or (wholes | {kernel.part}) & set(parts):
@@ -231,14 +231,6 @@ def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ())
         elif kernel.kind == "experts" and "activation" in parts:
             found.append(_expert_activation(kernel))
     return tuple(found)
-
-
-def _placed(layer: Layer) -> Iterator[tuple[Kernel, set[str]]]:
-    """Every kernel with the parts whose recomputation includes it."""
-    network = {kernel.part for kernel in layer.mlp} - {"activation", "lora"}
-    for kernel in layer.all:
-        wholes = set(network) if kernel in layer.mlp else {kernel.part} & {"moe", "router", "shared_experts"}
-        yield kernel, wholes | {_WITHIN[part] for part in wholes if part in _WITHIN}
 
 
 def _expert_activation(experts: Kernel) -> Kernel:

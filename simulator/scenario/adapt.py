@@ -63,10 +63,10 @@ class _Comparison:
 
     def _unmet(self) -> Iterator[_Lost]:
         """Keys that no longer have what they go with."""
-        was, now = self._values(self.before), self._values(self.after)
-        for need in self.system.needs:
-            if need.key in self.kept and need.fails(now) and not need.fails(was):
-                yield _Lost(need.key, need.words(now))
+        now = self._values(self.after)
+        if unmet := [need for need in self.system.needs if need.key in self.kept and need.fails(now)]:
+            was = self._values(self.before)
+            yield from (_Lost(need.key, need.words(now)) for need in unmet if not need.fails(was))
 
     def _displaced(self) -> Iterator[_Lost]:
         """Keys whose place others take."""

@@ -50,17 +50,18 @@ _Units = dict[Stage, dict[str, Floats]]  # of a stage with one layer or one end:
 def floor_s(resolved: ResolvedTrain) -> float:
     """Seconds that the step takes at least."""
     grid, schedule = resolved.grid, SCHEDULES[resolved.scenario.schedule.name]
-    each, split = _by_stage(resolved), bool(grid.split)
-    forward, whole = each["F"].max(axis=1), each["B"].max(axis=1)
-    halves = each["I"].max(axis=1) + each["W"].max(axis=1)
-    back = np.minimum(whole, halves) if split else whole
-    behind = np.zeros_like(whole) if split else whole
+    each, split = _by_stage(resolved, "FB"), bool(grid.split)
+    forward, back = each["F"].max(axis=1), each["B"].max(axis=1)
+    behind, kernels = back, each["F"] + each["B"]
+    if split:
+        halves = _by_stage(resolved, "IW")
+        behind, kernels = np.zeros_like(back), each["F"] + np.minimum(each["B"], halves["I"] + halves["W"])
+        back = np.minimum(back, halves["I"].max(axis=1) + halves["W"].max(axis=1))
     runs, most = resolved.microbatches / schedule.copies, forward.sum() + behind.sum()
     for own, _ in in_flight(grid, resolved.memo):
         stages = list(own)
         work = (forward + back)[stages].sum()
         if grid.pairs:  # of two that overlap, kernels add up and host work does; paths do not
-            kernels = each["F"] + (np.minimum(each["B"], each["I"] + each["W"]) if split else each["B"])
             work = kernels[stages].sum(axis=0)[[_KERNELS, _HOST]].max()
         before = slice(0, min(stages))
         most = max(most, forward[before].sum() + runs * work + behind[before].sum())
@@ -103,21 +104,21 @@ def _held(resolved: ResolvedTrain) -> list[float]:
     return [float((counts @ kept[list(own)]).max()) for own, counts in in_flight(resolved.grid, resolved.memo)]
 
 
-def _by_stage(resolved: ResolvedTrain) -> dict[str, Floats]:
-    """Seconds of each action of each stage, by kind: arrays [stages, (path, kernels, host)]."""
+def _by_stage(resolved: ResolvedTrain, kinds: str) -> dict[str, Floats]:
+    """Seconds of each action of these kinds of each stage, by kind: arrays [stages, (path, kernels, host)]."""
     plan = resolved.plan
-    whole = _units(resolved, replace(plan.again, layers=None))
-    parts = _units(resolved, Again(plan.again.parts)) if plan.again.full else whole
+    whole = _units(resolved, replace(plan.again, layers=None), kinds)
+    parts = _units(resolved, Again(plan.again.parts), kinds) if plan.again.full else whole
     alike = _representatives(plan)
     of_stages: dict[object, Floats] = {}  # by what a stage is made of: [kind, (path, kernels, host)]
     made = [_parts(plan, stage, alike) for stage in plan.stages]
     for units in made:
         if units not in of_stages:
             of_stages[units] = sum(
-                (np.array([(whole if again else parts)[unit][kind] for kind in KINDS]) for unit, again in units),
-                np.zeros((len(KINDS), 3)),
+                (np.array([(whole if again else parts)[unit][kind] for kind in kinds]) for unit, again in units),
+                np.zeros((len(kinds), 3)),
             )
-    return dict(zip(KINDS, np.stack([of_stages[units] for units in made], axis=1), strict=True))
+    return dict(zip(kinds, np.stack([of_stages[units] for units in made], axis=1), strict=True))
 
 
 def _parts(plan: TrainPlan, stage: Stage, alike: Mapping[int, int]) -> tuple[tuple[Stage, bool], ...]:
@@ -142,14 +143,17 @@ def _representatives(plan: TrainPlan) -> dict[int, int]:
     return found
 
 
-def _units(resolved: ResolvedTrain, again: Again) -> _Units:
+def _units(resolved: ResolvedTrain, again: Again, kinds: str) -> _Units:
     """One layer of each kind, and the ends, by themselves; plans that differ in their schedule share them."""
     plan, given = resolved.plan, resolved.scenario
     layers = [Stage((number,)) for number in _representatives(plan).values()]
     ends = [end for stage in plan.stages for end in _ends(stage)]
     stages = (*layers, *dict.fromkeys(ends))
     row = tuple((Action(number, kind, 0),) for number in range(len(stages)) for kind in "FB")
-    alone = replace(plan, grid=Grid("alone", (row,), len(stages), 1), stages=stages, again=again)
+    alone = replace(  # without what only messages between stages and the optimizer depend on
+        plan, grid=Grid("alone", (row,), len(stages), 1), stages=stages, again=again, overlap_pp=True,
+        offload_optimizer=False,
+    )  # fmt: skip
     key = (
         repr(given.cluster),
         given.nodes,
@@ -158,25 +162,26 @@ def _units(resolved: ResolvedTrain, again: Again) -> _Units:
         given.attention,
         resolved.choice,
         alone,
+        kinds,
     )
-    return resolved.memo.get("floors", key, lambda: _priced(resolved, alone))
+    return resolved.memo.get("floors", key, lambda: _priced(resolved, alone, kinds))
 
 
-def _priced(resolved: ResolvedTrain, alone: TrainPlan) -> _Units:
+def _priced(resolved: ResolvedTrain, alone: TrainPlan, kinds: str) -> _Units:
     """Price the units on the machines of the first stage; if machines differ, each op on the fastest one."""
     nodes = {id(node): i for i, node in reversed(list(enumerate(resolved.cluster.nodes)))}
     firsts = [(resolved.cluster.gpus_of(node)[0],) for node in nodes.values()]
     of_stage = tuple(alone.dims.table("pp")[:, 0].tolist())
-    priced = [_priced_on(resolved, alone, ranks) for ranks in (firsts if len(firsts) > 1 else [of_stage])]
+    priced = [_priced_on(resolved, alone, kinds, ranks) for ranks in (firsts if len(firsts) > 1 else [of_stage])]
     return {
-        stage: {kind: np.min([one[stage][kind] for one in priced], axis=0) for kind in KINDS} for stage in priced[0]
+        stage: {kind: np.min([one[stage][kind] for one in priced], axis=0) for kind in kinds} for stage in priced[0]
     }
 
 
-def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, stage_ranks: tuple[int, ...]) -> _Units:
+def _priced_on(resolved: ResolvedTrain, alone: TrainPlan, kinds: str, stage_ranks: tuple[int, ...]) -> _Units:
     tables = Tables()
     holdings, fragments = Holdings(alone, 0), Fragments()
-    passes = [(number, kind) for number in range(len(alone.stages)) for kind in KINDS]
+    passes = [(number, kind) for number in range(len(alone.stages)) for kind in kinds]
     pieces = [write_piece(alone, holdings, (Pass(number, kind),), tables, fragments) for number, kind in passes]
     places = [Place(f"action {i}", stage_ranks) for i in range(len(pieces))]
     every = Assembly(tables, places, [0] * len(pieces))

@@ -79,8 +79,9 @@ def export_recipe(
     beside = _machines(scenario)
     again = _read_again(target, lines, beside, asked)
     more = {key: value for key, value in _differ(scenario, again).items() if key in KEYS and value is not None}
-    with suppress(UserError):  # they may go with what is not said
-        again = _read_again(target, lines, beside | more, asked)
+    if more:
+        with suppress(UserError):  # they may go with what is not said
+            again = _read_again(target, lines, beside | more, asked)
     unsaid = tuple(_unsaid(target, asked, ResolvedTrain(again, where)))
     if unsaid and not nearest:
         raise UserError(

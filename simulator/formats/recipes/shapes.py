@@ -243,18 +243,19 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
         spec = from_hf_config({_UNSAID: 1} | dict(config), args.where)
     except UserError:
         return None  # said again, with its reason, by whoever reads the keys next
-    same = [name for name, known in _outlines().items() if known == outline(spec)]
+    presets, shape = _presets(), outline(spec)
+    same = [name for name, known in _outlines().items() if known == shape]
     padded = padding(args) * tp
-    found = [name for name in same if unsaid or preset(name).vocab_size == spec.vocab_size]
-    found = found or [n for n in same if -(-preset(n).vocab_size // padded) == -(-spec.vocab_size // padded)]
+    found = [name for name in same if unsaid or presets[name].vocab_size == spec.vocab_size]
+    found = found or [n for n in same if -(-presets[n].vocab_size // padded) == -(-spec.vocab_size // padded)]
     if not found:
         return None
     tokenizer = loose(args.hint("tokenizer_model"))
     named = [name for name in found if loose(name) in tokenizer]
-    context = [name for name in found if preset(name).max_position_embeddings == spec.max_position_embeddings]
+    context = [name for name in found if presets[name].max_position_embeddings == spec.max_position_embeddings]
     best = (named or context or found)[0]
     if unsaid:
-        size = preset(best).vocab_size
+        size = presets[best].vocab_size
         others = f", as might {' and '.join(name for name in found if name != best)}" if len(found) > 1 else ""
         args.assumed.append(f"vocab_size = {size}: that of preset {best}, which has this shape{others}")
     return best
@@ -270,9 +271,15 @@ _NO_SIZES = {
 
 
 @cache
+def _presets() -> Mapping[str, ModelSpec]:
+    """All presets by name."""
+    return {name: preset(name) for name in preset_names()}
+
+
+@cache
 def _outlines() -> Mapping[str, tuple[Any, ...]]:
     """Outlines of all presets by name."""
-    return {name: outline(preset(name)) for name in preset_names()}
+    return {name: outline(spec) for name, spec in _presets().items()}
 
 
 def outline(spec: ModelSpec) -> tuple[Any, ...]:

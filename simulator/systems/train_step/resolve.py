@@ -153,8 +153,8 @@ class ResolvedTrain(OnMachines):
         """The model's shape with its padded vocabulary."""
         if (multiple := self.scenario.parallel.pad_vocab) == 1:
             return self.spec
-        each = -(-self.spec.vocab_size // (multiple * self.dims.tp)) * multiple
-        return replace(self.spec, vocab_size=each * self.dims.tp)
+        vocab = -(-self.spec.vocab_size // (multiple * self.dims.tp)) * multiple * self.dims.tp
+        return self.memo.get("padded spec", (self.spec, vocab), lambda: replace(self.spec, vocab_size=vocab))
 
     @property
     def microbatches(self) -> int:

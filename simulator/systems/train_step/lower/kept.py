@@ -17,10 +17,10 @@ def activation_parts(plan: TrainPlan, stage: int) -> Mapping[str, int]:
     own, again = plan.stages[stage], plan.again
     total: Counter[str] = Counter()
     modes = ["full" if again.whole(position) else "selective" for position in range(len(own.layers))]
-    layers = {id(plan.layer(number)): plan.layer(number) for number in own.layers}
-    alike = Counter((id(plan.layer(number)), mode) for number, mode in zip(own.layers, modes, strict=True))
-    for (layer, mode), count in alike.items():
-        total.update({part: size * count for part, size in activations(layers[layer], mode, again.parts).items()})
+    layers = [plan.layer(number) for number in own.layers]
+    by_id = {id(layer): layer for layer in layers}
+    for (layer, mode), count in Counter(zip(map(id, layers), modes, strict=True)).items():
+        total.update({part: size * count for part, size in activations(by_id[layer], mode, again.parts).items()})
     kernels = [*(embedding(plan.spec, plan.shard) if own.embedding else ())]
     kernels += [kernel for _ in range(own.head + len(own.mtp)) for kernel in head(plan.spec, plan.shard)]
     for number in own.mtp:
