@@ -53,6 +53,7 @@ MIXTURE = {"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers
         ({}, True),
         ({"stack": "megatron-bridge-26.06"}, True),
         ({"stack": "megatron-bridge-eager"}, False),
+        ({"stack": "megatron-bridge-no-graphs"}, False),
         ({"stack": "maxtext"}, False),
         ({"batch": {"global": 256, "micro": 8, "seq_len": 4096}}, False),
     ],

@@ -120,7 +120,7 @@ def _on_short_layers(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
     if each_s < LEAST_OF_EXPERTS_S:
         least = f"the least that the ledger has with experts is {1e3 * LEAST_OF_EXPERTS_S:.1f} ms"
         short = f"a micro-batch takes {1e3 * each_s:.1f} ms per layer; {least}"
-        yield f'{short}: without CUDA graphs hosts may take longer (stack = "megatron-bridge-eager")'
+        yield f'{short}: without CUDA graphs hosts may take longer (stack = "megatron-bridge-no-graphs")'
 
 
 def _on_host(resolved: ResolvedTrain, share: float) -> Iterator[str]:
