@@ -217,7 +217,7 @@ def sweep(
     With `axes`, lists of values by key, `sweep` is the scenario in the middle, as for `load`; without, it is a sweep:
     the name of a shipped one, a file, or a table (docs/sweeps.md). `changes` are made to the scenario. In the folder
     `out` finished points are kept, and a second call goes on there; without it nothing is kept. More than one of
-    `workers` are processes, which import the module that calls: begin it with `if __name__ == "__main__":`.
+    `workers` are processes of their own.
 
     Raises:
         UserError: the sweep cannot be read or says something that is not allowed, or the folder cannot be written. A

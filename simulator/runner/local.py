@@ -3,14 +3,17 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
+from types import ModuleType
 from typing import Any, Self, TypeVar
 
 from ..base.memo import Memo, collect_seldom
@@ -143,11 +146,12 @@ class Processes(Workers):
 
     def submit(self, task: Task[Item, Result], chunk: Sequence[Item]) -> Any:
         """Start a chunk, with new processes if the last ones died."""
-        try:
-            return self._start().submit(keep_memo, "", task, chunk)
-        except BrokenProcessPool:
-            self._stop()
-            return self._start().submit(keep_memo, "", task, chunk)
+        with _bare_main():
+            try:
+                return self._start().submit(keep_memo, "", task, chunk)
+            except BrokenProcessPool:
+                self._stop()
+                return self._start().submit(keep_memo, "", task, chunk)
 
     def run_one_by_one(self, task: Task[Item, Result], items: Sequence[Item]) -> Results[Item, Result]:
         """Run each item in the only process there is."""
@@ -173,6 +177,19 @@ class Processes(Workers):
             self._alive, self._held = spawn.Pipe(duplex=False)
             self._pool = ProcessPoolExecutor(self.workers, spawn, initializer=_begin, initargs=(self._alive,))
         return self._pool
+
+
+@contextmanager
+def _bare_main() -> Iterator[None]:
+    """Start processes that do not run the user's script again, as spawned ones do: tasks need nothing of it.
+
+    A script without `if __name__ == "__main__"` would start workers in its workers, and one from stdin is no file.
+    """
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def cores() -> int:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,3 +55,22 @@ def test_a_thread_of_a_worker_keeps_one_memo_for_a_run():
         elsewhere = other.submit(ask, "a").result()
 
     assert (again is first, new is first, elsewhere is first) == (True, False, False)
+
+
+SCRIPT = """
+from operator import is_not
+from runcast.simulator.runner import Processes
+with Processes(2) as runner:
+    print(sum(result for pairs in runner.run(is_not, iter([[1], [2]])) for _, result in pairs))
+"""
+
+
+@pytest.mark.parametrize("source", ["file", "stdin"])
+def test_workers_do_not_run_the_script_again(tmp_path, source):
+    """It has no `if __name__ == "__main__"`, and from stdin it is no file."""
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    words = [str(file)] if source == "file" else []
+    done = subprocess.run([sys.executable, *words], input=SCRIPT, capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("2\n", "")
