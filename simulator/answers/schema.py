@@ -81,6 +81,7 @@ def _report(kind: str) -> dict[str, Schema]:
 
 _BESIDE: dict[str, Schema] = {
     "distance": _list(_TEXT),
+    "not_in_interval": _list(_TEXT),
     "errors": {"type": "object", "description": "errors of the time, of which other predictions share a part"},
     "draws": _object({"count": _COUNT, "seed": _COUNT, "low_s": _NUMBER, "median_s": _NUMBER, "high_s": _NUMBER}),
 }

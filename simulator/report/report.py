@@ -1,7 +1,7 @@
 """A Report: the result of a prediction of any system, as JSON and in words."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -111,7 +111,8 @@ class Report:
     """The fields of every report. A system adds its numbers and lists them in `metrics`.
 
     `exposed` is the critical path in seconds by phase, `provenance` its share by provenance of the numbers. `notes`
-    state assumptions for keys that the scenario does not set.
+    state assumptions for keys that the scenario does not set, `not_in_interval` what may move the time further than its
+    interval says.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Report:
     exposed: Mapping[str, float]
     provenance: Mapping[str, float]
     notes: tuple[str, ...]
+    not_in_interval: tuple[str, ...] = field(default=(), kw_only=True)
 
     kind: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
@@ -160,6 +162,8 @@ class Report:
         who = {"kind": self.kind, "name": self.name, "question": self.question, "scenario_hash": self.scenario_hash}
         return who | {one.name: one.value(self) for one in self.shown_metrics()} | {"notes": list(self.notes)}
 
+
+NOT_IN_INTERVAL = "not in the interval: {}"
 
 ROUNDING = 1e-9
 """Shares of a total below this count as zero."""

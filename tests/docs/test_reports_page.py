@@ -21,6 +21,6 @@ def test_the_page_lists_every_metric():
 def test_a_report_has_the_keys_that_its_system_lists(name):
     coarse = ["level=coarse", "run={tokens=1e9}"] if name.startswith("train") else []
     report = simulate(ROOT / f"data/scenarios/{name}.toml", coarse).report.to_json()
-    of_all = {"kind", "name", "question", "scenario_hash", "notes", "distance", "errors"}
+    of_all = {"kind", "name", "question", "scenario_hash", "notes", "distance", "not_in_interval", "errors"}
 
     assert report.keys() - of_all == {one.name for one in SYSTEMS[report["kind"]].report.metrics}

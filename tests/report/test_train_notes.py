@@ -1,6 +1,10 @@
 """What the report of a training step notes beside its numbers."""
 
+import re
+from functools import partial
+
 import pytest
+import runcast
 from runcast.simulator.predict import simulate
 
 LLAMA = {
@@ -44,6 +48,7 @@ def test_a_coarse_step_that_waits_for_the_host_is_noted(level, said):
     assert ('level = "kernels" is nearer' in found) is said
 
 
+HELD_UP = re.compile("not in the interval: a micro-batch takes .* without CUDA graphs hosts may take longer")
 MIXTURE = {"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}, "parallel": {"ep": 8}}
 
 
@@ -58,8 +63,20 @@ MIXTURE = {"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers
         ({"batch": {"global": 256, "micro": 8, "seq_len": 4096}}, False),
     ],
 )
-def test_a_step_that_hosts_may_hold_up_is_noted(tables, said):
-    assert ("without CUDA graphs hosts may take longer" in notes(**MIXTURE, **tables)) is said
+def test_a_step_that_hosts_may_hold_up_says_so_beside_its_interval(tables, said):
+    assert any(map(HELD_UP.search, simulate(LLAMA | MIXTURE | tables).report.interval_notes)) is said
+
+
+SEARCH = partial(runcast.search, fix={"parallel.tp": 1, "parallel.pp": 1, "batch.micro": 1, "parallel.zero": 1})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [runcast.simulate, partial(runcast.compare, LLAMA), partial(runcast.explain, quick=True), SEARCH],
+    ids=["simulate", "compare", "explain", "search"],
+)
+def test_every_answer_says_so(ask):
+    assert any(map(HELD_UP.search, ask(LLAMA | MIXTURE).lines()))
 
 
 def test_a_stack_counts_what_hosts_do_for_layers_with_experts():

@@ -42,7 +42,8 @@ class Side:
 
     `budget` is the error budget of the time, None where it is not known. `inputs` go by keys of a scenario, with dots,
     and by names of a report; `all_inputs` says that none is missing. `metrics` go by the names of a report, units in
-    the names; `fits` is False where devices lack memory. `rests_on` are the inputs that reproduce a prediction.
+    the names; `fits` is False where devices lack memory. `not_in_interval` is as in reports. `rests_on` are the inputs
+    that reproduce a prediction.
     """
 
     where: str
@@ -60,6 +61,7 @@ class Side:
     hash: str | None = None
     question: str = ""
     notes: tuple[str, ...] = ()
+    not_in_interval: tuple[str, ...] = ()
     drawn: Drawn | None = None
     rests_on: Mapping[str, Any] | None = None
 

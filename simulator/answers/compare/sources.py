@@ -196,6 +196,7 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
         hash=report.get("scenario_hash"),
         question=str(report.get("question", "")),
         notes=tuple(report.get("notes", ())),
+        not_in_interval=tuple(report.get("not_in_interval", ())),
         rests_on=report.get("inputs"),
     )
 
@@ -233,9 +234,10 @@ def _check_types(report: Mapping[str, Any], where: str) -> None:
         json.dumps(report, allow_nan=False)
     except ValueError:
         raise UserError(f"{where}: holds a number that is not finite; expected a report as it was written") from None
-    notes = report.get("notes", [])
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise UserError(fault(where, "notes", notes, "expected a list of texts, as reports have them"))
+    for key in ("notes", "not_in_interval"):
+        said = report.get(key, [])
+        if not isinstance(said, list) or not all(isinstance(line, str) for line in said):
+            raise UserError(fault(where, key, said, "expected a list of texts, as reports have them"))
 
 
 def _is_number(value: object) -> bool:

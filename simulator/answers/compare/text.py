@@ -10,7 +10,7 @@ from ...base.errors import shorten
 from ...base.tables import align
 from ...base.units import digits_apart, format_long, format_named, format_probability
 from ...figures import Section, Window, compare_steps, difference, draw_timeline, look_at, write_html
-from ...report.report import Table
+from ...report.report import NOT_IN_INTERVAL, Table
 from ...uncertainty import Difference
 from .comparison import NOTHING, Comparison, Drawn, Side, Term
 
@@ -54,6 +54,8 @@ def sentences(found: Comparison) -> Iterator[str]:
         some = f"{', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''}"
         yield f"the two do not ask the same ({some}): the error is not the prediction's alone"
     yield from (f"{name} does not fit its devices" for name, side in (("A", found.a), ("B", found.b)) if not side.fits)
+    for name, side in (("A", found.a), ("B", found.b)):
+        yield from (f"{name}, {NOT_IN_INTERVAL.format(line)}" for line in side.not_in_interval)
     if not found.terms:
         without = " and ".join(name for name, side in (("A", found.a), ("B", found.b)) if not side.terms)
         yield f"{without} {'have' if ' ' in without else 'has'} no terms: only totals and metrics are compared"

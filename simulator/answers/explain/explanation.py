@@ -71,7 +71,8 @@ class Explanation(Answer):
     The interval holds 90 %. `sensitivities` are ordered by size; `without_effect` names the numbers on which nothing
     rests here. `tried` is ordered by gain; `refused` are the what-ifs that the scenario does not allow. `awkward` says
     which sizes of the model no kernel is made for, and `awkward_s` how much shorter the total were if there were some.
-    `inputs` reproduce it. `quick` left out simulating numbers again and the what-ifs.
+    `not_in_interval` is as in reports. `inputs` reproduce it. `quick` left out simulating numbers again and the
+    what-ifs.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Explanation(Answer):
     refused: tuple[Refused, ...]
     awkward: tuple[str, ...]
     awkward_s: float
+    not_in_interval: tuple[str, ...]
     quick: bool
     inputs: Mapping[str, Any]
 
@@ -141,6 +143,7 @@ class Explanation(Answer):
             "what_ifs": [one.to_json() for one in self.tried],
             "refused": [vars(one) for one in self.refused],
             "awkward": list(self.awkward),
+            "not_in_interval": list(self.not_in_interval),
             "inputs": self.inputs,
         }
         return stamp("explanation", content)
@@ -245,6 +248,7 @@ def _explanation(
         refused=tuple(refused),
         awkward=tuple(one.text for one in case.resolved.awkward),
         awkward_s=case.awkward_s(simulate=not quick),
+        not_in_interval=report.not_in_interval,
         quick=quick,
         inputs=case.resolved.inputs,
     )

@@ -6,7 +6,7 @@ from ...base.tables import align
 from ...base.units import digits_apart, format_bytes, format_long, format_probability
 from ...figures import Section, tornado, waterfall
 from ...insight import slowed_lines
-from ...report.report import Table
+from ...report.report import NOT_IN_INTERVAL, Table
 from .explanation import Explanation, Tried, best_of
 from .sensitivity import Sensitivity, Side
 
@@ -23,6 +23,7 @@ def lines(found: Explanation) -> Iterator[str]:
     yield found.name
     yield f"  {found.question}"
     yield f"  {headline(found)}"
+    yield from (f"  {NOT_IN_INTERVAL.format(line)}" for line in found.not_in_interval)
     yield ""
     yield from sentences(found)
     yield ""

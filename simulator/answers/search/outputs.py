@@ -10,6 +10,7 @@ from ...base.files import write_atomic
 from ...base.named_files import rename_files
 from ...base.tables import align, csv_text
 from ...base.units import digits_apart, format_bytes, format_long, format_probability, format_usd
+from ...report.report import NOT_IN_INTERVAL
 from ...scenario import Changes, check_question, to_toml
 from .records import BEATEN, LEFT, MEMORY, REFUSED, SIMULATED, UNSEEN, Measured, SearchResult
 
@@ -243,6 +244,7 @@ def _answer(found: SearchResult) -> Iterator[str]:
             fits = f", MFU {_mfu(fine)}, fits with {_likely(fine)}" if fine.fits else ", which does not fit"
             yield (f"  kernel by kernel: {', '.join(_amounts(fine))}{fits}; by action {coarse.speed} "
                    f"({_line_of(found, number)})")  # fmt: skip
+    yield from map(NOT_IN_INTERVAL.format, _finest(found, found.winner).not_in_interval)
     yield from _why(found, found.winner)
     yield from _yours(found, found.winner)
     counts = found.counts

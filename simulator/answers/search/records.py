@@ -64,6 +64,7 @@ class Measured:
     interval_s: tuple[float, float] | None
     fits_probability: float | None = None
     mfu: float | None = None
+    not_in_interval: tuple[str, ...] = ()
 
     @property
     def tokens_per_s(self) -> float:

@@ -278,7 +278,7 @@ def _measure(question: Question, report: TrainReport) -> Measured:
     terms, interval = dict(report.split_s), (report.interval_low_s, report.interval_high_s)
     return Measured(
         amounts, report.step_time_s, tokens, fits, needed, cost, terms, report.budget, interval,
-        report.fits_probability, report.mfu,
+        report.fits_probability, report.mfu, report.not_in_interval,
     )  # fmt: skip
 
 

@@ -95,21 +95,20 @@ def _on_layers(resolved: ResolvedTrain) -> Iterator[str]:
 
 
 def notes_of_times(
-    resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float], exposed: Mapping[str, float],
-    step_s: float,
-) -> Iterator[str]:  # fmt: skip
+    resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float], exposed: Mapping[str, float]
+) -> Iterator[str]:
     """Notes that follow from the simulation: waits for the host, awkward shapes, slowdown by overlap, size."""
-    yield from _on_short_layers(resolved, step_s)
     yield from _on_host(resolved, exposed.get("host", 0.0) / max(float(path.seconds.sum()), 1e-30))
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))
     yield from size_notes(resolved.profile, resolved.dims.world_size)
 
 
-def _on_short_layers(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
-    """A note on a step of a model with experts whose hosts may hold it up, which stacks fitted to fast runs ignore.
+def not_in_interval(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
+    """What may make a step longer than its interval says: of models with experts, hosts that hold it up.
 
-    A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that.
+    A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that. Stacks
+    that are fitted to fast runs do not count it.
     """
     stack = resolved.scenario.stack
     chain = stack_chain(stack) if stack in stack_names() else []  # own stacks state what their runs took

@@ -22,7 +22,7 @@ from ...insight import (
 from ...models import active_params, total_params
 from ...profile import PROVENANCE
 from ...program import Program
-from ...report.report import PRICE, Metric, Parts, Report, Total, spending, sum_of
+from ...report.report import NOT_IN_INTERVAL, PRICE, Metric, Parts, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
 from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interval
@@ -31,7 +31,7 @@ from .errors import step_errors
 from .flop import flop_of_sequence
 from .host_memory import HostMemory, host_memory
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
-from .notes import notes_of, notes_of_times
+from .notes import not_in_interval, notes_of, notes_of_times
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
@@ -123,8 +123,11 @@ class TrainReport(Report):
     optional = OF_RUN
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; `distance` is in words, and `errors` are those of the step time that other steps share."""
-        return super().to_json() | {"distance": list(self.distance), "errors": self.budget.to_json()}
+        """Plain values; `distance` and `not_in_interval` are in words, and `errors` are those of the step time that
+        other steps share.
+        """
+        words = {"distance": list(self.distance), "not_in_interval": list(self.not_in_interval)}
+        return super().to_json() | words | {"errors": self.budget.to_json()}
 
     def shown_metrics(self) -> tuple[Metric, ...]:
         """All metrics; those of a whole run only if the scenario has a `run` table."""
@@ -133,7 +136,7 @@ class TrainReport(Report):
     @property
     def interval_notes(self) -> tuple[str, ...]:
         """The errors that the interval of the step time is made of, and how far the step is from measured ones."""
-        return budget_line(self.budget), *self.distance
+        return budget_line(self.budget), *self.distance, *map(NOT_IN_INTERVAL.format, self.not_in_interval)
 
     @property
     def mfu_convention(self) -> str:
@@ -295,7 +298,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
         host=host_memory(resolved, timeline),
-        notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed, step), *held.notes),
+        notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed), *held.notes),
+        not_in_interval=tuple(not_in_interval(resolved, step)),
     )
 
 
