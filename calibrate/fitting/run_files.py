@@ -20,7 +20,6 @@ from ...simulator.answers.validate.steps import (
     predict_step,
     read_cases,
     shipped_table,
-    tokens_per_s_per_gpu,
     training_stacks,
 )
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
@@ -212,12 +211,11 @@ def _check_times(path: Path) -> None:
 def _run_of(case: StepCase) -> Run:
     """The run that a row states; a UserError or CellError if it states none."""
     _check_plan(case)
-    tokens, key = case.tokens_per_s_per_gpu, TIME if case.seconds else TOKENS
-    if case.seconds is None and tokens is None:
+    seconds, key = case.measured_s, TIME if case.seconds else TOKENS
+    if seconds is None:
         raise CellError(f"{TIME} is not stated")
     if unlikely := case.fault():
         raise CellError(unlikely)
-    seconds = case.seconds or tokens_per_s_per_gpu(case.resolved, 1.0) / (tokens or 1.0)
     software, gpu = (case.cells.text(column) for column in ("framework", "gpu"))
     gib = case.cells.time("peak_mem_gib") if is_memory_scored(case.cells.text("mem_convention")) else None
     return Run(

@@ -216,3 +216,10 @@ def test_columns_that_say_nothing_are_left_out(ledger):
     columns = {"name": ("rows", "text"), "group left out": ("left", "text")}
     table = list(markdown(wide_scores(found.summary, "all"), columns))
     assert table == ["| rows |", "|---|", "| all |", "| dense |"]
+
+
+def test_tokens_per_second_are_scored_as_the_time_that_they_say(ledger):
+    """32 sequences of 2,048 tokens on 16 GPUs in half a second."""
+    table = ledger({}, {"iter_time_s": "", "tokens_per_s_per_gpu": "8192"}).table
+
+    assert table["measured_s"].tolist() == [0.5, 0.5]

@@ -28,6 +28,7 @@ from .answer import (
     rate_fault,
     time_fault,
     tokens_fault,
+    tokens_per_s_per_gpu,
 )
 from .columns import (
     PRESET,
@@ -81,6 +82,12 @@ class StepCase(Case):
     def seconds(self) -> float | None:
         """The measured seconds, if the row states them."""
         return self.cells.time(TIME)
+
+    @property
+    def measured_s(self) -> float | None:
+        """The measured seconds: those that the row states, else those that its tokens per second and GPU say."""
+        tokens = None if self.seconds is not None else self.tokens_per_s_per_gpu
+        return self.seconds if tokens is None else tokens_per_s_per_gpu(self.resolved, 1.0) / tokens
 
     @cached_property
     def resolved(self) -> ResolvedTrain:

@@ -194,7 +194,7 @@ def _ledger(path: Path, cases: Sequence[StepCase], answers: Sequence[Mapping[str
 
     def row(case: StepCase, found: Mapping[str, float]) -> dict[str, Any]:
         cells = case.cells
-        measured_s, measured_gib = (cells.time(column) or np.nan for column in ("iter_time_s", "peak_mem_gib"))
+        measured_s, measured_gib = case.measured_s or np.nan, cells.time("peak_mem_gib") or np.nan
         of_peak = peaks.get(case.key, {})
         return {
             **found,
