@@ -222,12 +222,16 @@ def sweep(
     Raises:
         UserError: the sweep cannot be read or says something that is not allowed, or the folder cannot be written. A
             point that is refused is a row that says why.
+        KeyboardInterrupt: on ^C; what was finished by then is in `out`.
     """
     from .answers.sweep import load_sweep, run_sweep
 
+    runner = _runner(workers)
     asked = load_sweep(sweep, changes) if axes is None else load_sweep(_around(sweep, read_axes(axes, "axes"), changes))
     with TemporaryDirectory() if out is None else nullcontext(out) as folder:
-        swept = run_sweep(asked, Path(folder) / "sweep" if out is None else Path(folder), _runner(workers))
+        swept = run_sweep(asked, Path(folder) / "sweep" if out is None else Path(folder), runner)
+        if not swept.complete:
+            raise KeyboardInterrupt
         return SweepResult(asked, swept, _read(swept.results.report))
 
 
@@ -242,6 +246,8 @@ def _around(scenario: Given, axes: Mapping[str, Sequence[Any]], changes: Sequenc
 def _runner(workers: int) -> "Runner":
     from .runner import InProcess, Processes
 
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise UserError(fault("sweep", "workers", workers, "expected a whole number of processes, at least 1"))
     return InProcess() if workers == 1 else Processes(workers)
 
 

@@ -128,7 +128,8 @@ def _comparison() -> Schema:
     side = _object({
         "where": _TEXT, "source": _TEXT, "label": _TEXT, "kind": _TEXT, "question": _TEXT,
         "scenario_hash": _or_null(_TEXT), "total_s": _NUMBER, "interval_low_s": null_or_number,
-        "interval_high_s": null_or_number, "fits": _TRUTH, "notes": _list(_TEXT), "inputs": _or_null(_INPUTS),
+        "interval_high_s": null_or_number, "fits": _TRUTH, "notes": _list(_TEXT), "not_in_interval": _list(_TEXT),
+        "inputs": _or_null(_INPUTS),
     })  # fmt: skip
     term = _object({"term": _TEXT, "a_s": _NUMBER, "b_s": _NUMBER, "difference_s": _NUMBER, "share": null_or_number,
                     "error": null_or_number})  # fmt: skip
@@ -146,6 +147,7 @@ def _search() -> Schema:
     plan = _object({
         "changes": _CHANGES, "time_s": _NUMBER, "tokens": _COUNT, "fits": _TRUTH, "fits_probability": _or_null(_SHARE),
         "memory_bytes": _NUMBER, "cost_usd": _or_null(_NUMBER), "tokens_per_s": _or_null(_NUMBER),
+        "not_in_interval": _list(_TEXT),
     })  # fmt: skip
     return _form("search", "search", {
         "of": _TEXT, "objective": _TEXT, "gpus": _COUNT, "proved": _TRUTH, "stopped": _TRUTH, "counts": _named(_COUNT),

@@ -114,6 +114,13 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
     return found
 
 
+def busiest_share(timeline: Timeline, name: str) -> float:
+    """The largest share of the makespan for which a lane of this name is at work; 0 where there is none."""
+    program, took = timeline.program, timeline.end_s - timeline.start_s
+    lanes = [lane for lane, at in enumerate(program.lanes) if at.name == name]
+    return max((float(took[program.order[lane]].sum()) for lane in lanes), default=0.0) / timeline.makespan_s
+
+
 def _by_phase(
     program: Program, phase: NDArray[np.int64], ops: NDArray[np.int64], seconds: Floats, mix: Floats | None
 ) -> Floats:

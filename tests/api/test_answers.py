@@ -387,3 +387,20 @@ def test_a_nic_that_is_faster_than_its_slot_is_noted(name):
     notes = [runcast.simulate(name, {"nodes": 2, "cluster.nic": nic}).report.notes for nic in ("400 GB/s", "100 Gb/s")]
 
     assert [sum("is bound by its PCIe slot" in note for note in one) for one in notes] == [1, 0]
+
+
+@pytest.mark.parametrize("workers", [0, -1, 2.5, True])
+def test_a_sweep_of_no_number_of_workers_is_one_line(workers):
+    with pytest.raises(
+        runcast.UserError, match=r"sweep: workers = .*: expected a whole number of processes, at least 1"
+    ):
+        runcast.sweep("tiny-train-pp4", {"batch.global": [8, 16]}, workers=workers)
+
+
+def test_ctrl_c_ends_a_sweep_as_any_function(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("runcast.simulator.answers.sweep.run._run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        runcast.sweep("tiny-train-pp4", {"batch.global": [8, 16]})

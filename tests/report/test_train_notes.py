@@ -89,3 +89,12 @@ def test_a_stack_counts_what_hosts_do_for_layers_with_experts():
         for stack in ("megatron-bridge-eager", "megatron-bridge-26.02")
     )
     assert plain < 2 * 15 * 8e-3 < eager < 1.25 * 2 * 15 * 8e-3
+
+
+@pytest.mark.parametrize(("micro", "said"), [(1, False), (2, True), (4, False)])
+def test_hosts_that_nearly_hold_a_step_up_are_said(micro, said):
+    """With one sequence to a micro-batch they do hold it up, which the interval includes; with four they are idle."""
+    batch = {"global": 8 * micro, "micro": micro, "seq_len": 4096}
+    step = LLAMA | MIXTURE | {"stack": "megatron-bridge-no-graphs", "level": "kernels", "batch": batch}
+
+    assert any("hosts work for" in line for line in simulate(step).report.not_in_interval) is said

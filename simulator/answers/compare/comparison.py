@@ -76,7 +76,7 @@ class Side:
         return {"where": self.where, "source": self.source, "label": self.label, "kind": self.kind,
                 "question": self.question, "scenario_hash": self.hash, "total_s": self.total_s, "interval_low_s": low,
                 "interval_high_s": high, "fits": self.fits, "notes": list(self.notes),
-                "inputs": self.rests_on}  # fmt: skip
+                "not_in_interval": list(self.not_in_interval), "inputs": self.rests_on}  # fmt: skip
 
 
 def complete(terms: Mapping[str, float], total_s: float) -> dict[str, float]:

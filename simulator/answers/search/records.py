@@ -246,8 +246,8 @@ class SearchResult(Answer):
         one = self.checked.get(number) or row.measured
         assert one is not None
         own = ("time_s", "tokens", "fits", "fits_probability", "memory_bytes", "cost_usd")
-        speed = {"tokens_per_s": one.tokens_per_s if one.tokens else None}
-        return {"changes": dict(row.changes)} | {name: getattr(one, name) for name in own} | speed
+        more = {"tokens_per_s": one.tokens_per_s if one.tokens else None, "not_in_interval": list(one.not_in_interval)}
+        return {"changes": dict(row.changes)} | {name: getattr(one, name) for name in own} | more
 
     def frame(self) -> "pd.DataFrame":
         """A row per plan, as in plans.csv."""

@@ -24,6 +24,10 @@ _LEAST_HELD_UP = 0.05
 """
 
 
+_LEAST_BUSY = 0.5
+"""Share of a step for which a host works beside its kernels: one that takes twice as long would hold them up."""
+
+
 def notes_of(resolved: ResolvedTrain) -> Iterator[str]:
     """Notes that follow from what was asked, one line each."""
     scenario, spec = resolved.scenario, resolved.spec
@@ -104,11 +108,20 @@ def notes_of_times(
     yield from size_notes(resolved.profile, resolved.dims.world_size)
 
 
-def not_in_interval(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
-    """What may make a step longer than its interval says: of models with experts, hosts that hold it up.
+def not_in_interval(resolved: ResolvedTrain, step_s: float, exposed_s: float, busy: float) -> Iterator[str]:
+    """What may make a step longer than its interval says: hosts that hold it up.
 
-    A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that. Stacks
-    that are fitted to fast runs do not count it.
+    `exposed_s` is host work on the critical path, and `busy` the share of the step for which the busiest host works.
+    """
+    yield from _on_short_layers(resolved, step_s)
+    if busy >= _LEAST_BUSY and exposed_s < _LEAST_HELD_UP * step_s:
+        yield f"hosts work for {busy:.0%} of the step beside its kernels; if they take longer, so does it (see --draws)"
+
+
+def _on_short_layers(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
+    """A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that.
+
+    Stacks that are fitted to fast runs do not count it.
     """
     stack = resolved.scenario.stack
     chain = stack_chain(stack) if stack in stack_names() else []  # own stacks state what their runs took

@@ -13,6 +13,7 @@ from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
     CriticalPath,
+    busiest_share,
     critical_path,
     path_by_phase,
     provenance,
@@ -30,6 +31,7 @@ from .distance import distance_notes
 from .errors import step_errors
 from .flop import flop_of_sequence
 from .host_memory import HostMemory, host_memory
+from .lower.piece import HOST
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
 from .notes import not_in_interval, notes_of, notes_of_times
 from .resolve import ResolvedTrain
@@ -299,7 +301,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         ops=len(timeline.program),
         host=host_memory(resolved, timeline),
         notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed), *held.notes),
-        not_in_interval=tuple(not_in_interval(resolved, step)),
+        not_in_interval=tuple(not_in_interval(resolved, step, exposed.get("host", 0.0), busiest_share(timeline, HOST))),
     )
 
 

@@ -11,7 +11,10 @@ HEADER = (
     "gpu,gpus_per_node,n_gpus,tp,sp,pp,vpp,dp,ep,mbs,gbs,precision,recompute,schedule,overlap_tp,dp_mode,iter_time_s,"
     "tokens_per_s_per_gpu,peak_mem_gib,mem_convention"
 )
-ROW = "a,here,nanotron,,dense,8,1024,4096,8,8,32000,2048,,,,H100-SXM-80GB,8,16,2,1,2,,4,,1,32,bf16,none,1f1b,,zero1,0.5,,,"
+ROW = (
+    "a,here,nanotron,,dense,8,1024,4096,8,8,32000,2048,,,,H100-SXM-80GB,8,16,2,1,2,,4,,1,32,bf16,none,1f1b,,zero1,"
+    "0.5,,,"
+)
 
 
 @pytest.fixture

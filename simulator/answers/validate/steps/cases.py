@@ -163,7 +163,8 @@ def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
     blank: tuple[str, ...] = ("framework",) if stack is not None else ()
     blank += SHAPE if PRESET in read_table(path) else ()
     required = [column for column in REQUIRED if column not in blank]
-    rows = read_cells(path, required, "those of data/validation/training.csv")
+    like = "those of data/validation/training.csv (preset stands for sizes, --stack for framework)"
+    rows = read_cells(path, required, like)
     software = None if stack is None else _software_like(read_words(), stack)
     return [_case(read_words(), line, where, cells, software) for line, where, cells in rows]
 
