@@ -179,17 +179,21 @@ class Processes(Workers):
         return self._pool
 
 
+_MAIN = threading.Lock()  # threads that took turns within each other's would leave a bare module there
+
+
 @contextmanager
 def _bare_main() -> Iterator[None]:
     """Start processes that do not run the user's script again, as spawned ones do: tasks need nothing of it.
 
     A script without `if __name__ == "__main__"` would start workers in its workers, and one from stdin is no file.
     """
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _MAIN:
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def cores() -> int:

@@ -74,3 +74,16 @@ def test_workers_do_not_run_the_script_again(tmp_path, source):
     done = subprocess.run([sys.executable, *words], input=SCRIPT, capture_output=True, text=True, timeout=60)
 
     assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+def test_threads_that_start_workers_at_once_leave_the_main_module_alone(task):
+    main = sys.modules["__main__"]
+
+    def run(item):
+        with Processes(1) as runner:
+            return results(runner, task, [item])
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(run, range(4)))
+
+    assert (found, sys.modules["__main__"] is main) == ([{n: n * n} for n in range(4)], True)
