@@ -69,15 +69,15 @@ Azure (edwardsp/azcluster). 29 runs of Together's are in the ledger since 2026-1
 them, their median error was 6.1 %, the 90th percentile 27 %, and 90 % of them lay in their intervals. Steps in 16
 bits were predicted 16 to 67 % too long on B200: the fit knew these products from a single node, whose own GEMMs
 turned out to be a quarter slower than those of others. The rows here are still unread: those in 16 bits show what the
-fit has learned. Where a recipe has no CUDA graphs, as those of Qwen3's and DeepSeek-V3's for B200 and B300 in these
-releases, rows are predicted with the stack `megatron-bridge-no-graphs`, whose one number is from three runs of
-NVIDIA's.
+fit has learned. Where a recipe has no CUDA graphs (Qwen3 235B on B200 and B300, DeepSeek-V3 on B200), or those of
+the router only (Qwen3 30B on B200), rows are predicted with the stack `megatron-bridge-no-graphs`, whose one number is
+from three runs of NVIDIA's.
 """
 
 AFTER_SITES = """\
-With one sequence to a micro-batch and no CUDA graphs, hosts hold up Qwen3 30B (4.3 ms for a pass over a layer on B200,
-and 2 to 4 on B300) and 235B (3.7 ms in bf16, 5.7 in 8 bits, which take more kernels); the stack has 4.5 ms. With
-`megatron-bridge-26.02`, 30B's steps are predicted 44 to 61 % too short, and 235B's in 8 bits 28 %; with
+With one sequence to a micro-batch and no graphs of whole layers, hosts hold up Qwen3 30B (4.3 ms for a pass over a
+layer on B200, and 2 to 4 on B300) and 235B (3.7 ms in bf16, 5.7 in 8 bits, which take more kernels); the stack has
+4.5 ms. With `megatron-bridge-26.02`, 30B's steps are predicted 44 to 61 % too short, and 235B's in 8 bits 28 %; with
 `megatron-bridge-eager` up to 2.7 times too long. The sends of 405B's stages in NVFP4 go across rails at a third of
 a NIC's rate once 16 nodes or more send at a time, as its owners measured; its recipe recomputes a layer of each chunk.
 Qwen3 235B in bf16 took 29.2 and 32.2 s on two days of the same cluster, and 31.7 and 37.8 s on half of its GPUs.
