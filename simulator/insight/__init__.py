@@ -4,7 +4,7 @@ from .link_load import link_load
 from .where_time_goes import (
     SLOWED,
     CriticalPath,
-    busiest_share,
+    busiest_lanes,
     critical_path,
     path_by_phase,
     provenance,
@@ -17,7 +17,7 @@ from .where_time_goes import (
 __all__ = [
     "SLOWED",
     "CriticalPath",
-    "busiest_share",
+    "busiest_lanes",
     "critical_path",
     "link_load",
     "path_by_phase",

@@ -13,6 +13,7 @@ elsewhere (`pipeline`), the host.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,11 +115,15 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
     return found
 
 
-def busiest_share(timeline: Timeline, name: str) -> float:
-    """The largest share of the makespan for which a lane of this name is at work; 0 where there is none."""
-    program, took = timeline.program, timeline.end_s - timeline.start_s
-    lanes = [lane for lane, at in enumerate(program.lanes) if at.name == name]
-    return max((float(took[program.order[lane]].sum()) for lane in lanes), default=0.0) / timeline.makespan_s
+def busiest_lanes(timeline: Timeline, since_s: float = 0.0) -> dict[str, CriticalPath]:
+    """The work of the busiest lane of each name after `since_s`: ops that follow one another, as on a critical path."""
+    program, took = timeline.program, timeline.end_s - np.maximum(timeline.start_s, since_s)
+    found: dict[str, tuple[float, NDArray[np.int64]]] = {}
+    for lane, at in enumerate(program.lanes):
+        ops = program.order[lane]
+        ops = ops[took[ops] > 0]
+        found[at.name] = max(found.get(at.name, (0.0, ops)), (float(took[ops].sum()), ops), key=itemgetter(0))
+    return {name: CriticalPath(ops, took[ops]) for name, (busy_s, ops) in found.items() if busy_s > 0}
 
 
 def _by_phase(

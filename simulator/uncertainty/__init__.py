@@ -5,11 +5,24 @@ docs/uncertainty.md explains the model.
 
 from .budget import KINDS, Budget, Difference, budget_line, difference, ratio_deviation
 from .draws import Draws, draw
-from .errors import DOUBLING, Errors, Interval, errors_of_costs, path_budget, path_interval, size_error, size_notes
+from .errors import (
+    CRITICAL,
+    DOUBLING,
+    Errors,
+    Interval,
+    chain_intervals,
+    errors_of_costs,
+    latest,
+    path_budget,
+    path_interval,
+    size_error,
+    size_notes,
+)
 from .factors import Fit, PhaseErrors, Term, part_of, phase_errors, shipped_fit
 from .memory import MemoryErrors, fit_probability, memory_interval, shipped_memory_errors
 
 __all__ = [
+           "CRITICAL",
            "DOUBLING",
            "KINDS",
            "Budget",
@@ -22,10 +35,12 @@ __all__ = [
            "PhaseErrors",
            "Term",
            "budget_line",
+           "chain_intervals",
            "difference",
            "draw",
            "errors_of_costs",
            "fit_probability",
+           "latest",
            "memory_interval",
            "part_of",
            "path_budget",

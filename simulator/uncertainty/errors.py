@@ -16,7 +16,7 @@ are multiplicative: a time is never negative, errors are stated and fitted as lo
 as far up as down. To first order in a small error this equals addition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import exp, log1p, log2, sqrt
 
@@ -29,6 +29,8 @@ from ..insight import CriticalPath
 from ..profile import Z90, Profile
 from .budget import Budget
 from .factors import NO_ERRORS, PhaseErrors
+
+CRITICAL = "critical path"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +97,26 @@ class Interval:
     high_s: float
 
 
+def chain_intervals(path: CriticalPath, lanes: Mapping[str, CriticalPath], errors: Errors) -> dict[str, Interval]:
+    """The intervals of chains of ops by name: of the critical path, the first one, and of the work of lanes.
+
+    A prediction takes no less than any of them. With other errors another one may be the longest.
+    """
+    chains = {CRITICAL: path, **lanes}
+    return {name: path_interval(chain, errors, float(chain.seconds.sum())) for name, chain in chains.items()}
+
+
+def latest(intervals: Iterable[Interval]) -> Interval:
+    """The interval of what ends with the last of several chains of ops, given those of the chains.
+
+    Each of its ends is that of the chain that reaches farthest, as if the chains were off together.
+    """
+    low_s, high_s = zip(*((one.low_s, one.high_s) for one in intervals), strict=True)
+    return Interval(max(low_s), max(high_s))
+
+
 def path_interval(path: CriticalPath, errors: Errors, answer_s: float) -> Interval:
-    """The 90 % interval of a critical path that takes `answer_s` seconds.
+    """The 90 % interval of a critical path, or other ops that follow one another, that takes `answer_s` seconds.
 
     Spreads are relative standard deviations around a mean; factors of phases are lognormal around a median. So the sum
     of spreads is taken as a lognormal of equal mean and deviation (Fenton and Wilkinson), whose median is lower.

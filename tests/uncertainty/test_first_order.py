@@ -6,10 +6,11 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 from runcast.simulator.costs import PHASES, kind_costs
-from runcast.simulator.insight import CriticalPath
+from runcast.simulator.insight import CriticalPath, busiest_lanes, critical_path
+from runcast.simulator.predict import simulate
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.systems.train_step.errors import step_errors
-from runcast.simulator.uncertainty import PhaseErrors, errors_of_costs, path_interval
+from runcast.simulator.uncertainty import Interval, PhaseErrors, chain_intervals, errors_of_costs, latest, path_interval
 
 from ..lowering.steps import labels, resolved
 
@@ -92,3 +93,20 @@ def test_products_of_awkward_shapes_are_off_together():
     assert not errors.of_class[~logits].any()
     assert not neat.of_class.any()
     assert errors.of_op == pytest.approx(neat.of_op, rel=0.02)
+
+
+def test_each_end_is_that_of_the_chain_that_reaches_farthest():
+    assert latest([Interval(2.0, 5.0), Interval(1.0, 9.0), Interval(3.0, 4.0)]) == Interval(3.0, 9.0)
+
+
+def test_a_step_whose_hosts_may_be_faster_takes_no_less_than_its_kernels():
+    """Hosts hold it up, and are known to a factor of four; kernels take half of it."""
+    found = simulate({
+        "kind": "train_step", "cluster": "dgx-h100", "stack": "megatron-bridge-no-graphs", "level": "kernels",
+        "model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 4, "vocab_size": 8192}},
+        "parallel": {"ep": 8}, "batch": {"global": 64, "seq_len": 4096},
+    })  # fmt: skip
+    path, lanes = critical_path(found.timeline), busiest_lanes(found.timeline)
+    ends = {name: one.low_s for name, one in chain_intervals(path, lanes, found.errors).items()}
+
+    assert 1.3 * ends["critical path"] < ends["compute"] == found.report.interval_low_s

@@ -5,12 +5,14 @@ What no measured row has is in `distance`.
 
 from collections.abc import Iterator, Mapping
 
+from ...base.units import format_seconds
 from ...insight import CriticalPath, slowed_lines
 from ...models import ModelSpec
 from ...models.model import Inputs
 from ...profile import profile_notes, stack_chain, stack_defaults, stack_names
-from ...uncertainty import size_notes
+from ...uncertainty import CRITICAL, Interval, size_notes
 from ..machines import shape_loss_s
+from .lower.piece import COMPUTE, HOST
 from .replicas import note_on
 from .resolve import ResolvedTrain
 from .scenario import TrainScenario
@@ -23,9 +25,8 @@ _LEAST_HELD_UP = 0.05
 0.06 (8B, sequences of 1,024 tokens on `transformers`), by 0.3 % where nothing waits.
 """
 
-
-_LEAST_BUSY = 0.5
-"""Share of a step for which a host works beside its kernels: one that takes twice as long would hold them up."""
+_CHAINS = {COMPUTE: "the busiest rank's kernels", HOST: "the busiest host's work"}
+"""Lanes in words."""
 
 
 def notes_of(resolved: ResolvedTrain) -> Iterator[str]:
@@ -108,20 +109,22 @@ def notes_of_times(
     yield from size_notes(resolved.profile, resolved.dims.world_size)
 
 
-def not_in_interval(resolved: ResolvedTrain, step_s: float, exposed_s: float, busy: float) -> Iterator[str]:
-    """What may make a step longer than its interval says: hosts that hold it up.
+def notes_of_ends(intervals: Mapping[str, Interval]) -> Iterator[str]:
+    """What sets an end of the interval, given those of chains of ops, where it is not the critical path."""
+    for end, word in (("low_s", "lower"), ("high_s", "upper")):
+        ends = {name: float(getattr(interval, end)) for name, interval in intervals.items()}
+        farthest, of_path = max(ends, key=lambda name: ends[name]), ends[CRITICAL]
+        if ends[farthest] > (1 + _LEAST_LOST) * of_path:
+            what = _CHAINS.get(farthest, f"the busiest lane of {farthest}")
+            own = format_seconds(of_path)
+            yield f"the {word} end of the interval is that of {what}; the critical path's is {own}"
 
-    `exposed_s` is host work on the critical path, and `busy` the share of the step for which the busiest host works.
-    """
-    yield from _on_short_layers(resolved, step_s)
-    if busy >= _LEAST_BUSY and exposed_s < _LEAST_HELD_UP * step_s:
-        yield f"hosts work for {busy:.0%} of the step beside its kernels; if they take longer, so does it (see --draws)"
 
+def not_in_interval(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
+    """What may make a step longer than its interval says: hosts that hold up short layers with experts.
 
-def _on_short_layers(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
-    """A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that.
-
-    Stacks that are fitted to fast runs do not count it.
+    A host waits for how many tokens each expert gets, unless CUDA graphs or the size of a micro-batch hide that. Stacks
+    that are fitted to fast runs do not count it.
     """
     stack = resolved.scenario.stack
     chain = stack_chain(stack) if stack in stack_names() else []  # own stacks state what their runs took

@@ -13,7 +13,7 @@ from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
     CriticalPath,
-    busiest_share,
+    busiest_lanes,
     critical_path,
     path_by_phase,
     provenance,
@@ -26,14 +26,13 @@ from ...program import Program
 from ...report.report import NOT_IN_INTERVAL, PRICE, Metric, Parts, Report, Total, spending, sum_of
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Timeline
-from ...uncertainty import KINDS, Budget, budget_line, path_budget, path_interval
+from ...uncertainty import KINDS, Budget, budget_line, chain_intervals, latest, path_budget
 from .distance import distance_notes
 from .errors import step_errors
 from .flop import flop_of_sequence
 from .host_memory import HostMemory, host_memory
-from .lower.piece import HOST
 from .memory import OWNERS, RESIDUALS, RankMemory, rank_memory
-from .notes import not_in_interval, notes_of, notes_of_times
+from .notes import not_in_interval, notes_of, notes_of_ends, notes_of_times
 from .resolve import ResolvedTrain
 from .run import OF_RUN, TrainingRun, training_run
 
@@ -267,7 +266,8 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
     path, held = critical_path(timeline), rates(resolved.cluster)
     step = timeline.makespan_s
     errors = step_errors(resolved)
-    sure = path_interval(path, errors, step)
+    intervals = chain_intervals(path, busiest_lanes(timeline), errors)
+    sure = latest(intervals.values())
     split = split_by_place(timeline, mix=resolved.mix)
     peak_type, exposed = resolved.peak_type, _by_phase(path, timeline, resolved)
     tokens, run = batch.global_ * batch.seq_len, resolved.scenario.run
@@ -300,8 +300,13 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         run=training_run(run, tokens, step, held) if run is not None else None,
         ops=len(timeline.program),
         host=host_memory(resolved, timeline),
-        notes=(*notes_of(resolved), *notes_of_times(resolved, path, slowed, exposed), *held.notes),
-        not_in_interval=tuple(not_in_interval(resolved, step, exposed.get("host", 0.0), busiest_share(timeline, HOST))),
+        notes=(
+            *notes_of(resolved),
+            *notes_of_times(resolved, path, slowed, exposed),
+            *notes_of_ends(intervals),
+            *held.notes,
+        ),
+        not_in_interval=tuple(not_in_interval(resolved, step)),
     )
 
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from ...base.op_kinds import op_kind
 from ...base.units import format_bytes
-from ...insight import CriticalPath, critical_path, provenance, sum_by_group
+from ...insight import CriticalPath, busiest_lanes, critical_path, provenance, sum_by_group
 from ...profile import PROVENANCE
 from ...program import Program
 from ...report.report import PRICE, ROUNDING, Metric, Parts, Total, spending, sum_of
 from ...report.report import Report as Base
 from ...report.spending import Rates, Spending, rates
 from ...timeline import Peak, Timeline, peak_bytes
-from ...uncertainty import Budget, errors_of_costs, path_budget, path_interval
+from ...uncertainty import Budget, chain_intervals, errors_of_costs, latest, path_budget
 from .lower import HOST_LANES
 from .resolve import Resolved
 
@@ -175,7 +175,7 @@ def make_report(resolved: Resolved, timeline: Timeline) -> Report:
     path, path_of_update = critical_path(timeline), critical_path(timeline, began)
     whole_s = update_s(resolved, timeline)
     errors = errors_of_costs(costs, resolved.profile.name)
-    sure = path_interval(path_of_update, errors, whole_s)
+    sure = latest(chain_intervals(path_of_update, busiest_lanes(timeline, began), errors).values())
     phase_of = phase_of_op(program)
     share = costs.link_bytes / costs.capacity_bytes_per_s / timeline.makespan_s
     busiest = int(share.argmax())

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .... import engine
-from ....insight import critical_path, path_by_phase
+from ....insight import busiest_lanes, critical_path, path_by_phase
 from ....systems.train_step.errors import step_errors
 from ....systems.train_step.flop import model_flop
 from ....systems.train_step.memory import RankMemory, rank_memory
 from ....systems.train_step.report import mean_peak
 from ....systems.train_step.resolve import ResolvedTrain
-from ....uncertainty import path_interval
+from ....uncertainty import chain_intervals, latest
 
 MOST_APART = 0.05
 """How far a step's time and its tokens per second may be apart; in the shipped ledger they are to 0.1 %."""
@@ -56,7 +56,8 @@ def predict_step(resolved: ResolvedTrain, memory: bool = True, source: str = "")
     """Simulate a training step of a source; `memory` by pipeline rank, or not at all."""
     timeline = engine.simulate(resolved.program, resolved.costs)
     path, seconds = critical_path(timeline), timeline.makespan_s
-    sure = path_interval(path, step_errors(resolved, source=source), seconds)
+    errors = step_errors(resolved, source=source)
+    sure = latest(chain_intervals(path, busiest_lanes(timeline), errors).values())
     held = rank_memory(resolved, timeline) if memory else ()
     phases = path_by_phase(path, resolved.program, resolved.mix)
     own = float(((path.seconds * resolved.costs.spread[path.ops]) ** 2).sum()) / seconds**2
