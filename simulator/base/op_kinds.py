@@ -114,6 +114,7 @@ _KINDS = (
     _kernel("other"),  # of a trace: nothing is known of it
     # Whole actions, at the coarser level
     OpKind("actions", "actions", phase="coarse", family="actions"),
+    OpKind("hosts", "actions", family="issue"),
     OpKind("issue", "issue", family="issue", besides="layer.s"),
     OpKind("host_adam", "host_adam", phase="optimizer", family="host_adam"),
     OpKind("cycle", "cycle", family="cycle"),

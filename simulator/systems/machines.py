@@ -143,10 +143,10 @@ class OnMachines(ResolvedScenario):
 
     def _with(self, profile: Profile) -> Self:
         """The scenario with another profile; parts that do not depend on it are shared."""
-        other = type(self)(self.scenario, self.where)
+        other, program = type(self)(self.scenario, self.where), self.program
         kept = {name: value for name, value in vars(self).items() if name not in self._of_profile}
         memo = self.memo.share(LAYOUT, *RING_KINDS)
-        vars(other).update(kept | {"program": self.program, "profile": profile, "memo": memo})
+        vars(other).update(kept | {"program": program, "profile": profile, "memo": memo})
         return other
 
     @cached_property

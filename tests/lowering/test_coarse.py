@@ -20,6 +20,7 @@ QWEN = {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}
 DEEPSEEK = {"preset": "deepseek-v3", "overrides": {"num_hidden_layers": 8}}
 QWEN_TIED, DEEP = {"preset": "qwen3-1.7b"}, {"preset": "llama3-405b"}
 PARTS = {"mode": "selective", "modules": ["layernorm", "activation"]}
+NO_GRAPHS = {"stack": "megatron-bridge-no-graphs"}
 CHUNKS, PAIRS = {"name": "interleaved", "vpp": 4}, {"name": "interleaved-overlap", "vpp": 2}
 
 # (GPUs, micro-batches, tokens of a sequence, model, tables)
@@ -53,8 +54,18 @@ PLANS = {
     "dualpipe": (64, 8, 4096, QWEN, {"parallel": {"pp": 4, "ep": 8}, "schedule": {"name": "dualpipe"}}),
     "tied": (16, 4, 4096, QWEN_TIED, {"parallel": {"pp": 2}}),
     "MTP": (64, 4, 4096, DEEPSEEK, {"parallel": {"pp": 2, "ep": 8}}),
+    "slow hosts": (64, 4, 512, LLAMA, {"stack": "nanotron", "parallel": {"zero": 0}}),
+    "slow hosts, pipeline": (64, 8, 2048, LLAMA_70B, {"stack": "nanotron", "parallel": {"tp": 4, "pp": 4}}),
+    "slow hosts, chunks": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": CHUNKS}),
+    "slow hosts, pairs": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": PAIRS}),
+    "hosts as slow as kernels": (64, 16, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 4, "ep": 4}}),
 }  # fmt: skip
 
+
+SLOW_HOSTS = tuple(name for name in PLANS if "hosts" in name)
+"""Plans whose actions have an op of the host and one more of the device. What a rank waits for inside an action and
+before it is one wait.
+"""
 
 CONTENDED = ("ep", "pairs", "dualpipe", "MTP")
 """Plans whose gradients meet tokens on NVLink and NICs: an action's own exchanges have their links to themselves."""
@@ -108,7 +119,7 @@ def shares(name, level, profile=None):
 @pytest.mark.parametrize("name", PLANS)
 def test_ranks_of_few_ops_spend_their_time_on_what_kernels_do(name, undisturbed):
     (fine, _), (few, _) = (shares(name, level, undisturbed) for level in ("kernels", "coarse"))
-    assert few == pytest.approx(fine, abs=0.01 if name in CONTENDED else 0.005)
+    assert few == pytest.approx(fine, abs=0.06 if name in SLOW_HOSTS else 0.01 if name in CONTENDED else 0.005)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -160,7 +171,7 @@ def test_messages_carry_the_same_bytes(name):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_large_step_stays_small(name):
-    assert len(validate(step(name, "coarse").program)) < 500
+    assert len(validate(step(name, "coarse").program)) < 500 * (3 if name in SLOW_HOSTS else 1)
 
 
 def test_only_actions_beside_messages_are_cut():

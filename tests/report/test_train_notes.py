@@ -42,12 +42,6 @@ def test_attention_to_what_an_indexer_picks_is_noted(attention, said):
     assert said in notes(**SPARSE, attention=attention, batch={"global": 16, "seq_len": 512})
 
 
-@pytest.mark.parametrize(("level", "said"), [("coarse", True), ("kernels", False)])
-def test_a_coarse_step_that_waits_for_the_host_is_noted(level, said):
-    found = notes(stack="nanotron", level=level, batch={"global": 64, "seq_len": 64})
-    assert ('level = "kernels" is nearer' in found) is said
-
-
 HELD_UP = re.compile("not in the interval: a micro-batch takes .* without CUDA graphs hosts may take longer")
 MIXTURE = {"model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}, "parallel": {"ep": 8}}
 

@@ -45,7 +45,9 @@ PLANS = st.fixed_dictionaries(
         "attention": st.sampled_from(["flash-2", "unfused"]),
         "precision.compute": st.sampled_from(["fp8"]),
         "lora": st.just({"rank": 8}),
-        "stack": st.sampled_from(["megatron-lm", "nemo", "pytorch-fsdp", "llm-foundry"]),
+        "stack": st.sampled_from([
+            "megatron-lm", "nemo", "pytorch-fsdp", "llm-foundry", "nanotron", "megatron-bridge-no-graphs",
+        ]),
         "model.mtp": st.just(False),
     },
 )  # fmt: skip

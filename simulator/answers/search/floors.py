@@ -2,8 +2,8 @@
 
 Time. An action of a stage runs its layers in a row, and each layer is a chain of ops from its first one, which waits
 for the layer before, to what the next layer waits for. So an action takes at least the sum over its layers of the
-longest path through each, at least the sum of its kernels, which share one lane, and at least what its host needs to
-issue it.
+longest path through each, and at least the sum of its kernels, which share one lane. A host issues the actions of its
+rank one after another.
 A pipeline rank runs its actions one after another. Before its first one, a micro-batch has come through all stages
 before its lowest one; where backwards are whole, its last one is a backward, behind which a gradient goes through those
 stages again. Ops never run faster than they are priced: links and neighbours only slow them. Where leaf switches have
@@ -51,21 +51,22 @@ def floor_s(resolved: ResolvedTrain) -> float:
     """Seconds that the step takes at least."""
     grid, schedule = resolved.grid, SCHEDULES[resolved.scenario.schedule.name]
     each, split = _by_stage(resolved, "FB"), bool(grid.split)
-    forward, back = each["F"].max(axis=1), each["B"].max(axis=1)
-    behind, kernels = back, each["F"] + each["B"]
+    on_device = {kind: parts[:, [_PATH, _KERNELS]].max(axis=1) for kind, parts in each.items()}
+    forward, back = on_device["F"], on_device["B"]
+    behind, sums = back, each["F"] + each["B"]
     if split:
         halves = _by_stage(resolved, "IW")
-        behind, kernels = np.zeros_like(back), each["F"] + np.minimum(each["B"], halves["I"] + halves["W"])
-        back = np.minimum(back, halves["I"].max(axis=1) + halves["W"].max(axis=1))
-    runs, most = resolved.microbatches / schedule.copies, forward.sum() + behind.sum()
+        behind, sums = np.zeros_like(back), each["F"] + np.minimum(each["B"], halves["I"] + halves["W"])
+        back = np.minimum(back, sum(half[:, [_PATH, _KERNELS]].max(axis=1) for half in halves.values()))
+    runs, most = resolved.microbatches / schedule.copies, float(forward.sum() + behind.sum())
     for own, _ in in_flight(grid, resolved.memo):
         stages = list(own)
-        work = (forward + back)[stages].sum()
-        if grid.pairs:  # of two that overlap, kernels add up and host work does; paths do not
-            work = kernels[stages].sum(axis=0)[[_KERNELS, _HOST]].max()
+        # of two actions that overlap, kernels add up; paths do not
+        work = sums[stages, _KERNELS].sum() if grid.pairs else (forward + back)[stages].sum()
         before = slice(0, min(stages))
-        most = max(most, forward[before].sum() + runs * work + behind[before].sum())
-    return float(most)
+        of_device = forward[before].sum() + runs * work + behind[before].sum()
+        most = max(most, float(of_device), float(runs * sums[stages, _HOST].sum()))
+    return most
 
 
 def floor_bytes(resolved: ResolvedTrain) -> float:

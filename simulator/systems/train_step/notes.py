@@ -20,11 +20,6 @@ from .scenario import TrainScenario
 LEAST_OF_EXPERTS_S = 4.7e-3
 """A layer and micro-batch, forward and backward: the least of the ledger's steps of models with experts."""
 _LEAST_LOST = 0.01
-_LEAST_HELD_UP = 0.05
-"""Share of a step that waits for the host from which its coarse level is off (docs/training.md): by 7 % at a share of
-0.06 (8B, sequences of 1,024 tokens on `transformers`), by 0.3 % where nothing waits.
-"""
-
 _CHAINS = {COMPUTE: "the busiest rank's kernels", HOST: "the busiest host's work"}
 """Lanes in words."""
 
@@ -99,11 +94,8 @@ def _on_layers(resolved: ResolvedTrain) -> Iterator[str]:
             yield f"{name}: left out, with its parameters"
 
 
-def notes_of_times(
-    resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float], exposed: Mapping[str, float]
-) -> Iterator[str]:
-    """Notes that follow from the simulation: waits for the host, awkward shapes, slowdown by overlap, size."""
-    yield from _on_host(resolved, exposed.get("host", 0.0) / max(float(path.seconds.sum()), 1e-30))
+def notes_of_times(resolved: ResolvedTrain, path: CriticalPath, slowed: Mapping[str, float]) -> Iterator[str]:
+    """Notes that follow from the simulation: awkward shapes, slowdown by overlap, size."""
     yield from _shapes(resolved, path)
     yield from slowed_lines(slowed, float(path.seconds.sum()))
     yield from size_notes(resolved.profile, resolved.dims.world_size)
@@ -136,13 +128,6 @@ def not_in_interval(resolved: ResolvedTrain, step_s: float) -> Iterator[str]:
         least = f"the least that the ledger has with experts is {1e3 * LEAST_OF_EXPERTS_S:.1f} ms"
         short = f"a micro-batch takes {1e3 * each_s:.1f} ms per layer; {least}"
         yield f'{short}: without CUDA graphs hosts may take longer (stack = "megatron-bridge-no-graphs")'
-
-
-def _on_host(resolved: ResolvedTrain, share: float) -> Iterator[str]:
-    """A note on a coarse step that waits for the host, which a real host may do ahead."""
-    if resolved.scenario.level == "coarse" and share >= _LEAST_HELD_UP:
-        waits = f"{share:.0%} of the step waits for the host, which level coarse counts action by action"
-        yield f'{waits}: level = "kernels" is nearer'
 
 
 def _shapes(resolved: ResolvedTrain, path: CriticalPath) -> Iterator[str]:

@@ -25,8 +25,22 @@ from ...profile import Profile
 from ...program import Place, Program, Ragged, group_equal
 from ...timeline import Timeline
 from .lower import Coarse
-from .lower.coarse import KIND, TRAFFIC, Actions, Moment, Part
+from .lower.coarse import AHEAD, BEHIND, KIND, OF_HOST, TRAFFIC, Actions, Moment, Part
 from .lower.piece import COMPUTE
+
+_SLOW = 0.5
+"""From this share of the time of kernels on, hosts are in the interval even if the kernels hide them."""
+
+
+class CoarseCosts(NamedTuple):
+    """The costs of a coarse step, and the share of each phase in the time of each part, shape [parts, phases].
+
+    `has_slow_hosts`: the hosts of some actions take more than _SLOW of the time of their kernels, and have no ops.
+    """
+
+    costs: Costs
+    mix: Floats
+    has_slow_hosts: bool
 
 
 def cost_coarse(
@@ -36,8 +50,8 @@ def cost_coarse(
     choice: Choice,
     places: Sequence[Place] | None = None,
     memo: Memo | None = None,
-) -> tuple[Costs, Floats]:
-    """The costs of a coarse step, and the share of each phase in the time of each part, shape [parts, phases].
+) -> CoarseCosts:
+    """The costs of a coarse step.
 
     A part of an action takes the time that it takes in a simulation of the action's kernels alone. Other ops are priced
     as at the finer level. `choice` names algorithms of exchanges. The ranks of one of `places` (default: the Program's
@@ -47,7 +61,7 @@ def cost_coarse(
     """
     places = coarse.program.places if places is None else places
     found = cost(coarse.alone, cluster, profile, choice, places=places, memo=memo)
-    alone = _Alone(coarse.alone, coarse.actions, found, cluster)
+    alone = _Alone(coarse.alone, coarse.actions, found, cluster, coarse.hosts)
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
     costs = cost(each, cluster, profile, choice, actions=alone.prices(coarse), places=places, memo=memo)
     work = costs.work_s * coarse.times
@@ -57,7 +71,8 @@ def cost_coarse(
         link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
         interference=alone.interference(coarse.program, costs, profile),
     )
-    return costs, alone.mix[coarse.actions.place[coarse.action]]
+    slow = not coarse.hosts and bool((alone.host_s > _SLOW * alone.device_s).any())
+    return CoarseCosts(costs, alone.mix[coarse.actions.place[coarse.action]], slow)
 
 
 class _Inside(NamedTuple):
@@ -76,13 +91,15 @@ class _Inside(NamedTuple):
 class _Alone:
     """The distinct actions, each simulated alone: without contention, and without messages, which are ops of the step.
 
-    `actions` lists all actions of the step, each with its distinct action and the offset of its ranks.
+    `actions` lists all actions of the step, each with its distinct action and the offset of its ranks. With `hosts`,
+    hosts have ops of their own in the step; without, an action takes as long as its host if that takes longer.
     """
 
     program: Program
     actions: Actions
     costs: Costs
     cluster: Cluster
+    hosts: bool
 
     @cached_property
     def _place(self) -> Ints:
@@ -109,12 +126,16 @@ class _Alone:
 
     @cached_property
     def _undisturbed(self) -> Costs:
-        """Costs without contention, messages and host time.
+        """Costs without contention, messages and host time: hosts run ahead of the device across actions."""
+        return self._only(~self._messages & ~self._issues)
 
-        Host time is left out because the host runs ahead of the device across actions; `_seconds` adds it for actions
-        whose host takes longer than their device.
-        """
-        costs, left = self.costs, ~self._messages & ~self.program.is_kind("issue")
+    @cached_property
+    def _issues(self) -> NDArray[np.bool_]:
+        return self.program.is_kind("issue")
+
+    def _only(self, left: NDArray[np.bool_]) -> Costs:
+        """Costs without contention, where only the ops that are `left` take time."""
+        costs = self.costs
         return replace(
             costs,
             latency_s=np.where(left, costs.latency_s, 0.0),
@@ -126,20 +147,37 @@ class _Alone:
 
     @cached_property
     def _run(self) -> Timeline:
-        apart = tuple(replace(place, ranks=(i,)) for i, place in enumerate(self.program.places))
-        return engine.simulate(replace(self.program, places=apart), self._undisturbed)
+        return self._simulate(self._undisturbed)
 
-    @cached_property
-    def _ends(self) -> Floats:
+    def _simulate(self, costs: Costs) -> Timeline:
+        apart = tuple(replace(place, ranks=(i,)) for i, place in enumerate(self.program.places))
+        return engine.simulate(replace(self.program, places=apart), costs)
+
+    def _last(self, end_s: Floats) -> Floats:
         end = np.zeros(len(self.program.places))
-        np.maximum.at(end, self._place, self._run.end_s)
+        np.maximum.at(end, self._place, end_s)
         return end
 
     @cached_property
+    def device_s(self) -> Floats:
+        """Seconds of each distinct action from its first op to its last, with a host that takes no time."""
+        return self._last(self._run.end_s)
+
+    @cached_property
+    def host_s(self) -> Floats:
+        """Seconds of the host to issue each distinct action."""
+        return self._by_place(np.where(self._issues, self.costs.uncontended_s, 0.0))
+
+    @cached_property
+    def _left_s(self) -> Floats:
+        """Seconds that the device has left to do at least when a host has issued an action, all else being there."""
+        whole = self._last(self._simulate(self._only(~self._messages)).end_s)
+        return np.clip(whole - self.host_s, 0.0, self.device_s)
+
+    @cached_property
     def _seconds(self) -> Floats:
-        """Seconds of each distinct action: from its first op to its last, or its host time if that is longer."""
-        host = np.where(self.program.is_kind("issue"), self.costs.uncontended_s, 0.0)
-        return np.maximum(self._ends, self._by_place(host))
+        """Seconds that each distinct action has its lane, if the host has issued it or has an op of its own."""
+        return self.device_s if self.hosts else np.maximum(self.device_s, self.host_s)
 
     @cached_property
     def mix(self) -> Floats:
@@ -147,37 +185,48 @@ class _Alone:
 
         Time that the host takes beyond the device is the phase `host`.
         """
-        split = split_by_place(self._run, self._ends)
-        split[:, PHASES.index("host")] += self._seconds - self._ends
+        split = split_by_place(self._run, self.device_s)
+        split[:, PHASES.index("host")] += self._seconds - self.device_s
         return split / np.maximum(self._seconds, 1e-30)[:, None]
 
     def _by_place(self, value: Floats) -> Floats:
         return np.bincount(self._place, value, minlength=len(self.program.places)).astype(np.float64)
 
     def prices(self, coarse: Coarse) -> Prices:
-        """The price of each part: the time between its two moments, scaled up if the action's host is slower.
+        """The price of each part: the time between its moments, scaled up if a slower host has no op; or of its host.
 
         The spread is the mean over the action's ops, weighted by seconds; the provenance is that of most seconds.
         """
-        seconds, label, places = self._undisturbed.uncontended_s, self.costs.provenance, len(self.program.places)
-        spread = self._by_place(seconds * self.costs.spread) / np.maximum(self._by_place(seconds), 1e-30)
-        labels = int(label.max(initial=0)) + 1
-        by_label = np.bincount(self._place * labels + label, seconds, minlength=places * labels)
-        most = by_label.reshape(places, labels).argmax(axis=1)
         took = np.array(self._took(coarse.parts))[coarse.part]
+        of_host = np.array([part.of == OF_HOST for part in coarse.parts])[coarse.part]
         place = self.actions.place[coarse.action]
+        bases = zip(self._rest_on(self._issues), self._rest_on(~self._messages & ~self._issues), strict=True)
+        spread, label = (np.where(of_host, its[place], kernels[place]) for its, kernels in bases)
         demand, rates = self._asked()
-        asks = np.where(took > 0, coarse.action, len(self.actions.place))
-        return Prices(took, spread[place], most[place], asks, demand, rates)
+        asks = np.where((took > 0) & ~of_host, coarse.action, len(self.actions.place))
+        return Prices(took, spread, label, asks, demand, rates)
+
+    def _rest_on(self, ops: NDArray[np.bool_]) -> tuple[Floats, Ints]:
+        """The mean spread of these ops of each distinct action, and the provenance that most of their seconds have."""
+        seconds, label = np.where(ops, self.costs.uncontended_s, 0.0), self.costs.provenance
+        spread = self._by_place(seconds * self.costs.spread) / np.maximum(self._by_place(seconds), 1e-30)
+        places, labels = len(self.program.places), int(label.max(initial=0)) + 1
+        by_label = np.bincount(self._place * labels + label, seconds, minlength=places * labels)
+        return spread, by_label.reshape(places, labels).argmax(axis=1)
 
     def _took(self, parts: Sequence[Part]) -> list[float]:
         """Seconds of each distinct part. `parts` lists the parts of an action in order."""
-        longer = self._seconds / np.maximum(self._ends, 1e-30)
+        longer = self._seconds / np.maximum(self.device_s, 1e-30)
         found, reached = list[float](), 0.0
-        for place, since, until in parts:
+        for place, since, until, of in parts:
             reached = reached if since else 0.0
-            to = max(self._at(until) if until else float(self._ends[place]), reached)
-            found.append((to - reached) * float(longer[place]))
+            to = max(self._at(until) if until else float(self.device_s[place]), reached)
+            took = (to - reached) * float(longer[place])
+            if of in (AHEAD, BEHIND):  # of one part, which both begin where the one before has ended
+                left = min(float(self._left_s[place]), took)
+                found.append(took - left if of == AHEAD else left)
+                continue
+            found.append(float(self.host_s[place]) if of == OF_HOST else took)
             reached = to
         return found
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 from math import log2, sqrt
 from typing import TYPE_CHECKING
 
-from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
 from ...profile import Profile
 from ...program import Place, Program
 from .flash2 import FLASH2, FLASH2_KERNELS, measures_flash2
 from .lower import Coarse
-from .pieces import cost_coarse
+from .pieces import CoarseCosts, cost_coarse
 
 if TYPE_CHECKING:
     from .resolve import ResolvedTrain
@@ -31,8 +30,8 @@ def price(resolved: "ResolvedTrain", program: Program) -> Costs:
     return _slowed(resolved, costs, program)
 
 
-def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats]:
-    """Costs at the coarser level, and the share of each phase in the time of each part of an action.
+def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> CoarseCosts:
+    """Costs at the coarser level.
 
     Raises:
         UserError: as `price`.
@@ -40,8 +39,8 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> tuple[Costs, Floats
     with _faults_of(resolved):
         places = _whole_stages(resolved)
         profile = profile_of_layout(resolved)
-        costs, mix = cost_coarse(step, resolved.cluster, profile, resolved.choice, places, resolved.memo)
-    return _slowed(resolved, costs, step.program), mix
+        found = cost_coarse(step, resolved.cluster, profile, resolved.choice, places, resolved.memo)
+    return found._replace(costs=_slowed(resolved, found.costs, step.program))
 
 
 def profile_of_layout(resolved: "ResolvedTrain") -> Profile:

@@ -302,7 +302,7 @@ def make_train_report(resolved: ResolvedTrain, timeline: Timeline) -> TrainRepor
         host=host_memory(resolved, timeline),
         notes=(
             *notes_of(resolved),
-            *notes_of_times(resolved, path, slowed, exposed),
+            *notes_of_times(resolved, path, slowed),
             *notes_of_ends(intervals),
             *held.notes,
         ),

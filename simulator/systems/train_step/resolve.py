@@ -28,6 +28,7 @@ from ..tables import FOR_PEOPLE
 from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run, with_inputs
 from .lower import Coarse, Fragments, Stage, TrainPlan, coarse, join_coarse, lower
 from .packing import Packing, packing_of
+from .pieces import CoarseCosts
 from .plans import plan_of
 from .prices import price, price_coarse
 from .replicas import MOST, Replicas, alike, differ, seconds_of_microbatch, share, split_layers
@@ -300,7 +301,8 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def coarse(self) -> Coarse | None:
-        """The step with one op per action; None unless the scenario says `level = "coarse"`.
+        """The step with one op per action, and with hosts where they are slower than kernels; None unless the scenario
+        says `level = "coarse"`.
 
         Raises:
             UserError: with zero = 3, whose gathers run across actions.
@@ -309,10 +311,14 @@ class ResolvedTrain(OnMachines):
             return None
         if self.scenario.parallel.zero == 3:
             raise UserError(fault(self.where, "level", "coarse", "zero = 3 gathers across actions: expected kernels"))
-        return self.memo.get("coarse", self.plans, self._made_coarse, lambda made: len(made.program))
+        plain = self._coarse(hosts=False)
+        return self._coarse(hosts=True) if self._price_coarse(plain).has_slow_hosts else plain
 
-    def _made_coarse(self) -> Coarse:
-        return join_coarse([coarse(plan, self._fragments(plan)) for plan in self.plans])
+    def _coarse(self, hosts: bool) -> Coarse:
+        def make() -> Coarse:
+            return join_coarse([coarse(plan, self._fragments(plan), hosts) for plan in self.plans])
+
+        return self.memo.get("coarse", (self.plans, hosts), make, lambda made: len(made.program))
 
     def _lowered(self, plan: TrainPlan) -> Program:
         return lower(plan, self._fragments(plan))
@@ -348,12 +354,13 @@ class ResolvedTrain(OnMachines):
         _ = self.cluster, self.profile, self.peak_type  # so that their errors come first
         if self.coarse is None:
             return price(self, self.program), None
-        key = (*self.machines, *self._numbers, self.scenario.slow, self.scenario.attention, self.choice, self.plans)
-        return self.memo.get("costs", key, self._priced_coarse, lambda made: len(made[0].work_s))
+        found = self._price_coarse(self.coarse)
+        return found.costs, found.mix
 
-    def _priced_coarse(self) -> tuple[Costs, Floats]:
-        assert self.coarse is not None
-        return price_coarse(self, self.coarse)
+    def _price_coarse(self, step: Coarse) -> CoarseCosts:
+        said = self.scenario
+        key = (*self.machines, *self._numbers, said.slow, said.attention, self.choice, self.plans, step.hosts)
+        return self.memo.get("costs", key, lambda: price_coarse(self, step), lambda made: len(made.costs.work_s))
 
     @property
     def tp_in_far_pipeline(self) -> bool:

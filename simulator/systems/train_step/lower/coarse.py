@@ -6,6 +6,10 @@ many cuts, only some are kept, closest together at both ends, where messages and
 that are ready between two cuts leave at the later one; layers that wait between two cuts wait at the earlier one. With
 offloaded activations the action is also cut between all its layers, because the copies start and end there.
 
+Where hosts hold actions up, each action also has an op of its host, beside which the action runs: a host issues actions
+ahead of the device, one after another. The last part of an action is cut once more, and what is behind this cut waits
+until the host has issued all of the action: it takes what the device then has left to do.
+
 `coarse` returns the step and a second Program with the distinct actions kernel by kernel, each at its own place. The
 time of a part is the time between two moments there. Actions of equal layers on equal machines are one distinct action.
 Sends and the end of the step are those of the finer level.
@@ -26,13 +30,13 @@ from ....schedules.grid import FORWARD, KINDS
 from .assembly import ACTIONS, Assembly, Stamps
 from .cells import Cells, Placed
 from .held import LANES
-from .piece import COMPUTE, LayerPass, Piece, PieceWriter, Tables
+from .piece import COMPUTE, HOST, LayerPass, Piece, PieceWriter, Tables
 from .plan import TrainPlan
 from .script import Fragments
 from .step import Step
 from .traffic import Traffic
 
-KIND = "actions"
+KIND, HOSTS = "actions", "hosts"
 TRAFFIC = LANES
 """Lanes of an action whose ops are separate ops of the step; they take no time in the simulation of an action alone."""
 _MOST_CUTS = 32  # for messages, and for waits
@@ -47,16 +51,24 @@ class Moment(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The part of the action at `place` between two moments; None is the start or the end of the action."""
+    """The part of the action at `place` between two moments; None is the start or the end of the action.
+
+    `of` is ALL of it, what is AHEAD or BEHIND of the moment from which on the host may be waited for, or the work of
+    the HOST for the whole action.
+    """
 
     place: int
     since: Moment | None
     until: Moment | None
+    of: int = 0
 
     def move(self, places: int, ops: Ints) -> "Part":
         """The same part with `places` added to its place and its ops renumbered by `ops`."""
         since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
-        return Part(self.place + places, since, until)
+        return Part(self.place + places, since, until, self.of)
+
+
+ALL, AHEAD, BEHIND, OF_HOST = range(4)
 
 
 class Actions(NamedTuple):
@@ -72,7 +84,7 @@ class Coarse:
 
     The shape of an op of kind `actions` is a number: the op is part `part[number]` of `parts`, of action
     `action[number]` of `actions`. `times[op]` is the number of equal exchanges that the op stands for, one after
-    another, each with the same share of the op's bytes.
+    another, each with the same share of the op's bytes. With `hosts`, hosts have ops of kind `hosts`, numbered alike.
     """
 
     program: Program
@@ -82,12 +94,16 @@ class Coarse:
     part: Ints
     action: Ints
     times: Ints
+    hosts: bool = False
 
 
-def coarse(plan: TrainPlan, fragments: Fragments | None = None) -> Coarse:
-    """The step with one op per action. It does not support ZeRO-3, whose gathers of weights run across actions."""
+def coarse(plan: TrainPlan, fragments: Fragments | None = None, hosts: bool = False) -> Coarse:
+    """The step with one op per action, and with `hosts` one op of the action's host.
+
+    It does not support ZeRO-3, whose gathers of weights run across actions.
+    """
     assert plan.sharding.level < 3, "weights are gathered across actions"
-    return _CoarseStep(plan, fragments).coarse()
+    return _CoarseStep(plan, fragments, hosts).coarse()
 
 
 def join_coarse(steps: Sequence[Coarse]) -> Coarse:
@@ -112,6 +128,7 @@ def join_coarse(steps: Sequence[Coarse]) -> Coarse:
         _behind((step.part for step in steps), _before(len(step.parts) for step in steps)),
         _behind((step.action for step in steps), _before(len(step.actions.place) for step in steps)),
         times,
+        steps[0].hosts,
     )
 
 
@@ -126,7 +143,7 @@ def _behind(columns: Iterable[Ints], before: Sequence[int]) -> Ints:
 
 def _renumbered(program: Program, by: int) -> Program:
     """The same Program with `by` added to the numbers in the shapes of actions."""
-    of_action = program.is_kind(KIND)[program.shape.row_of_value()]
+    of_action = program.is_kind(KIND, HOSTS)[program.shape.row_of_value()]
     return replace(program, shape=Ragged(program.shape.start, program.shape.values + by * of_action))
 
 
@@ -174,8 +191,9 @@ class _CoarseStep(Step):
 
     traffic: _CoarseTraffic
 
-    def __init__(self, plan: TrainPlan, fragments: Fragments | None = None):
+    def __init__(self, plan: TrainPlan, fragments: Fragments | None = None, hosts: bool = False):
         super().__init__(plan, fragments)
+        self._hosts = hosts
         self._lanes = [self.tables.lanes(name) for name in TRAFFIC]  # the messages after a part are in this order
 
     def _traffic(self) -> _CoarseTraffic:
@@ -187,7 +205,7 @@ class _CoarseStep(Step):
         times = np.ones(len(program), np.int64)
         for ops, many in self.traffic.times:
             times[ops] = many
-        return Coarse(program, *self._numbered, times)
+        return Coarse(program, *self._numbered, times, self._hosts)
 
     def pieces(self, cells: Cells) -> tuple[list[Piece], Ints, Ints]:
         """As `Step.pieces`, with cells cut into parts; a stage's first forward is cut where layers wait for weights."""
@@ -223,7 +241,7 @@ class _CoarseStep(Step):
         first, of_cell = group_equal(uses)
         cut, own = np.divmod(uses[first], len(example))
         parts, first_part = self._parts(cut, place[own], began)
-        many = np.array([len(one.moments) + 1 for one in self._cuts])[cut]
+        many = np.array([len(one.moments) + 1 + 2 * self._hosts for one in self._cuts])[cut]
         number = np.cumsum(many) - many
         part = np.arange(many.sum()) + np.repeat(first_part - number, many)
         self._numbered = program, Actions(place, by), parts, part, np.repeat(own, many)
@@ -251,6 +269,9 @@ class _CoarseStep(Step):
                 first[cut, place] = len(found)
                 moments = [Moment(one.op + began[place], one.starts) for one in self._cuts[cut].moments]
                 found += [Part(place, *ends) for ends in pairwise((None, *moments, None))]
+                if self._hosts:
+                    last = found.pop()
+                    found += [last._replace(of=of) for of in (AHEAD, BEHIND, OF_HOST)]
         return tuple(found), np.array([first[key] for key in zip(cuts.tolist(), places.tolist(), strict=True)])
 
     def _place(self, cells: Cells) -> tuple[Placed, Ints]:
@@ -308,16 +329,22 @@ class _CoarseStep(Step):
         marks: dict[tuple[str, int], int], layers: tuple[tuple[LayerPass, ...], ...],
     ) -> _Cut:  # fmt: skip
         """An action whose parts send messages (`sent`, by part); marks and layers name the parts by their numbers."""
-        w, at, messages = PieceWriter(), list[int](), list[tuple[int, _Message]]()
+        w, starts, ends, messages = PieceWriter(), list[int](), list[int](), list[tuple[int, _Message]]()
         for i, of_part in enumerate(sent):
             w.action = 0
-            at.append(w.op(KIND, COMPUTE, name=name, shape=(i,)))
+            starts.append(w.op(KIND, COMPUTE, name=name, shape=(i,)))
+            ends.append(self._behind_host(w, name, i) if self._hosts and i == len(moments) else starts[i])
             w.action = 1  # messages belong to no action: see `stamps`
-            messages += [(_write_message(w, at[i], one), one) for one in of_part]
-        found = tuple(tuple(_renumber(one, at) for one in passes) for passes in layers)
-        piece = w.piece(self.tables, [[0]] * len(layers), [[at[-1]]] * len(layers), layers=found)
-        marks = {mark: at[part] for mark, part in marks.items()}
+            messages += [(_write_message(w, ends[i], one), one) for one in of_part]
+        found = tuple(tuple(_renumber(one, starts, ends) for one in passes) for passes in layers)
+        piece = w.piece(self.tables, [[0]] * len(layers), [[ends[-1]]] * len(layers), layers=found)
+        marks = {mark: (starts if mark[0] == "weights" else ends)[part] for mark, part in marks.items()}
         return _Cut(replace(piece, marks=marks), tuple(moments), tuple(messages))
+
+    def _behind_host(self, w: PieceWriter, name: str, last: int) -> int:
+        """Write the host's op, and what is left of an action's last part once it is issued."""
+        issued = w.op(HOSTS, HOST, name="issue", shape=(last + 2,))
+        return w.op(KIND, COMPUTE, [issued], name=name, shape=(last + 1,))
 
 
 def _write_message(w: PieceWriter, part: int, one: _Message) -> int:
@@ -352,9 +379,9 @@ def _by_parts(passes: Iterable[Sequence[LayerPass]], moments: Sequence[Moment]) 
     )
 
 
-def _renumber(one: LayerPass, at: Sequence[int]) -> LayerPass:
-    """The same layer with the ops `at` of its parts in place of the parts' numbers."""
-    return LayerPass(one.layer, at[one.first], tuple(at[part] for part in one.tails), at[one.last])
+def _renumber(one: LayerPass, starts: Sequence[int], ends: Sequence[int]) -> LayerPass:
+    """The same layer with the first and the last ops of its parts in place of the parts' numbers."""
+    return LayerPass(one.layer, starts[one.first], tuple(ends[part] for part in one.tails), ends[one.last])
 
 
 def _messages(piece: Piece, lanes: Sequence[int]) -> dict[int, int]:
