@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runcast.simulator import simulate
 from runcast.simulator.answers.sweep import Outcome, Store, load_sweep, run_sweep
-from runcast.simulator.answers.sweep.results import best_lines, table_lines
+from runcast.simulator.answers.sweep.results import best_lines, lines, table_lines
 from runcast.simulator.runner import InProcess, Processes
 
 from .conftest import TINY, many
@@ -116,6 +116,24 @@ def test_what_does_not_fit_is_told_whatever_is_predicted(sweep_file, tmp_path, b
         ("memory", True, "False"),
         ("ok", False, "True"),
     ]
+
+
+def test_points_that_may_take_longer_than_their_intervals_say_are_counted(sweep_file, tmp_path):
+    base = """base.kind = "train_step"
+base.cluster = "dgx-h100"
+base.level = "coarse"
+base.parallel.ep = 8
+base.model.preset = "qwen3-30b-a3b"
+base.batch = { global = 64, seq_len = 1024 }"""
+    points = 'points = [{ "batch.micro" = 1 }, { "batch.micro" = 8 }]\n'
+    sweep = load_sweep(sweep_file(points, base=base))
+    done = run_sweep(sweep, tmp_path / "out", InProcess())
+    said = [row["not_in_interval"].partition(" ms per layer")[0] for row in rows(tmp_path / "out")]
+
+    assert (said, *list(lines(sweep, done.counts, done.results))[-2:-1]) == (
+        ["a micro-batch takes 2.0", ""],
+        "1 of them may take longer than the interval says: column not_in_interval says why",
+    )
 
 
 def test_a_small_sweep_gives_the_cells_that_it_wants_printed(sweep_file, tmp_path):

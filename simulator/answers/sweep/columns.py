@@ -11,7 +11,10 @@ from ...report.columns import ERRORS, LEFT_OUT, column, flat_columns
 from ...report.report import Metric
 from ...systems.registry import SYSTEMS
 
-__all__ = ["ERRORS", "columns_of", "flat_columns", "nearest_columns"]
+__all__ = ["BEYOND", "ERRORS", "columns_of", "flat_columns", "nearest_columns"]
+
+BEYOND = "not_in_interval"
+"""The column that says, where it is so, why a point may take longer than its interval says."""
 
 
 @cache

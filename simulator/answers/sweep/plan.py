@@ -15,7 +15,7 @@ from ...predict import simulate
 from ...scenario import Changes, change, check_question, resolve
 from ...systems.machines import content_hash, release
 from ...systems.tables import FOR_PEOPLE
-from .columns import ERRORS, flat_columns
+from .columns import BEYOND, ERRORS, flat_columns
 from .constraints import Constraint, values_in_row, values_in_scenario
 from .grid import Grid
 
@@ -86,6 +86,8 @@ class Work:
             report = simulate(scenario, memo=memo, where=self.where).report
             said = report.to_json()
             row = flat_columns(said) | {ERRORS: said.get(ERRORS)}
+            if report.not_in_interval:
+                row[BEYOND] = "; ".join(report.not_in_interval)
             status = "memory" if report.shortage else "ok"
             return Outcome(point.number, point.asked, status, report.shortage, report.scenario_hash, row)
         except UserError as error:

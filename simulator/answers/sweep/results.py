@@ -22,7 +22,7 @@ from ...base.units import format_named, format_probability
 from ...scenario import toml_value
 from ...systems.registry import SYSTEMS
 from ...uncertainty import Budget, difference
-from .columns import ERRORS
+from .columns import BEYOND, ERRORS
 from .plan import Sweep
 from .store import Store, disk_faults
 
@@ -63,7 +63,8 @@ class Results:
     """The results of a sweep: the report file, the columns of the axes, the best points by `metric`, best first.
 
     `table` are the cells of all points in the columns that the sweep wants printed and some point has, headed by their
-    names; none of a sweep of more than `LISTED` points.
+    names; none of a sweep of more than `LISTED` points. `beyond` is the number of points that may take longer than the
+    interval says.
     """
 
     report: Path
@@ -71,6 +72,7 @@ class Results:
     metric: str
     best: tuple[Best, ...]
     table: tuple[tuple[Any, ...], ...] = ()
+    beyond: int = 0
 
 
 _Types = dict[str, set[type]]
@@ -101,7 +103,8 @@ def write_results(sweep: Sweep, store: Store) -> Results:
         names = (*(name for name in sweep.table if name in told), "status")
         rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in records())
         table = ((*sweep.grid.columns, *names), *rows)
-    return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table)
+    beyond = sum(BEYOND in one for one in records())
+    return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table, beyond)
 
 
 def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
@@ -197,6 +200,8 @@ def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator
         yield from table_lines(results.table)
     elif results.best:
         yield from best_lines(results)
+    if results.beyond:
+        yield f"{results.beyond:,} of them may take longer than the interval says: column {BEYOND} says why"
     yield f"wrote {results.report}"
 
 
