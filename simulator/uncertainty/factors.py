@@ -108,9 +108,11 @@ def shipped_fit() -> Fit:
     sources = {(of, on): frozenset(names) for of, every in found["sources"].items() for on, names in every.items()}
     ranges = {name: (least, most) for name, (least, most) in found["ranges"].items()}
     differences = {name: float(of["held"]) for name, of in found["differences"].items()}
-    return Fit(root @ root.T, index, found["apart"], frozenset(found["heard"]), sources, ranges, **widths,
-               about=found["about"], left_out=found["left_out"], differences=differences,
-               name=digest(Path(str(file)))[:8])  # fmt: skip
+    fit = Fit(root @ root.T, index, found["apart"], frozenset(found["heard"]), sources, ranges, **widths,
+              about=found["about"], left_out=found["left_out"], differences=differences,
+              name=digest(Path(str(file)))[:8])  # fmt: skip
+    vars(fit)["root"] = root  # one made again has other last bits in a process with other threads of BLAS
+    return fit
 
 
 @dataclass(frozen=True, eq=False)
