@@ -76,8 +76,8 @@ from three runs of NVIDIA's.
 
 AFTER_SITES = """\
 With one sequence to a micro-batch and no graphs of whole layers, hosts hold up Qwen3 30B (4.3 ms for a pass over a
-layer on B200, and 2 to 4 on B300) and 235B (3.7 ms in bf16, 5.7 in 8 bits, which take more kernels); the stack has
-4.5 ms. With `megatron-bridge-26.02`, 30B's steps are predicted 44 to 61 % too short, and 235B's in 8 bits 28 %; with
+layer on B200, and 2.9 to 3.7 on B300) and 235B (5.0 ms in bf16, 6.1 in 8 bits, which take more kernels); the stack has
+5 ms. With `megatron-bridge-26.02`, 30B's steps are predicted 44 to 61 % too short, and 235B's in 8 bits 30 %; with
 `megatron-bridge-eager` up to 2.7 times too long. The sends of 405B's stages in NVFP4 go across rails at a third of
 a NIC's rate once 16 nodes or more send at a time, as its owners measured; its recipe recomputes a layer of each chunk.
 Qwen3 235B in bf16 took 29.2 and 32.2 s on two days of the same cluster, and 31.7 and 37.8 s on half of its GPUs.

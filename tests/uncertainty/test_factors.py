@@ -11,8 +11,9 @@ from runcast.simulator.base.files import digest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import TrainPrediction
 from runcast.simulator.profile import FACTORS
-from runcast.simulator.scenario import load_question, resolve
+from runcast.simulator.scenario import check_train, load_question, resolve
 from runcast.simulator.systems.train_step.errors import errors_of_phases
+from runcast.simulator.systems.train_step.resolve import ResolvedTrain
 from runcast.simulator.uncertainty import Fit, Term, phase_errors, shipped_fit
 
 STEP = Path(__file__).parents[2] / "data/scenarios/train-llama3-8b-8xh100.toml"
@@ -144,3 +145,13 @@ def test_the_shipped_errors_are_of_the_shipped_ledger():
 
 def test_a_configuration_differs_by_more_than_a_repeated_run():
     assert shipped_fit().floor > shipped_fit().run_to_run > 0
+
+
+@pytest.mark.parametrize(("preset", "own"), [("qwen3-30b-a3b", True), ("llama3-8b", False)])
+def test_hosts_of_layers_with_experts_are_off_as_their_stack_states(preset, own):
+    """Beside the site; without experts the stack's hosts are those of its base, of which the ledger says little."""
+    stack = {"kind": "train_step", "cluster": "dgx-b200", "stack": "megatron-bridge-no-graphs"}
+    step = ResolvedTrain(check_train(stack | {"model": {"preset": preset}, "batch": {"global": 8, "seq_len": 4096}}))
+    variance = np.diag(errors_of_phases(step, replace(shipped_fit(), site=0.0)).covariance)[PHASES.index("host")]
+
+    assert bool(variance == pytest.approx(0.25**2)) is own

@@ -102,9 +102,9 @@ def test_each_end_is_that_of_the_chain_that_reaches_farthest():
 def test_a_step_whose_hosts_may_be_faster_takes_no_less_than_its_kernels():
     """Hosts hold it up, and are known to a factor of four; kernels take half of it."""
     found = simulate({
-        "kind": "train_step", "cluster": "dgx-h100", "stack": "megatron-bridge-no-graphs", "level": "kernels",
+        "kind": "train_step", "cluster": "dgx-h100", "stack": "megatron-bridge-eager", "level": "kernels",
         "model": {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 4, "vocab_size": 8192}},
-        "parallel": {"ep": 8}, "batch": {"global": 64, "seq_len": 4096},
+        "parallel": {"ep": 8}, "batch": {"global": 64, "seq_len": 8192},
     })  # fmt: skip
     path, lanes = critical_path(found.timeline), busiest_lanes(found.timeline)
     ends = {name: one.low_s for name, one in chain_intervals(path, lanes, found.errors).items()}

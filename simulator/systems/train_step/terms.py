@@ -25,6 +25,7 @@ CLOCK = "gemm.clock"
 """The rate of all GEMMs of a device relative to its sibling, from clocks and power. It exists only in the fit."""
 
 BLOCKED, EXCHANGE = "layer.tp_s", "exchange.s"
+OF_EXPERTS = "layer.experts_s"
 FAR = "time_factor.tp.network"
 MESSAGE, STEP = "network.message_s", "network.step_s"
 ARCHITECTURE = "architecture.factor"
@@ -68,6 +69,7 @@ def terms_of(resolved: ResolvedTrain) -> tuple[Term, ...]:
         *(term for term in fit_terms(resolved) if term.name not in (MESSAGE, STEP)
           or (term.of == network and term.name in told)),
         *_of_exposed(resolved),
+        *_of_stated_hosts(resolved),
         *_of_size(resolved),
     )  # fmt: skip
 
@@ -101,7 +103,8 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
     for phase in FACTORS:
-        yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
+        if phase != "host" or _hosts_of_experts(resolved) is None:
+            yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
     for phase in GEMM_PHASES:
         yield from _stating(chain, f"time_factor.gemm.{resolved.gemm_type}", phase, 1.0)
     if resolved.tp_in_far_pipeline:
@@ -140,6 +143,18 @@ def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
 
 def _load_network(kind: str, _where: str) -> Profile:
     return load_network(kind, fitted=False)
+
+
+def _hosts_of_experts(resolved: ResolvedTrain) -> Parameter | None:
+    """What hosts do for layers with experts, where the stack states it: it dwarfs all other host work."""
+    stated = resolved.profile.parameters.get(OF_EXPERTS) if resolved.spec.moe is not None else None
+    return stated if stated is not None and stated.value else None
+
+
+def _of_stated_hosts(resolved: ResolvedTrain) -> Iterator[Term]:
+    """Its own error, in place of that of the factor of other host work."""
+    if (stated := _hosts_of_experts(resolved)) is not None:
+        yield Term(PHASES.index("host"), stack_of(resolved), OF_EXPERTS, 1.0, stated.spread)
 
 
 def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:
