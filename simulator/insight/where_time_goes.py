@@ -13,7 +13,6 @@ elsewhere (`pipeline`), the host.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,10 @@ SLOWED: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
-    """The ops on the path in the order of time, and the seconds that each one holds up the end."""
+    """The ops on the path in the order of time, and the seconds that each one holds up the end.
+
+    The work of a lane is written alike (`busiest_lanes`): ops that follow one another, and the seconds of each.
+    """
 
     ops: NDArray[np.int64]
     seconds: NDArray[np.float64]
@@ -116,14 +118,15 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
 
 
 def busiest_lanes(timeline: Timeline, since_s: float = 0.0) -> dict[str, CriticalPath]:
-    """The work of the busiest lane of each name after `since_s`: ops that follow one another, as on a critical path."""
+    """By name of lanes the work of the busiest one after `since_s`, as ops and their seconds on a critical path."""
     program, took = timeline.program, timeline.end_s - np.maximum(timeline.start_s, since_s)
-    found: dict[str, tuple[float, NDArray[np.int64]]] = {}
+    found, busiest_s = dict[str, CriticalPath](), dict[str, float]()
     for lane, at in enumerate(program.lanes):
-        ops = program.order[lane]
-        ops = ops[took[ops] > 0]
-        found[at.name] = max(found.get(at.name, (0.0, ops)), (float(took[ops].sum()), ops), key=itemgetter(0))
-    return {name: CriticalPath(ops, took[ops]) for name, (busy_s, ops) in found.items() if busy_s > 0}
+        ops = program.order[lane][took[program.order[lane]] > 0]
+        busy_s = float(took[ops].sum())
+        if busy_s > busiest_s.get(at.name, 0.0):
+            found[at.name], busiest_s[at.name] = CriticalPath(ops, took[ops]), busy_s
+    return found
 
 
 def _by_phase(

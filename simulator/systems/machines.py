@@ -142,7 +142,7 @@ class OnMachines(ResolvedScenario):
         return frozenset(read)
 
     def _with(self, profile: Profile) -> Self:
-        """The scenario with another profile; parts that do not depend on it are shared."""
+        """The scenario with another profile and the same Program; what does not depend on the profile is shared."""
         other, program = type(self)(self.scenario, self.where), self.program
         kept = {name: value for name, value in vars(self).items() if name not in self._of_profile}
         memo = self.memo.share(LAYOUT, *RING_KINDS)

@@ -132,7 +132,7 @@ base.batch = { global = 64, seq_len = 1024 }"""
 
     assert (said, *list(lines(sweep, done.counts, done.results))[-2:-1]) == (
         ["a micro-batch takes 2.0", ""],
-        "1 of them may take longer than the interval says: column not_in_interval says why",
+        "1 points may take longer than the interval says: column not_in_interval says why",
     )
 
 

@@ -201,7 +201,7 @@ def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator
     elif results.best:
         yield from best_lines(results)
     if results.beyond:
-        yield f"{results.beyond:,} of them may take longer than the interval says: column {BEYOND} says why"
+        yield f"{results.beyond:,} points may take longer than the interval says: column {BEYOND} says why"
     yield f"wrote {results.report}"
 
 

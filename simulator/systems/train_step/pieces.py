@@ -29,7 +29,7 @@ from .lower.coarse import AHEAD, BEHIND, KIND, OF_HOST, TRAFFIC, Actions, Moment
 from .lower.piece import COMPUTE
 
 _SLOW = 0.5
-"""From this share of the time of kernels on, hosts are in the interval even if the kernels hide them."""
+"""From this share of the time of kernels on, hosts have ops: so they are in the interval even if kernels hide them."""
 
 
 class CoarseCosts(NamedTuple):

@@ -301,8 +301,8 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def coarse(self) -> Coarse | None:
-        """The step with one op per action, and with hosts where they are slower than kernels; None unless the scenario
-        says `level = "coarse"`.
+        """The step with one op per action, and with hosts where they are slow (`pieces`); None unless the scenario says
+        `level = "coarse"`.
 
         Raises:
             UserError: with zero = 3, whose gathers run across actions.

@@ -103,8 +103,9 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
     for phase in FACTORS:
-        if phase != "host" or _hosts_of_experts(resolved) is None:
-            yield from _down(chain, f"time_factor.{phase}", phase, 1.0)
+        terms = _down(chain, f"time_factor.{phase}", phase, 1.0)
+        dwarfed = phase == "host" and _hosts_of_experts(resolved) is not None
+        yield from (term for term in terms if term.stated is not None or not dwarfed)
     for phase in GEMM_PHASES:
         yield from _stating(chain, f"time_factor.gemm.{resolved.gemm_type}", phase, 1.0)
     if resolved.tp_in_far_pipeline:
@@ -152,9 +153,10 @@ def _hosts_of_experts(resolved: ResolvedTrain) -> Parameter | None:
 
 
 def _of_stated_hosts(resolved: ResolvedTrain) -> Iterator[Term]:
-    """Its own error, in place of that of the factor of other host work."""
+    """Its own error, that of the stack that states it, in place of that of the factor of other host work."""
     if (stated := _hosts_of_experts(resolved)) is not None:
-        yield Term(PHASES.index("host"), stack_of(resolved), OF_EXPERTS, 1.0, stated.spread)
+        of = next(link.of for link in _software(resolved) if OF_EXPERTS in link.own)
+        yield Term(PHASES.index("host"), of, OF_EXPERTS, 1.0, stated.spread)
 
 
 def _of_exposed(resolved: ResolvedTrain) -> Iterator[Term]:

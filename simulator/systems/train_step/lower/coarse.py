@@ -1,4 +1,4 @@
-"""The coarser level: one op per action, which takes the time of a simulation of its kernels alone.
+"""The coarser level: one op per action, which takes the time of a simulation of its kernels alone; slow hosts have ops.
 
 An action that sends gradients, or whose layers wait for weights, is cut into a few consecutive ops: where a gradient
 bucket is ready, and where a layer first needs its weights. The real messages start or end at these cuts. If there are
@@ -6,7 +6,7 @@ many cuts, only some are kept, closest together at both ends, where messages and
 that are ready between two cuts leave at the later one; layers that wait between two cuts wait at the earlier one. With
 offloaded activations the action is also cut between all its layers, because the copies start and end there.
 
-Where hosts hold actions up, each action also has an op of its host, beside which the action runs: a host issues actions
+Where hosts are slow (`pieces`), each action also has an op of its host, beside which it runs: a host issues actions
 ahead of the device, one after another. The last part of an action is cut once more, and what is behind this cut waits
 until the host has issued all of the action: it takes what the device then has left to do.
 
@@ -50,25 +50,25 @@ class Moment(NamedTuple):
     starts: bool
 
 
+ALL, AHEAD, BEHIND, OF_HOST = range(4)
+
+
 class Part(NamedTuple):
     """The part of the action at `place` between two moments; None is the start or the end of the action.
 
-    `of` is ALL of it, what is AHEAD or BEHIND of the moment from which on the host may be waited for, or the work of
-    the HOST for the whole action.
+    `of` says what it is: ALL of it; what the device does AHEAD of the moment from which it may have to wait until the
+    host has issued the action, or BEHIND that; or what the host does for the whole action (OF_HOST).
     """
 
     place: int
     since: Moment | None
     until: Moment | None
-    of: int = 0
+    of: int = ALL
 
     def move(self, places: int, ops: Ints) -> "Part":
         """The same part with `places` added to its place and its ops renumbered by `ops`."""
         since, until = (at and Moment(int(ops[at.op]), at.starts) for at in (self.since, self.until))
         return Part(self.place + places, since, until, self.of)
-
-
-ALL, AHEAD, BEHIND, OF_HOST = range(4)
 
 
 class Actions(NamedTuple):
