@@ -118,7 +118,7 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
 
 
 def busiest_lanes(timeline: Timeline, since_s: float = 0.0) -> dict[str, CriticalPath]:
-    """By name of lanes the work of the busiest one after `since_s`, as ops and their seconds on a critical path."""
+    """The work of the busiest lane of each name after `since_s`, by name: its ops, and the seconds of each."""
     program, took = timeline.program, timeline.end_s - np.maximum(timeline.start_s, since_s)
     found, busiest_s = dict[str, CriticalPath](), dict[str, float]()
     for lane, at in enumerate(program.lanes):

@@ -48,7 +48,8 @@ micro-batch, and Nemotron 3.5 Lightning 18 to 29, on H100 and on GB200: their ho
 fitted to runs for speed predict such steps up to 14 times too short. Reports note steps that are shorter than any in
 the ledger, and their intervals do not include this. The stack `megatron-bridge-eager` counts that host work. Its one
 number was fitted to ten of these rows, of those two models; all others are predicted with it, and have a line of
-their own below.
+their own below. Its spread is what 19 of the others miss, in which hosts decide: their errors are of rows that no fit
+has read, their intervals are not.
 """
 
 TAIL = """\

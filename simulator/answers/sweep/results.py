@@ -80,13 +80,13 @@ _Types = dict[str, set[type]]
 
 def rows_so_far(sweep: Sweep, store: Store) -> "pa.Table":
     """The rows that a report would have if it were written now."""
-    columns, best = _survey(sweep, store)
+    columns, best, _ = _survey(sweep, store)
     return _arrow_table(columns, _records(sweep, store, best[0].number if best else None))
 
 
 def write_results(sweep: Sweep, store: Store) -> Results:
     """Write report.csv and the Parquet files of what is done so far; a UserError if they cannot be written."""
-    columns, best = _survey(sweep, store)
+    columns, best, beyond = _survey(sweep, store)
     records = partial(_records, sweep, store, best[0].number if best else None)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
@@ -103,14 +103,17 @@ def write_results(sweep: Sweep, store: Store) -> Results:
         names = (*(name for name in sweep.table if name in told), "status")
         rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in records())
         table = ((*sweep.grid.columns, *names), *rows)
-    beyond = sum(BEYOND in one for one in records())
     return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table, beyond)
 
 
-def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
-    """All columns with the types of their values, in order of first appearance, and the best points."""
+def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...], int]:
+    """All columns with the types of their values, in order of first appearance, the best points, and how many points
+    may take longer than the interval says.
+    """
+    beyond = 0
     columns: _Types = {name: set() for name in ("point", *sweep.grid.columns, "status", "reason", "scenario_hash")}
     for record in _records(sweep, store):
+        beyond += BEYOND in record
         for name, value in record.items():
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
     metric, sign = MAIN[sweep.kind]
@@ -124,10 +127,11 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...]]:
     beats = {number: _difference_to_best(sweep.kind, rows[number], rows[numbers[0]]) for number in numbers}
     if any(beats.values()):
         columns |= {name: {float} for name in DIFFERENCE_TO_BEST}
-    return columns, tuple(
+    best = (
         Best(number, sweep.grid.shown(number), rows[number][metric], beats[number].get(DIFFERENCE_TO_BEST[-1]))
         for number in numbers
     )
+    return columns, tuple(best), beyond
 
 
 def _records(sweep: Sweep, store: Store, best: int | None = None) -> Iterator[dict[str, Any]]:
@@ -201,7 +205,7 @@ def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator
     elif results.best:
         yield from best_lines(results)
     if results.beyond:
-        yield f"{results.beyond:,} points may take longer than the interval says: column {BEYOND} says why"
+        yield f"points that may take longer than the interval says: {results.beyond:,} (column {BEYOND} says why)"
     yield f"wrote {results.report}"
 
 

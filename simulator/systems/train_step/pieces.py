@@ -25,7 +25,7 @@ from ...profile import Profile
 from ...program import Place, Program, Ragged, group_equal
 from ...timeline import Timeline
 from .lower import Coarse
-from .lower.coarse import AHEAD, BEHIND, KIND, OF_HOST, TRAFFIC, Actions, Moment, Part
+from .lower.coarse import ALL, BEHIND, KIND, OF_HOST, TRAFFIC, Actions, Moment, Part
 from .lower.piece import COMPUTE
 
 _SLOW = 0.5
@@ -222,12 +222,14 @@ class _Alone:
             reached = reached if since else 0.0
             to = max(self._at(until) if until else float(self.device_s[place]), reached)
             took = (to - reached) * float(longer[place])
-            if of in (AHEAD, BEHIND):  # of one part, which both begin where the one before has ended
+            if of == ALL:
+                reached = to
+            elif of == OF_HOST:
+                took = float(self.host_s[place])
+            else:  # a share of one part, the last one, which ends when the device has done all
                 left = min(float(self._left_s[place]), took)
-                found.append(took - left if of == AHEAD else left)
-                continue
-            found.append(float(self.host_s[place]) if of == OF_HOST else took)
-            reached = to
+                took = left if of == BEHIND else took - left
+            found.append(took)
         return found
 
     def _at(self, moment: Moment) -> float:
