@@ -19,6 +19,7 @@ LLAMA, LLAMA_70B = {"preset": "llama3-8b"}, {"preset": "llama3-70b", "overrides"
 QWEN = {"preset": "qwen3-30b-a3b", "overrides": {"num_hidden_layers": 16}}
 DEEPSEEK = {"preset": "deepseek-v3", "overrides": {"num_hidden_layers": 8}}
 QWEN_TIED, DEEP = {"preset": "qwen3-1.7b"}, {"preset": "llama3-405b"}
+SPLIT = "slow hosts, split backwards"
 PARTS = {"mode": "selective", "modules": ["layernorm", "activation"]}
 NO_GRAPHS = {"stack": "megatron-bridge-no-graphs"}
 CHUNKS, PAIRS = {"name": "interleaved", "vpp": 4}, {"name": "interleaved-overlap", "vpp": 2}
@@ -58,6 +59,8 @@ PLANS = {
     "slow hosts, pipeline": (64, 8, 2048, LLAMA_70B, {"stack": "nanotron", "parallel": {"tp": 4, "pp": 4}}),
     "slow hosts, chunks": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": CHUNKS}),
     "slow hosts, pairs": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": PAIRS}),
+    SPLIT: (64, 16, 2048, LLAMA_70B, {"stack": "nanotron", "parallel": {"tp": 4, "pp": 4},
+            "schedule": {"name": "zb-h1"}}),
     "hosts as slow as kernels": (64, 16, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 4, "ep": 4}}),
 }  # fmt: skip
 
@@ -100,7 +103,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_step_of_few_ops_takes_what_its_kernels_take(name, undisturbed):
-    assert error(name, undisturbed) == pytest.approx(0, abs=0.005 if name in CONTENDED else 0.003)
+    assert error(name, undisturbed) == pytest.approx(0, abs=0.005 if name in (*CONTENDED, SPLIT) else 0.003)
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -200,6 +200,10 @@ class PieceWriter:
         """Make an op wait for the end of a layer in earlier pieces; `end` counts back, 0 is the latest."""
         self._gathers.append((op, end))
 
+    def wait(self, op: int, after: Iterable[int]) -> None:
+        """Make an op that is already written also wait for those in `after`."""
+        self._deps[op] = tuple(dict.fromkeys((*self._deps[op], *after)))
+
     def reshape(self, op: int, shape: Sequence[int]) -> None:
         """Set the shape of an op that is already written."""
         self._rows[op] = self._rows[op]._replace(shape=tuple(shape))

@@ -214,12 +214,12 @@ class Script:
 
     def _weights(self, _position: int, number: int) -> list[Callable[[], None]]:
         def write() -> None:
-            self._issued(number)
-            began = len(self.w)
+            issued, began = self._issued(number), len(self.w)
             self.layers.mlp_weights(number)
             self.layers.attention_weights(number)
             self._launched(began)
             if len(self.w) > began:
+                self.w.wait(began, issued)
                 self.tail = [len(self.w) - 1]
                 self._passes[number] = LayerPass(number, began, tuple(self.tail), self.tail[0])
             self._reduce_layer(number)
@@ -296,7 +296,8 @@ class Script:
 
     def _head_back(self) -> None:
         for number, kernels in reversed(self._head_kernels()):
-            extra = [*self._issued(number), *self._gathered(self._units[-1] if number < 0 else number)]
+            issued = self._issued(number)
+            extra = [*issued, *self._gathered(self._units[-1] if number < 0 else number)]
             began = len(self.w)
             if self.one.kind != "W":
                 self.tail = self.layers.loss_back(number, kernels, [*self.tail, *extra])
@@ -306,6 +307,7 @@ class Script:
                 self._mtp_back(number)
             self._launched(began)
             if self.one.kind == "W" and len(self.w) > began:
+                self.w.wait(began, issued)
                 self.tail = [len(self.w) - 1]
         for number in reversed(self._units):
             if number not in self.stage.layers:
