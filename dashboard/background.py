@@ -45,6 +45,9 @@ class Pace:
 class Spawning(DiskcacheManager):
     """Dash's manager, but for how a process is started, and for one that ends while it is told to.
 
+    A browser knows a process from the answer to the question that starts it. A press of Cancel before that ends
+    nothing, so what the work tells, which comes later, enables the button.
+
     Processes end, and the folder of their results goes, when it is left; when this process is killed, they end too.
     """
 

@@ -24,7 +24,7 @@ from .. import downloads, parts
 from ..answers import Look, case_of, explain
 from ..forms import typed_form
 from ..library import Library
-from ..page import Here, Page, keep_in_address, outputs
+from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import BASE, Question, compare_link, pairs_of, parse_query
 from ..tables import table
 from . import explain_levers
@@ -180,16 +180,16 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
     @app.callback(
         output=[Output("explain-worth", "children"), Output("explain-knobs", "children")],
         inputs=[Input("explain-query", "data"), State("explain-factors", "data")],
-        **_in_background("worth", "Numbers are weighed ..."),
+        **_in_background("worth"),
     )
-    def weigh(tell: Callable[[str], None], query: str | None, factors: Mapping[str, float]) -> list[Any]:
+    def weigh(tell: Callable[[Any], None], query: str | None, factors: Mapping[str, float]) -> list[Any]:
         if query is None:
             return [no_update, no_update]
         library, question = Library(folder), parse_query(query, BASE)
         try:
             if case_of(library, question).system.has_levers:
                 return [[], []]
-            found = explain(library, question, True, tell)
+            found = explain(library, question, True, _begin(tell, "worth"))
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error)), []]
         assert isinstance(found, Explanation)
@@ -198,15 +198,15 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
     @app.callback(
         output=[Output("explain-help", "children")],
         inputs=[Input("explain-try", "n_clicks"), State("explain-query", "data")],
-        **_in_background("help", "What-ifs are simulated ...", Input("explain-query", "data"),
+        **_in_background("help", Input("explain-query", "data"),
                          running=[(Output("explain-try", "disabled"), True, False)]),
     )  # fmt: skip
-    def try_all(tell: Callable[[str], None], clicks: int | None, query: str | None) -> list[Any]:
+    def try_all(tell: Callable[[Any], None], clicks: int | None, query: str | None) -> list[Any]:
         if not clicks or query is None:
             return [no_update]
         question = parse_query(query, BASE)
         try:
-            found = explain(Library(folder), question, False, tell)
+            found = explain(Library(folder), question, False, _begin(tell, "help"))
         except UserError as error:
             return [typed_form.refusal(typed_form.faults(error))]
         draw: Any = explain_levers.draw_what_ifs if found.system.has_levers else draw_what_ifs
@@ -229,16 +229,28 @@ def _connect_background(app: Dash, folder: Path | None) -> None:
             return parts.notes(["Stopped before the end."])
 
 
-def _in_background(name: str, begins: str, *cancel: Input, running: Iterable[Any] = ()) -> dict[str, Any]:
-    """How a callback works in a process of its own, tells how far it is, and can be cancelled."""
-    progress = Output(f"explain-{name}-progress", "children")
-    button = f"explain-{name}-cancel"
+_BEGINS = {"worth": "Numbers are weighed ...", "help": "What-ifs are simulated ..."}
+
+
+def _begin(tell: Callable[[Any], None], name: str) -> Callable[[str], None]:
+    """What says how far the work is; it enables Cancel by its first words."""
+
+    def say(words: str) -> None:
+        tell((words, False))
+
+    say(_BEGINS[name])
+    return say
+
+
+def _in_background(name: str, *cancel: Input, running: Iterable[Any] = ()) -> dict[str, Any]:
+    """How a callback works in a process of its own, tells how far it is, and can be cancelled (see `Spawning`)."""
+    words, button = outputs("explain", f"{name}-progress.children", f"{name}-cancel.disabled")
     return {
         "background": True,
-        "progress": progress,
-        "progress_default": "",
-        "running": [(Output(button, "disabled"), False, True), (progress, begins, ""), *running],
-        "cancel": [Input(button, "n_clicks"), *cancel],
+        "progress": [words, button],
+        "progress_default": ("", True),
+        "running": [(words, _BEGINS[name], ""), *running],
+        "cancel": [*inputs("explain", f"{name}-cancel.n_clicks"), *cancel],
         "prevent_initial_call": True,
     }
 

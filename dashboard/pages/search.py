@@ -50,6 +50,7 @@ FORM = Form(
         ),
     },
 )
+_BEGINS = "The search begins ..."
 _KEPT_S = 3600  # a mark that nobody reads any more
 
 
@@ -123,23 +124,22 @@ def _connect_search(app: Dash, here: Here) -> None:
         background=True,
         running=[
             (Output("search-start", "loading"), True, False),
-            (Output("search-stop", "disabled"), False, True),
-            (Output("search-far", "children"), "The search begins ...", ""),
+            (Output("search-far", "children"), _BEGINS, ""),
         ],
-        progress=outputs("search", "bar.value", "bar.max", "far.children"),
-        progress_default=("0", "1", ""),
+        progress=outputs("search", "bar.value", "bar.max", "far.children", "stop.disabled"),
+        progress_default=("0", "1", "", True),
         interval=500,
         prevent_initial_call=True,
     )
     def start(tell: Callable[[Any], None], _: int, address: str, job: str) -> tuple[Any, str]:
         with Cache(place) as marks:
             marks.delete(job)
-
+            tell(("0", "1", _BEGINS, False))  # a mark that Stop leaves from now on is read
             pace = Pace()
 
             def watch(progress: Progress) -> None:
-                left = pace.left(progress.done, progress.total)
-                tell((str(progress.done), str(max(progress.total, 1)), plan_search.progress_text(progress, left)))
+                words = plan_search.progress_text(progress, pace.left(progress.done, progress.total))
+                tell((str(progress.done), str(max(progress.total, 1)), words, False))
                 if job in marks:
                     raise KeyboardInterrupt
 

@@ -97,7 +97,7 @@ def layout(here: Here, query: str) -> "Component":
     waiting = [
         html.P(id=f"{NAME}-far", role="status"),
         html.Progress(id=f"{NAME}-bar", className="progress", **{"aria-label": "Rows simulated"}),
-        parts.button("Cancel", f"{NAME}-cancel"),
+        parts.button("Cancel", f"{NAME}-cancel", disabled=True),
     ]
     begin = now.kind in READERS and now.kind not in here.results
     wanted = [dcc.Store(id=f"{NAME}-wanted", data=now.kind)] if begin else []
@@ -184,17 +184,23 @@ def connect(app: Dash, here: Here) -> None:
         output=Output(f"{NAME}-done", "data"),
         inputs=Input(f"{NAME}-wanted", "data"),
         background=True,
-        progress=outputs(NAME, "far.children", "bar.value", "bar.max"),
-        progress_default=("Simulating the rows, some seconds in all ...", "0", "1"),
+        progress=outputs(NAME, "far.children", "bar.value", "bar.max", "cancel.disabled"),  # see `Spawning`
+        progress_default=("", "0", "1", True),
         running=[
             (Output(f"{NAME}-waiting", "style"), _VISIBLE, _HIDDEN),
             (Output(f"{NAME}-numbers", "style"), _HIDDEN, _VISIBLE),
+            (Output(f"{NAME}-far", "children"), "Simulating the rows, some seconds in all ...", ""),
         ],
         cancel=inputs(NAME, "cancel.n_clicks"),
     )
     def simulate(tell: Callable[[Any], None], wanted: str) -> str:
-        words = f"Simulating {KINDS[wanted]}, some seconds in all: {{}} of {{}}."
-        simulate_rows(wanted, place, lambda done, total: tell((words.format(done, total), str(done), str(total))))
+        words = f"Simulating {KINDS[wanted]}, some seconds in all"
+        tell((f"{words} ...", "0", "1", False))
+
+        def watch(done: int, total: int) -> None:
+            tell((f"{words}: {done} of {total}.", str(done), str(total), False))
+
+        simulate_rows(wanted, place, watch)
         return wanted
 
 

@@ -88,3 +88,11 @@ def test_a_search_that_is_stopped_shows_what_it_has(page):
     page.get_by_role("button", name="Stop").click()
 
     expect(page.get_by_text("of those that were simulated")).to_be_visible(timeout=60_000)
+
+
+def test_stop_ends_a_search_as_soon_as_it_can_be_pressed(page):
+    page.goto("/search?base=train-llama3-70b-64xh100&search:tp=4")
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.get_by_role("button", name="Stop").click(timeout=60_000)
+
+    expect(page.get_by_text("No plan yet that fits")).to_be_visible(timeout=60_000)

@@ -213,9 +213,13 @@ def test_numbers_are_plain_json(both):
     assert json.loads(json.dumps(records(rows)))[0] == records(rows)[0]
 
 
-def test_a_simulation_is_cancelled_and_begins_again(page):
-    page.goto("/validation?kind=weight_update")
-    page.get_by_role("button", name="Cancel").click()
+def test_a_simulation_is_cancelled_as_soon_as_cancel_can_be_pressed_and_begins_again(page, hold_back):
+    with hold_back("validation-done") as release:
+        page.goto("/validation?kind=weight_update")
+    cancel = page.locator("#validation-cancel")
+    expect(cancel).to_be_disabled()
+    release()
+    cancel.click(timeout=60_000)
     page.get_by_role("link", name="Simulate them").click()
 
     expect(page.locator("#validation-far")).to_contain_text("Simulating")
