@@ -118,13 +118,17 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
 
 
 def busiest_lanes(timeline: Timeline, since_s: float = 0.0) -> dict[str, CriticalPath]:
-    """The work of the busiest lane of each name after `since_s`, by name: its ops, and the seconds of each."""
+    """The work of the busiest lane of each name after `since_s`, by name: its ops, and the seconds of each.
+
+    A lane that works less than a tenth of the time is left out, as no error makes it the one that all wait for.
+    """
     program, took = timeline.program, timeline.end_s - np.maximum(timeline.start_s, since_s)
     found, busiest_s = dict[str, CriticalPath](), dict[str, float]()
+    least_s = (timeline.makespan_s - since_s) / 10
     for lane, at in enumerate(program.lanes):
         ops = program.order[lane][took[program.order[lane]] > 0]
         busy_s = float(took[ops].sum())
-        if busy_s > busiest_s.get(at.name, 0.0):
+        if busy_s > busiest_s.get(at.name, least_s):
             found[at.name], busiest_s[at.name] = CriticalPath(ops, took[ops]), busy_s
     return found
 
