@@ -51,7 +51,7 @@ DIFFUSION = {
 
 def is_diffusion(config: Mapping[str, Any]) -> bool:
     """Whether a config is one of a diffusion transformer that we know."""
-    return config.get("_class_name") in _CLASSES
+    return str(config.get("_class_name")) in _CLASSES
 
 
 def as_keys(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def llama_like(config: Mapping[str, Any]) -> Family:
 
 
 # Models that we cannot size, by `model_type` or by a key of layers that Llama lacks. A `model_type` that is neither a
-# family nor here is read as llama-like.
+# family nor here is read as llama-like if all keys of its sizes are read.
 
 _ENCODERS = "an encoder unlike BERT"
 _ENCODER_DECODERS = "encoder and decoder"
@@ -84,6 +84,12 @@ def refuse(keys: Keys, family: Family, model_type: str) -> None:
     for key, values in family.only.items():
         if keys.has(key) and keys.get(key) not in values:
             keys.fault(key, f"not modelled; {' or '.join(map(repr, values))}")
+
+
+def refuse_unknown(keys: Keys, model_type: str) -> None:
+    """Note that a `model_type` is not known, if keys of its sizes belong to no layer that is."""
+    if model_type not in FAMILIES and (unread := keys.unread_sizes()):
+        keys.fault("model_type", f"not known, nor what {', '.join(unread)} means; {_OTHERWISE}")
 
 
 def _wrong_type(keys: Keys, why: str) -> str:

@@ -1,6 +1,7 @@
 """From a Hugging Face config.json, or a preset's, to a ModelSpec, by model family.
 
-An unknown `model_type` is read as llama-like, which the spec's `assumptions` say; layers we cannot size are refused.
+An unknown `model_type` whose keys of sizes are all read is llama-like, which the spec's `assumptions` say; layers we
+cannot size are refused.
 See `families` for what a family fixes and what is refused, and `stack` for how one is read.
 """
 
@@ -14,7 +15,7 @@ from ..base.errors import UserError, fault
 from ..base.files import read_json
 from .composites import COMPOSITES, TEXT, Composite, read_tower, trunk_config
 from .diffusion import KNOWN_CLASSES, as_keys, is_diffusion
-from .families import FAMILIES, family_of, llama_like, refuse
+from .families import FAMILIES, family_of, llama_like, refuse, refuse_unknown
 from .family import Family, TowerFamily
 from .keys import Keys
 from .model import Cross, ModelSpec
@@ -101,7 +102,10 @@ def _read(
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
     spec = _with_towers(read_stack(keys, family, model_type, name or named), keys, family)
-    return replace(spec, assumptions=_assumptions(keys, family, model_type)), keys
+    refuse_unknown(keys, model_type)
+    if approximate and keys.faults:
+        return _approximate(config, where, name or model_type, keys.faults)
+    return replace(spec, unknown=model_type not in FAMILIES, assumptions=_assumptions(keys, family, model_type)), keys
 
 
 def _approximate(config: Mapping[str, Any], where: str, name: str, faults: Sequence[str]) -> tuple[ModelSpec, Keys]:
@@ -173,8 +177,6 @@ def _assumptions(keys: Keys, family: Family, model_type: str) -> tuple[str, ...]
     notes = []
     if model_type not in FAMILIES:
         notes.append(f"model_type {model_type!r} is not known and read as llama-like")
-        if unread := keys.unread_sizes():
-            notes.append(f"keys of sizes that are not read: {', '.join(unread)}")
     if family.mixer and keys.filled:
         filled = ", ".join(f"{key} = {value}" for key, value in sorted(keys.filled.items()))
         notes.append(f"not given, so as transformers sets it for {model_type}: {filled}")

@@ -28,7 +28,7 @@ _NUMBERS = ("attn_layer_indices", "full_attn_idxs")
 def count_layers(keys: Keys) -> int | None:
     """The number of layers that a pattern or a list states; None without one."""
     stated = next((keys.get(key) for key in (_PATTERN, *_LISTS) if keys.has(key)), None)
-    return len(stated) if isinstance(stated, str | list) else None
+    return len(stated) if isinstance(stated, str | list | tuple) else None
 
 
 def read_layers(keys: Keys, layers: int, alone: bool, required: str) -> str:

@@ -25,6 +25,16 @@ ALIASES = {
     "head_bias": ("lm_head_bias",),
 }
 """Other names of a key, in the configs of several families."""
+_OF_USE = {
+    "num_labels",
+    "num_beams",
+    "num_beam_groups",
+    "num_return_sequences",
+    "num_logits_to_keep",
+    "n_ctx",
+    "n_positions",
+}
+"""Keys of how a model is used, whose names are like those of sizes."""
 _OF_SIZE = re.compile(r"^(n|num)_|_(size|dim|rank|width|heads|layers|experts|bias|norm|gate)$")
 
 
@@ -167,7 +177,7 @@ class Keys:
     def unread_sizes(self) -> list[str]:
         """Keys that were not read, though their names and values are those of sizes or of parts of a model."""
         present = [key for key, value in self.config.items() if isinstance(value, int) and value]
-        return sorted(key for key in {*present} - self.asked if _OF_SIZE.search(key))
+        return sorted(key for key in {*present} - self.asked - _OF_USE if _OF_SIZE.search(key))
 
     def check(self) -> None:
         """Raise UserError if any fault was noted."""

@@ -232,7 +232,8 @@ class ModelSpec:
     Vectors of each sequence, `modulation` for a layer, scale, shift and gate what it computes; matrices of these sizes
     (`conditioning`: input, output) make what they are of, in each layer with `own_conditioning`. With `weight_sets` two
     kinds of tokens, text and image, have weights of their own, but attend to each other; `text_ends` in this layer.
-    `approximate`: some of its layers are not modelled, and count as usual ones.
+    `approximate`: some of its layers are not modelled, and count as usual ones. `unknown`: nobody has looked whether
+    its layers are usual ones.
     The layers of `towers` come before the model's own; a tower has `inputs`, and `cross` reads what it gives.
     """
 
@@ -321,6 +322,7 @@ class ModelSpec:
     inputs: Inputs | None = None
     cross: Cross | None = None
     approximate: bool = False
+    unknown: bool = False
     modulation: int = 0
     conditioning: tuple[tuple[int, int], ...] = ()
     own_conditioning: bool = False
@@ -356,7 +358,7 @@ class ModelSpec:
             return self.linear_attention.architecture
         if self.indexer is not None:
             return "sparse-mla"
-        return "sinks" if self.attention_sinks else "mla" if self.mla else ""
+        return "sinks" if self.attention_sinks else "mla" if self.mla else "unknown" if self.unknown else ""
 
     @cached_property
     def n_layers(self) -> int:

@@ -216,6 +216,10 @@ def release() -> str:
     return re.sub(r"\.?[^\d.].*", "", version("runcast"))
 
 
+_WRITTEN_BY_TRANSFORMERS = frozenset({"architectures", "transformers_version"})
+"""A table of keys with one of these is a whole config.json: what it says beside sizes is no mistake of a user's."""
+
+
 def shape_of(model: Model, where: str) -> ModelSpec:
     """The model of a scenario file; a path in it is relative to that file.
 
@@ -228,6 +232,7 @@ def shape_of(model: Model, where: str) -> ModelSpec:
     if isinstance(model.config, str):
         return load_hf_config(path_beside(model.config, where), approximate)
     if model.config is not None:
-        said = set(model.config) - {"model_type"}
+        by_hand = _WRITTEN_BY_TRANSFORMERS.isdisjoint(model.config)
+        said = set(model.config) - {"model_type"} if by_hand else ()
         return from_hf_config(model.config, f"{where}: model.config", strict=said, approximate=approximate)
     raise UserError(f"{where}: model.bytes: a model known by totals alone has no shape; give preset or config")

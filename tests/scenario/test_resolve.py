@@ -155,3 +155,11 @@ def test_profiles_name_their_devices_as_the_catalogue_does():
 def test_a_profile_of_another_device_is_refused_and_the_right_one_named():
     with pytest.raises(UserError, match="is made for H20, not for H200 SXM, whose profile is h200-sxm"):
         _ = resolved(cluster="h200-hgx", profile="h20").profile
+
+
+def test_a_whole_config_json_may_stand_in_a_scenario():
+    config = preset_config("llama3-8b") | {"architectures": ["LlamaForCausalLM"], "bos_token_id": 128000}
+    table = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 8192}}
+    said = simulate({**table, "model": {"config": config}})
+    shipped = simulate({**table, "model": {"preset": "llama3-8b"}})
+    assert said.report.step_time_s == shipped.report.step_time_s

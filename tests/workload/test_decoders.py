@@ -222,13 +222,28 @@ def test_experts_by_a_list_of_layers():
     assert spec_of("mimo_v2_flash", mlp_layer_types=None, moe_layer_freq=[0, 0, 1] + [1] * 45).moe.layers[0] == 2
 
 
-def test_an_unknown_type_says_which_keys_of_sizes_are_not_read():
-    spec = from_hf_config(CONFIGS["llama"] | {"model_type": "newcomer", "memory_dim": 64, "use_cache": True})
-    assert spec.assumptions == (
-        "model_type 'newcomer' is not known and read as llama-like",
-        "keys of sizes that are not read: memory_dim",
-        "no dtype given: bfloat16",
+NEWCOMER = CONFIGS["llama"] | {"model_type": "newcomer", "memory_dim": 64, "use_cache": True, "num_labels": 2}
+
+
+def test_an_unknown_type_with_sizes_of_its_own_is_refused():
+    refused = (
+        r"model_type = 'newcomer': not known, nor what memory_dim means; docs/models.md lists what is, and model.unkn"
     )
+    with pytest.raises(UserError, match=refused):
+        from_hf_config(NEWCOMER)
+
+
+def test_an_unknown_type_with_sizes_of_its_own_is_priced_as_llama_where_a_user_says_so():
+    spec = from_hf_config(NEWCOMER, approximate=True)
+    assert spec.architecture == "approximate"
+    assert spec.assumptions == (
+        "model_type = 'newcomer': not known, nor what memory_dim means, and priced as if built like Llama",
+        "keys of sizes that are not read: memory_dim",
+    )
+
+
+def test_an_unknown_type_is_off_as_such_types_are():
+    assert from_hf_config({**CONFIGS["llama"], "model_type": "newcomer"}).architecture == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,7 @@ _RARE = {
     "norms": "norms beside its experts", "idle_experts": "experts that compute nothing",
     "router_width": "a network as router", "towers": "towers", "cross": "attention to an encoder",
     "causal": "attention to later tokens", "approximate": "layers that are not modelled",
+    "unknown": "a model_type that is not known",
     "modulation": "vectors that scale and shift", "weight_sets": "two sets of weights",
 }  # fmt: skip
 _SAID = {
