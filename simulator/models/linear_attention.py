@@ -26,7 +26,7 @@ def parameters(spec: ModelSpec, of: LinearAttention) -> Parameters:
 
 
 def kernels(spec: ModelSpec, of: LinearAttention, shard: Shard) -> Kernels:
-    """The kernels of chunked linear attention: projections, convolution, GEMMs in chunks and with the state, output."""
+    """The kernels from the projections to the output projection: a convolution, a delta rule in chunks, a gate."""
     table, tokens = parameters(spec, of), shard.tokens
     qkv, (_, value) = split(of.qkv_width, shard.tp), matrix(table, "proj", shard.tp)
     heads, wide = split(of.num_value_heads, shard.tp), shard.wide
@@ -40,15 +40,32 @@ def kernels(spec: ModelSpec, of: LinearAttention, shard: Shard) -> Kernels:
     )
 
 
-def chunked(shard: Shard, heads: int, key_dim: int, value_dim: int) -> Kernels:
-    """The GEMMs of a rank's heads in chunks and with the state; the backward keeps what both give."""
+def chunked(shard: Shard, heads: int, key_dim: int, value_dim: int, pairs: int = 1) -> Kernels:
+    """The GEMMs of a delta rule in chunks, on a rank's heads (arXiv 2412.06464, section 3.3).
+
+    With chunks of C tokens, keys of K and values of V, a token and head takes 2 C (3 K + 2 V) operations in its chunk
+    (k k^T, the two solved products w and u, q k^T, and scores times values) and 6 K V with the state (w S, k^T v, q S).
+    The GEMMs of all chunks are priced as one. The inverse of a chunk's triangle is kept; the backward computes w, u,
+    states and scores again (fla-org/flash-linear-attention, ops/gated_delta_rule/chunk.py).
+
+    With two `pairs` of vectors, the state forgets along others than the keys that it learns by, as in RWKV-7: scores
+    and states are of both pairs (there ops/generalized_delta_rule/dplr/chunk.py).
+    """
     rows, wide = shard.tokens * heads, shard.wide
-    chunk_kept, state_kept = Kept("core_attn", rows * _SCAN_CHUNK * wide), Kept("proj", rows * value_dim * wide)
+    chunk = min(_SCAN_CHUNK, shard.seq)
+    both = pairs * chunk
 
-    def product(name: str, n: int, k: int, kept: Kept) -> Kernel:
-        return Kernel("gemm", name, "core_attn", (rows, n, k), shard.plain, keeps=(kept,), trained=False)
+    def product(name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
+        return Kernel("gemm", name, "core_attn", (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
 
+    learned = (product("chunk_values", rows, value_dim, chunk, again=True),) if pairs > 1 else ()
     return (
-        product("chunks", _SCAN_CHUNK, 2 * key_dim + value_dim, chunk_kept),
-        product("state", value_dim, 2 * key_dim, state_kept),
+        product("chunk_keys", rows, both, key_dim, Kept("core_attn", rows * chunk * wide)),
+        *learned,
+        product("chunk_solved", rows, key_dim + value_dim, chunk, again=True),
+        product("state_values", rows, value_dim, key_dim, again=True),
+        product("chunk_states", -(-rows // chunk) * key_dim, value_dim, both, again=True),
+        product("chunk_scores", rows, both, key_dim, again=True),
+        product("chunk_output", rows, value_dim, both),
+        product("state_output", rows, value_dim, key_dim, Kept("proj", rows * value_dim * wide)),
     )

@@ -50,6 +50,7 @@ class LinearAttention(_Mixer):
     value_head_dim: int
     conv_kernel: int
     layers: frozenset[int]
+    architecture = "delta"
 
     @property
     def split_units(self) -> tuple[tuple[int, str], ...]:
@@ -153,6 +154,7 @@ class KimiDelta(_Heads):
 
     conv_kernel: int
     layers: frozenset[int]
+    architecture = "delta"
 
 
 @dataclass(frozen=True)

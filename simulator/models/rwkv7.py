@@ -32,7 +32,8 @@ def parameters(spec: ModelSpec, of: Rwkv7) -> Parameters:
 
 
 def kernels(spec: ModelSpec, of: Rwkv7, shard: Shard) -> Kernels:
-    """The kernels of time mixing; its state is that of a delta rule, so chunks are those of Gated DeltaNet.
+    """The kernels of time mixing; its state is that of a delta rule, with vectors of their own along which it
+    forgets.
 
     The backward keeps mixtures, projections, what the chunks give, and what the output projection reads.
     """
@@ -51,7 +52,7 @@ def kernels(spec: ModelSpec, of: Rwkv7, shard: Shard) -> Kernels:
         memory_bound("scan", "token_shift", "qkv", spec.hidden_size, whole, 1 + _SHIFTED, shard, mixed),
         *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=wide),
         *ranks,
-        *chunked(shard, heads, of.head_dim, of.head_dim),
+        *chunked(shard, heads, of.head_dim, of.head_dim, pairs=2),
         memory_bound("gate", "output_gate", "activation", heads * of.head_dim, own, 3, shard, read),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),
     )

@@ -31,9 +31,9 @@ which 2,048 sequences are assumed; on more nodes the error is the exchange's, wh
 On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits,
 9.3 to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.5, 6.2 and 5.5 are predicted. Scans are Triton kernels made for Hopper,
 and are priced as if they used the rates of newer GPUs; what else there is, is not known. Kernels that GLM-5.2 attends
-with were never timed alone. GPT-OSS 120B in 16 bits on GB200 ran without CUDA graphs, which the stack of its release
-has. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's DTensor, without
-sequence parallelism, in ten chunks per stage: what its host does between small kernels is not modelled as such.
+with were never timed alone, nor were those of Qwen3.5's delta rule. Llama 3 70B's adapters on 8 and 16 GPUs are the
+only rows with tensor parallelism by PyTorch's DTensor, without sequence parallelism, in ten chunks per stage: what its
+host does between small kernels is not modelled as such.
 
 The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
 that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes
@@ -72,7 +72,9 @@ bits were predicted 16 to 67 % too long on B200: the fit knew these products fro
 turned out to be a quarter slower than those of others. The rows here are still unread: those in 16 bits show what the
 fit has learned. Where a recipe has no CUDA graphs (Qwen3 235B on B200 and B300, DeepSeek-V3 on B200), or those of
 the router only (Qwen3 30B on B200), rows are predicted with the stack `megatron-bridge-no-graphs`, whose one number is
-from three runs of NVIDIA's.
+from three runs of NVIDIA's; so are five of the runs for speed above (Nemotron 3 Ultra, Nemotron 3.5 Lightning with
+Megatron-FSDP, Qwen3.5, GPT-OSS 120B in 16 bits), which until 2026-11-29 had the stack of their release, with graphs:
+-19 to -37 % then.
 """
 
 AFTER_SITES = """\

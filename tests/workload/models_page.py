@@ -53,10 +53,11 @@ residuals, kinds of rotary positions, how a router scores. DiffLlama and Doge ar
 
 """
 MIDDLE = """
-A `model_type` that is neither known nor refused is read as llama-like. The report says so among the assumptions, and
-names the keys that look like sizes and were not read. Without model_type a config is Llama's. A config that is refused
-is told in one line. With `unknown = "approximate"` in `[model]` it is priced as if its layers were Llama's of the same
-sizes, and a model of several media as its text alone; the report says what is not modelled, and the interval is wider.
+A `model_type` that is neither known nor refused is read as llama-like if all of its keys that look like sizes are read:
+the report says so among the assumptions, and its layers may take 9 % more or less, as 125 known types would. With other
+keys of sizes it is refused, in one line that names them. Without model_type a config is Llama's. With
+`unknown = "approximate"` in `[model]` what is refused is priced as if its layers were Llama's of the same sizes, and a
+model of several media as its text alone; the report says what is not modelled, and the interval is wider.
 
 ## Encoders and towers
 
@@ -107,8 +108,10 @@ Q is the chunk's length, H heads of width P, G groups, N the state of a channel 
 compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan is
 predicted 5 to 22 % shorter than measured (vllm-project/vllm, pull request 27299); nobody published times of its
 backward. So these models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold
-their own layers, each with its own time and memory. Kimi Delta Attention, RWKV-7 and Lightning Attention are priced in
-chunks as Gated DeltaNet is.
+their own layers, each with its own time and memory. Gated DeltaNet, Kimi Delta Attention and RWKV-7 are delta rules in
+chunks. For a token and head they take `2 C (3 K + 2 V) + 6 K V` operations, with chunks of C tokens, keys of K and
+values of V (arXiv 2412.06464, section 3.3), and RWKV-7 more, as its state forgets along vectors of its own; these are
+compared with torch's count, too.
 
 Limits: Mamba-1's scan counts an exponential as a byte of memory traffic, as it is on A100 and H100. H20, H200 and B200
 have more traffic for each exponential, and there its scan is priced up to 1.8 times too short. Of RWKV-7's
