@@ -176,7 +176,8 @@ def notes(lines: Iterable[str]) -> "Component":
     return html.Div([html.P(line, className="said") for line in lines])
 
 
-def link_row(caption: str, links: "Sequence[Component]") -> "Component":
-    """Links behind a caption."""
+def link_row(caption: str, links: "Sequence[Component]", of: str = "") -> "Component":
+    """Links behind a caption; `of` tells them apart, for screen readers, from others of the page with this caption."""
     items = html.Ul([html.Li(link) for link in links])
-    return html.Nav([html.Span(caption), items], className="links", **{"aria-label": caption})
+    label = f"{caption}: {of}" if of else caption
+    return html.Nav([html.Span(caption), items], className="links", **{"aria-label": label})

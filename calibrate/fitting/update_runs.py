@@ -65,7 +65,7 @@ class UpdateRun(Measured):
 
     @property
     def configuration(self) -> str:
-        """Its scenario, and which part of the update was timed."""
+        """A key of the run's scenario and of the part of the update that was timed."""
         return f"{self.resolved.hash} {self.case.cells.text('phase')}"
 
     def predict(self, values: Mapping[str, float]) -> float:
@@ -114,7 +114,7 @@ class Parameters:
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order of u."""
+        """The names of the parameters, in the order of u."""
         return list(self.known)
 
     @cached_property

@@ -109,6 +109,6 @@ def _connect(app: Dash, here: Here, one: StartQuestion) -> None:
     def answer(base: str) -> tuple[Any, Any]:
         try:
             question = Question(base)
-            return one.answer(here, question), parts.link_row("Go on", one.more(question))
+            return one.answer(here, question), parts.link_row("Go on", one.more(question), one.title)
         except UserError as error:
             return typed_form.refusal(typed_form.faults(error)), None

@@ -34,7 +34,7 @@ class Pipeline:
 
     @property
     def grid(self) -> Grid:
-        """Its actions."""
+        """The actions of each rank, in order."""
         return self.dry.grid
 
     @property

@@ -34,7 +34,7 @@ class Count(NamedTuple):
 
 
 def sum_counts(parts: Iterable[Count]) -> Count:
-    """Their sum."""
+    """The parameters of all parts together."""
     return Count(*map(sum, zip(*parts, Count(0), strict=True)))
 
 
@@ -136,7 +136,7 @@ class StateBytes:
 
     @property
     def total(self) -> int:
-        """Their sum."""
+        """The bytes of all kinds of states together."""
         return self.weights + self.gradients + self.master + self.moments
 
 

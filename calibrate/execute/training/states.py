@@ -94,7 +94,7 @@ class Gradient:
         return not len(self._flat)
 
     def flat(self) -> Tensor:
-        """All of it; zeros where nothing was added."""
+        """All gradients as one tensor; zeros where nothing was added."""
         if len(self._flat) != self.layout.size:
             self._flat = self._flat.new_zeros(self.layout.size)
         return self._flat

@@ -20,7 +20,7 @@ _LEAST_TOKENS = 8192  # of a sequence on a rank, before it is split further
 
 
 def neighbours(resolved: OnMachines) -> Iterator[WhatIf]:
-    """All of them; not all go with the scenario."""
+    """The what-ifs of a scenario of this kind; some may not go with it."""
     for_kind = _OF_KIND[resolved.scenario.kind]
     yield from for_kind(resolved)
     yield from _paddings(resolved)

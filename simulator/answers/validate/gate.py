@@ -29,7 +29,7 @@ class Comparable(Protocol):
 
     @property
     def table(self) -> pd.DataFrame:
-        """Its predicted rows, with their `id`."""
+        """The predicted rows of the ledger, with their `id`."""
 
     @property
     def scored(self) -> pd.DataFrame:
@@ -51,7 +51,7 @@ class Comparable(Protocol):
         """The median absolute error of each family of rows: family, name, median_abs_error."""
 
     def to_csv(self) -> bytes:
-        """Its rows as a CSV file has them."""
+        """The rows of the ledger as bytes of a CSV file."""
 
 
 @dataclass(frozen=True)

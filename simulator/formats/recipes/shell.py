@@ -58,7 +58,7 @@ class Variables:
             self._values[name] = (self._values.get(name, "") + value if more else value)[:_LONGEST]
 
     def get(self, name: str) -> str | None:
-        """Its value, None where it is not set."""
+        """The value of a variable; None where it is not set."""
         self.mentioned.add(name)
         return self._values.get(name)
 

@@ -144,7 +144,7 @@ class Recorder:
         self.counts[what] = self.counts.get(what, 0.0) + by
 
     def history(self, wall_s: float, steps: int, samples: float, staleness: Mapping[int, int]) -> History:
-        """All of it. What no cause holds of `wall_s` is a defect of whoever records."""
+        """Everything that was recorded. What no cause holds of `wall_s` is a defect of whoever records."""
         return History(
             wall_s=wall_s,
             steps=steps,

@@ -153,7 +153,7 @@ def _hosts_of_experts(resolved: ResolvedTrain) -> Parameter | None:
 
 
 def _of_stated_hosts(resolved: ResolvedTrain) -> Iterator[Term]:
-    """Its own error, that of the stack that states it, in place of that of the factor of other host work."""
+    """The error of the hosts of layers with experts, where a stack states them; that of other host work is left out."""
     if (stated := _hosts_of_experts(resolved)) is not None:
         of = next(link.of for link in _software(resolved) if OF_EXPERTS in link.own)
         yield Term(PHASES.index("host"), of, OF_EXPERTS, 1.0, stated.spread)

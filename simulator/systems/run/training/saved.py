@@ -26,7 +26,7 @@ class Work:
 
     @property
     def length_s(self) -> float:
-        """All of its seconds."""
+        """The seconds of all its parts together."""
         return sum(self.seconds.values())
 
 
