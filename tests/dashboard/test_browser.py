@@ -20,7 +20,21 @@ def test_a_dark_page_has_light_text_in_its_figures(page):
     page.wait_for_selector(".js-plotly-plot .xtick text")
     colour = page.locator(".js-plotly-plot .xtick text").first.evaluate("text => getComputedStyle(text).fill")
 
-    assert min(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")) > 150
+    assert min(parts_of(colour)) > 150
+
+
+def test_buttons_of_a_dark_figure_are_dark(page):
+    page.emulate_media(color_scheme="dark")
+    page.goto("/training?base=mine")
+    button = page.locator(".js-plotly-plot .updatemenu-item-rect").first
+    button.wait_for()
+
+    assert max(parts_of(button.evaluate("one => getComputedStyle(one).fill"))) < 100
+
+
+def parts_of(colour):
+    """Red, green and blue of a colour as browsers write it."""
+    return [int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
 
 
 def test_all_pages_are_reached_by_the_menu(page):

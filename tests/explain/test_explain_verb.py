@@ -1,6 +1,8 @@
 """`runcast explain` on the command line, and the Python of docs/explain.md."""
 
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -57,3 +59,15 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, line, tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert line in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_how_far_it_is():
+    terminal, its_end = pty.openpty()
+    command = [str(Path(sys.executable).with_name("runcast")), "explain", TINY]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=its_end) as process:
+        process.wait(timeout=120)
+    os.close(its_end)
+    seen = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", os.read(terminal, 2**20).decode())
+
+    assert re.search(r"\d+/\d+ left \d:\d\d:\d\d", seen)

@@ -1,5 +1,11 @@
 """A search says how far it is, keeps what it has when it is stopped, and samples what is too large to look at."""
 
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
 import pytest
 from runcast.simulator.answers.search import Wanted, search
 from runcast.simulator.answers.search.outputs import lines
@@ -97,3 +103,18 @@ def test_a_plan_that_workers_die_of_is_refused_and_the_others_are_not(monkeypatc
     assert (first.reason, [row.status == REFUSED for row in others]) == (
         "its worker process died 3 times, perhaps for lack of memory", refused[1:],
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_search_as_ctrl_c_does_and_leaves_nothing():
+    """Neither processes nor semaphores, of which Python's resource tracker would warn."""
+    command = [str(Path(sys.executable).with_name("runcast")), "search", "train-llama3-70b-64xh100", "--workers", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while len(began := psutil.Process(process.pid).children(recursive=True)) < 2 and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(1)  # workers are at work
+    process.terminate()
+    _, error = process.communicate(timeout=300)
+
+    _, left = psutil.wait_procs(began, timeout=20)
+    assert (process.returncode, left, "leaked" in error) == (130, [], False)
