@@ -117,6 +117,10 @@ Limits: Mamba-1's scan counts an exponential as a byte of memory traffic, as it 
 have more traffic for each exponential, and there its scan is priced up to 1.8 times too short. Of RWKV-7's
 element-wise work only token shift and gate are priced.
 
+FLOP of small models of 88 types of transformers, these architectures among them, are those that torch counts while
+transformers runs their forward (tests/workload/counted.py); where fused kernels compute in another way, the difference
+is computed, too.
+
 Published steps of such models, which no fit has read, are on [a page of their own](unseen-models.md).
 
 ## What is in a layer, and how to add an attention

@@ -94,6 +94,7 @@ PUBLISHED = (
     ),
     Published("deepseek-v3", "671,026,419,200", _FILES + "deepseek-ai/DeepSeek-V3; report", active="37 B"),
     Published("deepseek-v3.1", "671,026,419,200", _FILES + "deepseek-ai/DeepSeek-V3.1; card", active="37 B"),
+    Published("deepseek-v3.2", "685.4 B", _FILES + "deepseek-ai/DeepSeek-V3.2; card", _MTP, "37 B", _NO_EMBEDDING),
     Published("deepseek-v4-flash", "284 B", "its model card, by openrouter.ai and ollama.com", active="13 B"),
     Published("falcon-7b", "7,217,189,760", _FILES + "tiiuae/falcon-7b", _AGAIN),
     Published("falcon-40b", "41,303,293,952", "tiiuae/falcon-40b, as transformers loads it"),
@@ -224,6 +225,7 @@ PUBLISHED = (
     # 27,781,427,952 less the vision tower's 460,730,096, which the preset leaves out
     Published("qwen3-vl-8b", "8,767,123,696", _FILES + "Qwen/Qwen3-VL-8B-Instruct"),
     Published("qwen3.5-35b-a3b", "35,505,251,456", _CARDS + ", without vision; name", _MTP, "3 B", _NO_EMBEDDING),
+    Published("qwen3.5-397b-a17b", "403 B", _FILES + "Qwen/Qwen3.5-397B-A17B, 403.4 B with vision; name", _MTP, "17 B"),
     Published("qwen3.5-27b", "27,320,697,856", _FILES + "Qwen/Qwen3.5-27B, without its vision tower", _MTP),
     Published("rwkv7-0.1b", "191 M", "arXiv:2503.14456"),
     Published("rwkv7-0.4b", "451 M", "arXiv:2503.14456"),
