@@ -137,6 +137,16 @@ base.batch = { global = 64, seq_len = 1024 }"""
     )
 
 
+def test_why_a_point_was_not_predicted_is_said(sweep_file, tmp_path):
+    sweep = load_sweep(sweep_file('points = [{ "update.bucket" = "1 B" }, { "update.bucket" = "8 MiB" }]\n'))
+    done = run_sweep(sweep, tmp_path / "out", InProcess())
+    first = rows(tmp_path / "out")[0]
+
+    assert f"not predicted: point 0: {first['reason']} (column reason says why of each)" in [
+        *lines(sweep, done.counts, done.results)
+    ]
+
+
 def test_a_small_sweep_gives_the_cells_that_it_wants_printed(sweep_file, tmp_path):
     table = run_sweep(load_sweep(sweep_file(STEP, base=BASE)), tmp_path / "out", InProcess()).results.table
     head = ("parallel.zero", "step_time_s", "peak_memory_bytes", "status")

@@ -64,7 +64,7 @@ class Results:
 
     `table` are the cells of all points in the columns that the sweep wants printed and some point has, headed by their
     names; none of a sweep of more than `LISTED` points. `beyond` is the number of points that may take longer than the
-    interval says.
+    interval says, `refused` why the first point of those that could not be predicted was not.
     """
 
     report: Path
@@ -73,20 +73,30 @@ class Results:
     best: tuple[Best, ...]
     table: tuple[tuple[Any, ...], ...] = ()
     beyond: int = 0
+    refused: str = ""
 
 
 _Types = dict[str, set[type]]
 
 
+class _Survey(NamedTuple):
+    """All columns with the types of their values, in order of first appearance, and what `Results` says of points."""
+
+    columns: _Types
+    best: tuple[Best, ...]
+    beyond: int
+    refused: str
+
+
 def rows_so_far(sweep: Sweep, store: Store) -> "pa.Table":
     """The rows that a report would have if it were written now."""
-    columns, best, _ = _survey(sweep, store)
+    columns, best, *_ = _survey(sweep, store)
     return _arrow_table(columns, _records(sweep, store, best[0].number if best else None))
 
 
 def write_results(sweep: Sweep, store: Store) -> Results:
     """Write report.csv and the Parquet files of what is done so far; a UserError if they cannot be written."""
-    columns, best, beyond = _survey(sweep, store)
+    columns, best, beyond, refused = _survey(sweep, store)
     records = partial(_records, sweep, store, best[0].number if best else None)
     report = store.folder / "report.csv"
     with disk_faults(store.folder, OSError):
@@ -103,17 +113,16 @@ def write_results(sweep: Sweep, store: Store) -> Results:
         names = (*(name for name in sweep.table if name in told), "status")
         rows = ((*sweep.grid.shown(one["point"]), *map(one.get, names)) for one in records())
         table = ((*sweep.grid.columns, *names), *rows)
-    return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table, beyond)
+    return Results(report, sweep.grid.columns, MAIN[sweep.kind][0], best, table, beyond, refused)
 
 
-def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...], int]:
-    """All columns with the types of their values, in order of first appearance, the best points, and how many points
-    may take longer than the interval says.
-    """
-    beyond = 0
+def _survey(sweep: Sweep, store: Store) -> _Survey:
+    beyond, refused = 0, ""
     columns: _Types = {name: set() for name in ("point", *sweep.grid.columns, "status", "reason", "scenario_hash")}
     for record in _records(sweep, store):
         beyond += BEYOND in record
+        if record["status"] in ("infeasible", "failed"):
+            refused = refused or f"point {record['point']}: {record['reason']}"
         for name, value in record.items():
             columns.setdefault(name, set()).update({type(value)} - {type(None)})
     metric, sign = MAIN[sweep.kind]
@@ -131,7 +140,7 @@ def _survey(sweep: Sweep, store: Store) -> tuple[_Types, tuple[Best, ...], int]:
         Best(number, sweep.grid.shown(number), rows[number][metric], beats[number].get(DIFFERENCE_TO_BEST[-1]))
         for number in numbers
     )
-    return columns, tuple(best), beyond
+    return _Survey(columns, tuple(best), beyond, refused)
 
 
 def _records(sweep: Sweep, store: Store, best: int | None = None) -> Iterator[dict[str, Any]]:
@@ -192,8 +201,8 @@ def _arrow_type(types: set[type]) -> "pa.DataType":
 
 # In words: points by status, then a table of chosen columns, or the best points.
 
-_WIDEST = 40
-"""Characters of a value of an axis; what is longer is cut."""
+_WIDEST, _LONGEST = 40, 300
+"""Characters of a value of an axis, and of a reason; what is longer is cut."""
 
 
 def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator[str]:
@@ -206,6 +215,8 @@ def lines(sweep: Sweep, counts: Mapping[str, int], results: Results) -> Iterator
         yield from best_lines(results)
     if results.beyond:
         yield f"points that may take longer than the interval says: {results.beyond:,} (column {BEYOND} says why)"
+    if results.refused:
+        yield f"not predicted: {shorten(results.refused, _LONGEST)} (column reason says why of each)"
     yield f"wrote {results.report}"
 
 
