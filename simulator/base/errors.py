@@ -95,7 +95,7 @@ def hint(name: str, known: Iterable[str], most: int = 3) -> str:
     return did_you_mean(name, names, most) or f"known: {_listing(names)}"
 
 
-def _listing(names: list[str], most: int = 400) -> str:
+def _listing(names: list[str], most: int = 470) -> str:
     text = ", ".join(names)
     return text if len(text) <= most else f"{text[:most].rpartition(', ')[0]}, ... ({len(names)} in all)"
 
