@@ -114,6 +114,8 @@ LLAMAS = {
     "gemma4_unified_text": _GEMMA4,
     "minicpm3": Family(_TIED, mla=True),
     "youtu": Family(_TIED, mla=True),
+    "mla": Family(mla=True),
+    "sparse_mla": Family(mla=True, indexer=True),
     "modernbert-decoder": Family(
         replace(_TIED, hidden_act="gelu", norm="layer", embedding_norm=True, head_transform=True, head_bias=True),
         own={"head_bias": "decoder_bias"},

@@ -1,5 +1,6 @@
 """Layers of a model that are not all the same: windows, linear attention, Mamba-2 beside attention."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,12 @@ LEARNS = "--dsa-indexer-loss-coeff 1e-3 --dsa-indexer-use-sparse-loss "
 )
 def test_attention_that_picks_tokens_is_of_a_preset(read, shared, name):
     assert read(GLM + LEARNS + shared).table["model"] == {"preset": name}
+
+
+def test_a_dense_model_may_pick_tokens_too(read):
+    dense = " ".join(re.sub(r"--(num-experts|moe-[a-z-]+)( [^-]\S*)?", "", GLM).split())
+    spec = from_hf_config(read(dense + " ").config, "r.sh")
+    assert (spec.indexer.num_heads, spec.moe, spec.architecture) == (32, None, "sparse-mla")
 
 
 @pytest.mark.parametrize("more", ["", "--dsa-indexer-loss-coeff 0"])

@@ -31,6 +31,7 @@ def read(tmp_path):
         ("--tensor-model-parallel-size 2 --sequence-parallel", "parallel", {"tp": 2, "zero": 0}),
         ("--context-parallel-size 2 --cp-comm-type a2a", "parallel", {"cp": 2, "cp_type": "ulysses", "zero": 0}),
         ("--use-distributed-optimizer --overlap-grad-reduce", "overlap", {"params": False}),
+        ("--optimizer dist_muon --overlap-grad-reduce", "overlap", {"params": False}),
         ("--use-torch-fsdp2", "parallel", {"zero": 3}),
         ("--main-grads-dtype bf16 --use-precision-aware-optimizer --use-distributed-optimizer", "precision",
          {"gradients": "bf16"}),

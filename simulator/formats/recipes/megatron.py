@@ -151,6 +151,9 @@ def _zero(args: Arguments) -> int:
         return 3
     if args.switch("use_megatron_fsdp"):
         return SHARDING[args.choice("data_parallel_sharding_strategy", "no_shard", SHARDING)]
+    if (name := args.hint("optimizer")).startswith("dist_"):  # layer_wise_optimizer.py
+        args.assumed.append(f"zero = 1: {name} shards states by layer; its gradients go to all ranks, twice the bytes")
+        return 1
     return int(args.switch("use_distributed_optimizer"))
 
 

@@ -27,10 +27,8 @@ def indexer_keys(args: Arguments) -> dict[str, Any]:
     if not is_sparse(args):
         _note_idle(args)
         return {}
-    for name, needed in (("q_lora_rank", "latent queries"), ("num_experts", "experts")):
-        if not args.has(name):
-            flag = "--" + name.replace("_", "-")
-            args.fault("experimental_attention_variant", f"{SPARSE} needs {needed}: give {flag}")
+    if not args.has("q_lora_rank"):
+        args.fault("experimental_attention_variant", f"{SPARSE} needs latent queries: give --q-lora-rank")
     sizes = {key: args.require(name, "a size of the indexer") for name, key in _SIZES.items()}
     return {**sizes, **period_keys(args), "index_loss": has_loss(args)}
 

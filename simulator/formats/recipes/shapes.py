@@ -221,7 +221,7 @@ def _model_type(args: Arguments) -> str:
     if args.hint("experimental_attention_variant") == GATED_DELTA:
         return _GATED_DELTA_TYPES[not experts]
     if is_sparse(args):
-        return "deepseek_v32"
+        return "deepseek_v32" if experts else "sparse_mla"
     if latent:
         return ("deepseek_v3" if balanced else "deepseek_v2") if experts else "mla"
     if not experts:
