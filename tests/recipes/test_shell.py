@@ -104,6 +104,24 @@ def test_arguments_wherever_a_script_has_them(script, read):
     assert [argument.name for argument in read_arguments(script, "x")] == read
 
 
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        ("for ((i=1; i<8; i++))", "for (( i=1 ; i < 8 ; i++ ))"),
+        ("for i in $(seq 1 7)", "for i in $(seq 1 7)"),
+        ("while (( i < 4 ))", "while (( i < 4 ))"),
+    ],
+)
+@pytest.mark.parametrize("adds", ["P+='*E'", 'P="$P*E"', 'P="${P}*E"'])
+def test_a_loop_that_adds_to_a_variable_is_noted(loop, said, adds):
+    variables, text = Variables({}), f"P='*-'\n{loop}; do\n  {adds}\n  Q=1\ndone\nx --hybrid-layer-pattern $P"
+    read_arguments(text, "x", variables)
+    fixed = Variables({"P": "MMMM"})
+    read_arguments(text, "x", fixed)
+
+    assert (variables.grown, fixed.grown) == ({"P": said}, {})
+
+
 def test_arguments_of_other_programs_are_left_out():
     others = "B=(--seq-length 1)\npython preprocess_data.py ${B[@]} --lr 1\npython convert.py --seq-length 2"
     found = read_arguments(f"A=(--bf16)\n{others}\ntorchrun --nnodes 2 pretrain_gpt.py ${{A[@]}} --lr 3", "x")

@@ -184,6 +184,8 @@ def _gather(text: str, where: str, names: Names, settings: Mapping[str, str], pr
     args.assumed += [f"{name} is not beside the file: what it says is not read" for name in args.absent]
     if undecided := ", ".join(f'"{head}"' for head in variables.undecided):
         args.assumed.append(f"all branches of {undecided} are read, as only a shell can tell")
+    for name, loop in variables.grown.items():
+        args.assumed.append(f'"{loop}" adds to {name} in each turn, and is read once: give --set {name}=...')
     return args
 
 

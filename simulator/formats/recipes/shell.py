@@ -29,6 +29,7 @@ _LONGEST = 10_000  # characters of a value; a script that doubles a variable aga
 _HEADS = {"if": "then", "elif": "then", "case": "in", "while": "do", "until": "do", "for": "do"}
 _STARTS = SEPARATORS | {"then", "else", "do", "{", "(", ")", "()"}
 _PRINTS = ("echo", "printf")
+_LOOPS = ("for", "while", "until")
 _LONGEST_HEAD = 60  # words of a condition
 
 
@@ -42,7 +43,8 @@ _REFERENCE = re.compile(
 class Variables:
     """Variables of a script by name: those that are `fixed` from outside, and those that it assigns.
 
-    `mentioned` holds every name that was assigned or asked for, `undecided` the conditions that the text does not tell.
+    `mentioned` holds every name that was assigned or asked for, `undecided` the conditions that the text does not tell,
+    and `grown` the loops that add to a variable in each turn, by its name.
     """
 
     def __init__(self, fixed: Mapping[str, str] | None = None):
@@ -50,12 +52,18 @@ class Variables:
         self._values = dict(self._fixed)
         self.mentioned: set[str] = set()
         self.undecided: dict[str, None] = {}
+        self.grown: dict[str, str] = {}
 
     def assign(self, name: str, value: str, more: bool = False) -> None:
         """Give a variable its value, or `more` text at its end; what is fixed stays."""
         self.mentioned.add(name)
         if name not in self._fixed:
             self._values[name] = (self._values.get(name, "") + value if more else value)[:_LONGEST]
+
+    def grow(self, name: str, loop: str) -> None:
+        """Note that this loop adds to a variable in each turn; what is fixed stays."""
+        if name not in self._fixed:
+            self.grown[name] = loop
 
     def get(self, name: str) -> str | None:
         """The value of a variable; None where it is not set."""
@@ -243,7 +251,23 @@ def _note(
     if sets or any(word.startswith("--") for word in command):
         unsure = [branches.head for branches in open_branches if branches.holds is None]
         unsure += [sequence.head] if sets and sequence.runs is None else []
-        variables.undecided |= dict.fromkeys(shorten(" ".join(unseal(head).split()), 60) for head in unsure)
+        variables.undecided |= dict.fromkeys(map(_head_text, unsure))
+    for loop in [branches.head for branches in open_branches if branches.head.split()[0] in _LOOPS][-1:]:
+        for name in filter(None, map(_grown_name, command)):
+            variables.grow(name, _head_text(loop))
+
+
+def _head_text(head: str) -> str:
+    return shorten(" ".join(unseal(head).split()), 60)
+
+
+def _grown_name(word: str) -> str:
+    """The name of a variable to which an assignment adds, else nothing."""
+    if not (found := ASSIGNMENT.fullmatch(word)):
+        return ""
+    name, more, value = found.groups()
+    own = any(name in (of.group("bare"), of.group("name")) for of in _REFERENCE.finditer(value))
+    return name if more or own else ""
 
 
 def _result(command: Sequence[str], variables: Variables) -> bool | None:
