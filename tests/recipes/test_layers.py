@@ -53,6 +53,11 @@ def test_a_hybrid_of_a_presets_shape_is_that_preset(read, arguments, preset):
     assert read(arguments).table["model"] == {"preset": preset}
 
 
+def test_shares_of_layers_count_for_nothing_beside_a_pattern(read):
+    shares = "--hybrid-attention-ratio 0.08 --hybrid-mlp-ratio 0.5 "
+    assert read(NEMOTRON + shares).table["model"] == read(NEMOTRON).table["model"]
+
+
 LEARNS = "--dsa-indexer-loss-coeff 1e-3 --dsa-indexer-use-sparse-loss "
 
 

@@ -132,7 +132,7 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--exp-avg-dtype bf16", "needs --use-precision-aware-optimizer"),
         ("--hybrid-override-pattern M-M*", "--num-layers = '32': --hybrid-override-pattern has 4 layers"),
         ("--hybrid-layer-pattern MDM-", "M .Mamba., . .attention., - .feed-forward. or E .experts. for each layer"),
-        ("--hybrid-attention-ratio 0.1", "0.1: shares of layers are not read: give --hybrid-override-pattern"),
+        ("--hybrid-attention-ratio 0.1", "'0.1': shares of layers are not read: give --hybrid-override-pattern"),
         ("--experimental-attention-variant dsa2", "expected one of gated_delta_net, dsa"),
         ("--experimental-attention-variant dsa", "dsa needs latent queries: give --q-lora-rank"),
         ("--linear-attention-freq [1,0] --experimental-attention-variant gated_delta_net", "a list for 32 layers"),

@@ -12,7 +12,7 @@ from .picks import SPARSE
 
 _LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/ssm/mamba_hybrid_layer_allocation.py
 GATED_DELTA = "gated_delta_net"
-_PATTERN = "hybrid_layer_pattern"
+_PATTERN, _SHARES = "hybrid_layer_pattern", ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 _RUN = re.compile(r"\(?\[?([01](?:,[01])*)\]?\)?(?:\*(\d{1,4}))?")
 _EVERY = re.compile(r"0*[1-9]\d{0,3}")
 _EXPANSION, _CONVOLUTION, _CHUNK = 2, 4, 128  # width of Mamba-2, its convolution, its chunks (core/ssm/mamba_mixer.py)
@@ -20,7 +20,10 @@ _EXPANSION, _CONVOLUTION, _CHUNK = 2, 4, 128  # width of Mamba-2, its convolutio
 
 def read_pattern(args: Arguments) -> str | None:
     """The letter of each layer (`M-M*-`); None for a model whose layers have attention and a network each."""
+    shares = [name for name in _SHARES if args.number(name)]
     if not args.has(_PATTERN):
+        for name in shares:
+            args.fault(name, "shares of layers are not read: give --hybrid-override-pattern")
         return None
     pattern = "".join(_stages(args))
     if not pattern or set(pattern) - set(_LETTERS):
