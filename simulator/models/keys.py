@@ -177,7 +177,8 @@ class Keys:
     def unread_sizes(self) -> list[str]:
         """Keys that were not read, though their names and values are those of sizes or of parts of a model."""
         present = [key for key, value in self.config.items() if isinstance(value, int) and value]
-        return sorted(key for key in {*present} - self.asked - _OF_USE if _OF_SIZE.search(key))
+        known = self.asked | _OF_USE | {other for key in self.asked for other in ALIASES.get(key, ())}
+        return sorted(key for key in {*present} - known if _OF_SIZE.search(key))
 
     def check(self) -> None:
         """Raise UserError if any fault was noted."""

@@ -242,6 +242,11 @@ def test_an_unknown_type_with_sizes_of_its_own_is_priced_as_llama_where_a_user_s
     )
 
 
+def test_other_names_of_a_key_that_is_read_are_no_sizes_of_an_unknown_type():
+    experts = dict.fromkeys(("num_experts", "num_local_experts"), 8) | {"num_experts_per_tok": 2, "moe_top_k": 2}
+    assert from_hf_config({**CONFIGS["llama"], "model_type": "newcomer", **experts}).moe.n_routed_experts == 8
+
+
 def test_an_unknown_type_is_off_as_such_types_are():
     assert from_hf_config({**CONFIGS["llama"], "model_type": "newcomer"}).architecture == "unknown"
 
