@@ -131,7 +131,9 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--recompute-granularity selective --recompute-modules moe_act", "in experts alone, and this model has none"),
         ("--exp-avg-dtype bf16", "needs --use-precision-aware-optimizer"),
         ("--hybrid-override-pattern M-M*", "--num-layers = '32': --hybrid-override-pattern has 4 layers"),
-        ("--hybrid-layer-pattern MDM-", "M .Mamba., . .attention., - .feed-forward. or E .experts. for each layer"),
+        ("--hybrid-layer-pattern MDGM-", "DG: not read; expected M .Mamba., . .attention., - .feed-forward. or E"),
+        ("--hybrid-layer-pattern M-M* --num-layers 4 --multi-latent-attention",
+         "latent attention in a --hybrid-layer-pattern is not modelled"),
         ("--hybrid-attention-ratio 0.1", "'0.1': shares of layers are not read: give --hybrid-override-pattern"),
         ("--experimental-attention-variant dsa2", "expected one of gated_delta_net, dsa"),
         ("--experimental-attention-variant dsa", "dsa needs latent queries: give --q-lora-rank"),
@@ -240,6 +242,16 @@ def test_a_yaml_of_megatron_has_one_word_for_the_function_and_its_gate(tmp_path,
 
     assert (recipe.config["gated_ffn"], recipe.config["hidden_act"]) == (gated, function)
     assert [line for line in recipe.not_modelled if "activation" in line] == []
+
+
+def test_a_script_inside_a_yaml_of_megatron_is_none_of_its_arguments(tmp_path):
+    script = "BEFORE_SCRIPT: |\n  cat <<EOF > x\n  swiglu: true\n  num_experts = 8\n  EOF\n"
+    sizes = {"num-layers": 4, "hidden-size": 512, "num-attention-heads": 16, "seq-length": 512, "vocab-size": 1000}
+    flags = [f"  --{name}: {value}" for name, value in (sizes | {"micro-batch-size": 1}).items()]
+    (tmp_path / "r.yaml").write_text(script + "\n".join(["MODEL_ARGS:", *flags]))
+    config = read_recipe(tmp_path / "r.yaml", "dgx-h100").config
+
+    assert (config["gated_ffn"], config["model_type"]) == (False, "llama")
 
 
 def test_context_parallelism_of_two_kinds_is_simulated_as_a_ring(tmp_path):

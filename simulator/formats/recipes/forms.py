@@ -15,6 +15,7 @@ from .shell import Variables, read_words
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*(=.*)?$", re.DOTALL)
 _ARRAY = re.compile(r"\$\{?\w+\[[@*]\]\}?")
 _PROGRAM = re.compile(r"(?:.*/)?([\w-]+\.py)")
+_BLOCK = re.compile(r"(?m)^( *)[\w.-]+:[ \t]*[|>][-+\d]*[ \t]*\n(?:(?:\1[ \t]+\S.*|[ \t]*)(?:\n|\Z))*")
 _PAIR = re.compile(r"""^\s*(?:-\s+)?["']?(?:\+\+?)?(?:--)?([A-Za-z](?:[\w.-]*\w)?)["']?\s*[:=]\s*(.*?)\s*,?\s*$""")
 _WORDS = frozenset(["then", "else", "elif", "fi", "do", "done", "if", "for", "while", "case", "esac"])
 _OPERATORS = set("();<>|&")
@@ -86,9 +87,9 @@ def _leaves(table: Mapping[str, Any], names: Names) -> list[Argument]:
 def _pairs(text: str, variables: Variables) -> Iterator[Argument]:
     """Leaves of YAML-like lines, dotted keys by their last part; a key without a value heads a section.
 
-    A key in capitals is a variable of the environment.
+    A key in capitals is a variable of the environment. Lines of a text (`BEFORE_SCRIPT: |`) are none.
     """
-    for line in text.splitlines():
+    for line in _BLOCK.sub("", text).splitlines():
         if match := _PAIR.match(line):
             key, value = match[1], variables.substitute(seal(match[2]))
             if re.fullmatch(r"[A-Z][A-Z0-9_]+", key):

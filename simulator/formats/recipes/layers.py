@@ -26,8 +26,14 @@ def read_pattern(args: Arguments) -> str | None:
             args.fault(name, "shares of layers are not read: give --hybrid-override-pattern")
         return None
     pattern = "".join(_stages(args))
-    if not pattern or set(pattern) - set(_LETTERS):
-        args.fault(_PATTERN, "expected M (Mamba), * (attention), - (feed-forward) or E (experts) for each layer")
+    others = "".join(dict.fromkeys(letter for letter in pattern if letter not in _LETTERS))
+    if others or not pattern:
+        args.fault(
+            _PATTERN,
+            f"{others or 'nothing'}: not read; expected M (Mamba), * (attention), - (feed-forward) or E (experts)",
+        )
+    elif args.switch("multi_latent_attention"):
+        args.fault("multi_latent_attention", f"latent attention in a {args.spelling(_PATTERN)} is not modelled", True)
     if args.has("num_layers") and args.whole("num_layers") != len(pattern):
         args.fault("num_layers", f"{args.spelling(_PATTERN)} has {len(pattern)} layers")
     return pattern
