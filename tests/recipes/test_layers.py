@@ -112,11 +112,12 @@ def test_heads_and_shared_experts_that_are_not_given_are_megatrons(read):
 
 
 def test_parts_behind_a_pattern_are_layers_of_multi_token_prediction(read):
-    recipe = read(TINY + "--hybrid-layer-pattern M-M*/*-/*-")
-    line = "--hybrid-layer-pattern /*-/*-: each MTP layer is one of attention and one FFN here, whatever its pattern"
+    recipe = read(TINY + "--hybrid-layer-pattern M-M*/*-/M-")
+    line = "--hybrid-layer-pattern /*-/M-: each MTP layer is one of attention and one FFN here, whatever its pattern"
 
     assert (recipe.config["hybrid_override_pattern"], recipe.config["num_nextn_predict_layers"]) == ("M-M*", 2)
     assert line in recipe.not_modelled
+    assert "MTP" not in "".join(read(TINY + "--hybrid-layer-pattern M-M*/*-/*-").not_modelled)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def read_pattern(args: Arguments) -> str | None:
 def count_mtp_layers(args: Arguments) -> int:
     """Layers of multi-token prediction: as many as given, or as parts of a pattern behind a `/`."""
     ahead = args.hint(_PATTERN).split("/")[1:]
-    if ahead:
+    if any(part not in (ATTENTION + DENSE, ATTENTION + EXPERTS) for part in ahead):
         line = "each MTP layer is one of attention and one FFN here, whatever its pattern"
         args.not_modelled.append(f"{args.spelling(_PATTERN)} /{'/'.join(ahead)}: {line}")
     return args.whole("mtp_num_layers", len(ahead), minimum=0)
