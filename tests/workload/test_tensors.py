@@ -15,6 +15,7 @@ from runcast.simulator.models import (
     from_hf_config,
     preset,
     preset_names,
+    read_keys,
     total_params,
     weights,
 )
@@ -259,7 +260,7 @@ def fit(config, family, types):
 
 @st.composite
 def configs(draw):
-    """Small configs of every family, with keys of all families drawn at random."""
+    """Small configs of every family, with keys of all families drawn at random; of an unknown type those it reads."""
     kv = draw(st.integers(1, 4))
     layers = draw(st.integers(1, 5))
     model_type = draw(st.sampled_from([*FAMILIES, "some_model"]))
@@ -292,7 +293,8 @@ def configs(draw):
         **draw(mixer_keys(model_type)),
         **draw(st.sampled_from([{}, {"num_kv_shared_layers": 1}, {"hidden_size_per_layer_input": 5}])),
     )
-    return fit(config, family, draw(st.lists(st.sampled_from(LINEAR_OR_FULL), min_size=layers, max_size=layers)))
+    found = fit(config, family, draw(st.lists(st.sampled_from(LINEAR_OR_FULL), min_size=layers, max_size=layers)))
+    return found if model_type in FAMILIES else read_keys(found)
 
 
 @given(configs(), st.booleans(), st.booleans())
