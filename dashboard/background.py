@@ -42,11 +42,19 @@ class Pace:
         return f", about {left_s:,.0f} s left" if left_s < _MINUTES * 60 else f", about {left_s / 60:,.0f} min left"
 
 
+def enabling(tell: Callable[[Any], None]) -> Callable[..., None]:
+    """`tell` of work whose last progress is whether a button is disabled: all that it tells enables the button.
+
+    By then the browser knows the process that works, so that a press of the button ends it.
+    """
+    return lambda *told: tell((*told, False))
+
+
 class Spawning(DiskcacheManager):
     """Dash's manager, but for how a process is started, and for one that ends while it is told to.
 
-    A browser knows a process from the answer to the question that starts it. A press of Cancel before that ends
-    nothing, so what the work tells, which comes later, enables the button.
+    A browser knows a process from the answer to the question that starts it, and a press of Cancel before that ends
+    nothing: see `enabling`.
 
     Processes end, and the folder of their results goes, when it is left; when this process is killed, they end too.
     """

@@ -22,6 +22,7 @@ from ...simulator.figures import tornado, waterfall
 from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts
 from ..answers import Look, case_of, explain
+from ..background import enabling
 from ..forms import typed_form
 from ..library import Library
 from ..page import Here, Page, inputs, keep_in_address, outputs
@@ -233,17 +234,14 @@ _BEGINS = {"worth": "Numbers are weighed ...", "help": "What-ifs are simulated .
 
 
 def _begin(tell: Callable[[Any], None], name: str) -> Callable[[str], None]:
-    """What says how far the work is; it enables Cancel by its first words."""
-
-    def say(words: str) -> None:
-        tell((words, False))
-
+    """What says how far the work is, by its first words."""
+    say = enabling(tell)
     say(_BEGINS[name])
     return say
 
 
 def _in_background(name: str, *cancel: Input, running: Iterable[Any] = ()) -> dict[str, Any]:
-    """How a callback works in a process of its own, tells how far it is, and can be cancelled (see `Spawning`)."""
+    """How a callback works in a process of its own, tells how far it is, and can be cancelled."""
     words, button = outputs("explain", f"{name}-progress.children", f"{name}-cancel.disabled")
     return {
         "background": True,

@@ -16,7 +16,7 @@ from ...simulator.hardware import cluster_names
 from ...simulator.models import preset_names
 from ...simulator.profile import stack_names
 from .. import parts, plan_search
-from ..background import Pace
+from ..background import Pace, enabling
 from ..forms import fields, typed_form
 from ..forms.ask import Form
 from ..forms.fields import Field
@@ -134,12 +134,13 @@ def _connect_search(app: Dash, here: Here) -> None:
     def start(tell: Callable[[Any], None], _: int, address: str, job: str) -> tuple[Any, str]:
         with Cache(place) as marks:
             marks.delete(job)
-            tell(("0", "1", _BEGINS, False))  # a mark that Stop leaves from now on is read
+            say = enabling(tell)
+            say("0", "1", _BEGINS)  # a mark that Stop leaves from now on is read
             pace = Pace()
 
             def watch(progress: Progress) -> None:
                 words = plan_search.progress_text(progress, pace.left(progress.done, progress.total))
-                tell((str(progress.done), str(max(progress.total, 1)), words, False))
+                say(str(progress.done), str(max(progress.total, 1)), words)
                 if job in marks:
                     raise KeyboardInterrupt
 

@@ -9,6 +9,7 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from ...simulator.figures.theme import digits
 from .. import parts, tables
+from ..background import enabling
 from ..figures.validation import coverage_bars, ratios, scatter
 from ..ledgers import FAMILIES, KINDS, LEFT_OUT, READERS, STEPS, Ledgers, scores, scores_by, simulate_rows
 from ..page import Here, Page, inputs, keep_in_address, outputs, states
@@ -184,7 +185,7 @@ def connect(app: Dash, here: Here) -> None:
         output=Output(f"{NAME}-done", "data"),
         inputs=Input(f"{NAME}-wanted", "data"),
         background=True,
-        progress=outputs(NAME, "far.children", "bar.value", "bar.max", "cancel.disabled"),  # see `Spawning`
+        progress=outputs(NAME, "far.children", "bar.value", "bar.max", "cancel.disabled"),
         progress_default=("", "0", "1", True),
         running=[
             (Output(f"{NAME}-waiting", "style"), _VISIBLE, _HIDDEN),
@@ -194,13 +195,9 @@ def connect(app: Dash, here: Here) -> None:
         cancel=inputs(NAME, "cancel.n_clicks"),
     )
     def simulate(tell: Callable[[Any], None], wanted: str) -> str:
-        words = f"Simulating {KINDS[wanted]}, some seconds in all"
-        tell((f"{words} ...", "0", "1", False))
-
-        def watch(done: int, total: int) -> None:
-            tell((f"{words}: {done} of {total}.", str(done), str(total), False))
-
-        simulate_rows(wanted, place, watch)
+        say, words = enabling(tell), f"Simulating {KINDS[wanted]}, some seconds in all"
+        say(f"{words} ...", "0", "1")
+        simulate_rows(wanted, place, lambda done, total: say(f"{words}: {done} of {total}.", str(done), str(total)))
         return wanted
 
 

@@ -120,7 +120,7 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
 def busiest_lanes(timeline: Timeline, since_s: float = 0.0) -> dict[str, CriticalPath]:
     """The work of the busiest lane of each name after `since_s`, by name: its ops, and the seconds of each.
 
-    A lane that works less than a tenth of the time is left out, as no error makes it the one that all wait for.
+    A lane that works less than a tenth of the time is left out: all wait for it only if it takes ten times as long.
     """
     program, took = timeline.program, timeline.end_s - np.maximum(timeline.start_s, since_s)
     found, busiest_s = dict[str, CriticalPath](), dict[str, float]()

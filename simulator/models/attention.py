@@ -9,7 +9,7 @@ from . import convolutions
 from .kernels import Kept, Kernel, Kernels
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm_of, split
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, memory_bound, product
 
 
 def parameters(spec: ModelSpec) -> Parameters:
@@ -119,13 +119,13 @@ def _unfused(spec: ModelSpec, shard: Shard, heads: int, repeated: int) -> Kernel
     The GEMMs of all heads and sequences are priced as one. Scale and mask, softmax and dropout each read and write
     every score. The backward keeps softmax's output; with dropout also its mask (1 byte) and its output.
     """
-    rows, seq, wide, plain = shard.tokens * heads, shard.seq, shard.wide, shard.plain
+    rows, seq, wide = shard.tokens * heads, shard.seq, shard.wide
     scores, out = rows * seq, rows * spec.v_head_dim
     passes, keeps = (6 * wide + 1, (wide, 1, wide)) if shard.dropout else (4 * wide, (wide,))
     kept = tuple(Kept("core_attn", size) for size in (*(scores * each for each in keeps), repeated) if size)
     read = (Kept("proj", round(out * (wide if spec.output_gate else shard.stored_bytes("attn_proj", shard.narrow)))),)
     return (
-        Kernel("gemm", "scores", "core_attn", (rows, seq, spec.qk_head_dim), plain, trained=False),
+        product(shard, "core_attn", "scores", rows, seq, spec.qk_head_dim),
         Kernel("softmax", "softmax", "core_attn", (seq,), shard.dtype, scores * passes, kept),
-        Kernel("gemm", "context", "core_attn", (rows, spec.v_head_dim, seq), plain, keeps=read, trained=False),
+        product(shard, "core_attn", "context", rows, spec.v_head_dim, seq, *read),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from .kernels import Kept, Kernel, Kernels
 from .model import Compressed, ModelSpec
 from .parameters import Parameter, Parameters, linear, norm_of, split
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, memory_bound, product
 
 _NAME = "self_attn"
 
@@ -91,5 +91,5 @@ def _scores(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kerne
     entries = (*shape, of.ratio * of.index_topk, of.ratio * shard.cp)
     far = Kernel("attention", "attention_entries", "core_attn", entries, shard.plain, keeps=kept)
     scored = (shard.own_tokens * of.index_heads, max(shard.seq // (2 * max(of.ratio, 1)), 1), of.index_dim)
-    index = Kernel("gemm", "index_scores", "core_attn", scored, shard.plain, trained=False)
+    index = product(shard, "core_attn", "index_scores", *scored)
     return (*(index,) * (of.index_topk > 0), near, far) if of.ratio else (replace(near, keeps=kept),)

@@ -86,10 +86,12 @@ def refuse(keys: Keys, family: Family, model_type: str) -> None:
             keys.fault(key, f"not modelled; {' or '.join(map(repr, values))}")
 
 
-def refuse_unknown(keys: Keys, model_type: str) -> None:
-    """Note that a `model_type` is not known, if keys of its sizes belong to no layer that is."""
-    if model_type not in FAMILIES and (unread := keys.unread_sizes()):
+def refuse_unknown(keys: Keys, model_type: str) -> bool:
+    """Note that a `model_type` is not known, if keys of its sizes belong to no layer that is. Returns whether so."""
+    unread = [] if model_type in FAMILIES else keys.unread_sizes()
+    if unread:
         keys.fault("model_type", f"not known, nor what {', '.join(unread)} means; {_OTHERWISE}")
+    return bool(unread)
 
 
 def _wrong_type(keys: Keys, why: str) -> str:

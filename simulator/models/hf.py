@@ -102,8 +102,7 @@ def _read(
     keys.check()
     named = keys.text("source", keys.text("_name_or_path", model_type))
     spec = _with_towers(read_stack(keys, family, model_type, name or named), keys, family)
-    refuse_unknown(keys, model_type)
-    if approximate and keys.faults:
+    if refuse_unknown(keys, model_type) and approximate:
         return _approximate(config, where, name or model_type, keys.faults)
     return replace(spec, unknown=model_type not in FAMILIES, assumptions=_assumptions(keys, family, model_type)), keys
 

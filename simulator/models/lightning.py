@@ -1,10 +1,10 @@
 """Lightning Attention, MiniMax's linear attention with a fixed decay per head (arXiv 2501.08313, section 2.2)."""
 
-from .kernels import Kept, Kernel, Kernels
+from .kernels import Kept, Kernels
 from .mixers import Lightning
 from .model import ModelSpec
 from .parameters import Parameters, linear, norm_of, split
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, memory_bound, product
 
 
 def parameters(spec: ModelSpec, of: Lightning) -> Parameters:
@@ -28,14 +28,11 @@ def kernels(spec: ModelSpec, of: Lightning, shard: Shard) -> Kernels:
     heads, dim = split(of.num_heads, shard.tp), of.head_dim
     rows, made = tokens * heads, tokens * heads * dim
     read = made * shard.stored_bytes("attn_proj", shard.narrow)
-
-    def product(name: str, n: int, k: int, kept: Kept) -> Kernel:
-        return Kernel("gemm", name, "core_attn", (rows, n, k), shard.plain, keeps=(kept,), trained=False)
-
+    blocks, state = Kept("core_attn", rows * of.block_size * wide), Kept("core_attn", made * wide)
     return (
         *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=wide),
-        product("blocks", of.block_size, 2 * dim, Kept("core_attn", rows * of.block_size * wide)),
-        product("state", dim, 2 * dim, Kept("core_attn", made * wide)),
+        product(shard, "core_attn", "blocks", rows, of.block_size, 2 * dim, blocks),
+        product(shard, "core_attn", "state", rows, dim, 2 * dim, state),
         memory_bound("rms_norm", "out_norm", "core_attn", heads * dim, made, 2, shard, made * wide),
         memory_bound("gate", "output_gate", "activation", heads * dim, made, 3, shard, read),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),

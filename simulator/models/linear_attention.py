@@ -1,10 +1,12 @@
 """Gated DeltaNet, a linear attention (arXiv 2412.06464): its parameters, and its kernels on one rank."""
 
-from .kernels import Kept, Kernel, Kernels
+from functools import partial
+
+from .kernels import Kept, Kernels
 from .mixers import LinearAttention
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, split
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, memory_bound, product
 
 _SCAN_CHUNK = 64  # tokens that are treated together (flash-linear-attention's chunk_size)
 
@@ -53,19 +55,15 @@ def chunked(shard: Shard, heads: int, key_dim: int, value_dim: int, pairs: int =
     """
     rows, wide = shard.tokens * heads, shard.wide
     chunk = min(_SCAN_CHUNK, shard.seq)
-    both = pairs * chunk
-
-    def product(name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
-        return Kernel("gemm", name, "core_attn", (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
-
-    learned = (product("chunk_values", rows, value_dim, chunk, again=True),) if pairs > 1 else ()
+    both, of_rule = pairs * chunk, partial(product, shard, "core_attn")
+    learned = (of_rule("chunk_values", rows, value_dim, chunk, again=True),) if pairs > 1 else ()
     return (
-        product("chunk_keys", rows, both, key_dim, Kept("core_attn", rows * chunk * wide)),
+        of_rule("chunk_keys", rows, both, key_dim, Kept("core_attn", rows * chunk * wide)),
         *learned,
-        product("chunk_solved", rows, key_dim + value_dim, chunk, again=True),
-        product("state_values", rows, value_dim, key_dim, again=True),
-        product("chunk_states", -(-rows // chunk) * key_dim, value_dim, both, again=True),
-        product("chunk_scores", rows, both, key_dim, again=True),
-        product("chunk_output", rows, value_dim, both),
-        product("state_output", rows, value_dim, key_dim, Kept("proj", rows * value_dim * wide)),
+        of_rule("chunk_solved", rows, key_dim + value_dim, chunk, again=True),
+        of_rule("state_values", rows, value_dim, key_dim, again=True),
+        of_rule("chunk_states", shard.chunks(chunk) * heads * key_dim, value_dim, both, again=True),
+        of_rule("chunk_scores", rows, both, key_dim, again=True),
+        of_rule("chunk_output", rows, value_dim, both),
+        of_rule("state_output", rows, value_dim, key_dim, Kept("proj", rows * value_dim * wide)),
     )

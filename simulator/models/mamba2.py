@@ -6,12 +6,13 @@ Tensor parallelism splits heads and groups, so a rank scans its own heads and on
 """
 
 from dataclasses import replace
+from functools import partial
 
-from .kernels import Kept, Kernel, Kernels
+from .kernels import Kept, Kernels
 from .mixers import Mamba2
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, split
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, memory_bound, product
 
 SCAN = ("convolution", "chunk_scores", "chunk_states", "pass_states", "chunk_output", "state_output")
 """The kernels that need all tokens of a sequence."""
@@ -65,17 +66,13 @@ def scan(of: Mamba2, shard: Shard) -> Kernels:
     heads, groups = split(of.num_heads, shard.tp), split(of.num_groups, shard.tp)
     chunk, state, dim = min(of.chunk_size, shard.seq), of.state_size, of.head_dim
     tokens = shard.tokens
-    chunks = -(-shard.batch * -(-shard.seq // chunk) // shard.cp)  # a chunk is of one sequence
-    states = chunks * heads * state
-
-    def product(name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
-        return Kernel("gemm", name, "scan", (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
-
+    states = shard.chunks(chunk) * heads * state
+    of_scan = partial(product, shard, "scan")
     passed = states * dim * _STATE_TRAFFIC / shard.wide
     return (
-        product("chunk_scores", tokens * groups, chunk, state, again=True),
-        product("chunk_states", states, dim, chunk, again=True),
+        of_scan("chunk_scores", tokens * groups, chunk, state, again=True),
+        of_scan("chunk_states", states, dim, chunk, again=True),
         replace(memory_bound("scan", "pass_states", "scan", dim, passed, 1, shard), again=True),
-        product("chunk_output", tokens * heads, dim, chunk),
-        product("state_output", tokens * heads, dim, state, Kept("scan", tokens * heads * dim * shard.wide)),
+        of_scan("chunk_output", tokens * heads, dim, chunk),
+        of_scan("state_output", tokens * heads, dim, state, Kept("scan", tokens * heads * dim * shard.wide)),
     )

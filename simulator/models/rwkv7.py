@@ -32,8 +32,7 @@ def parameters(spec: ModelSpec, of: Rwkv7) -> Parameters:
 
 
 def kernels(spec: ModelSpec, of: Rwkv7, shard: Shard) -> Kernels:
-    """The kernels of time mixing; its state is that of a delta rule, with vectors of their own along which it
-    forgets.
+    """The kernels of time mixing; its state follows a delta rule, and forgets along vectors of their own.
 
     The backward keeps mixtures, projections, what the chunks give, and what the output projection reads.
     """

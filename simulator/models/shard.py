@@ -105,6 +105,10 @@ class Shard:
         """The precision of GEMMs that are never in 8 bits."""
         return self.linear if element_bytes(self.linear) >= 2 else self.dtype
 
+    def chunks(self, length: int) -> int:
+        """Chunks of `length` tokens, each of one sequence, that ranks of a tensor-parallel group compute together."""
+        return -(-self.batch * -(-self.seq // length) // self.cp)
+
 
 def block(spec: ModelSpec, side: int) -> ModelSpec:
     """One rank's block of a model on a grid: a model `side` times narrower."""
@@ -153,6 +157,11 @@ def gemm(
     down_kept = (Kept("lora", tokens * rank * shard.wide),)
     down = Kernel("gemm", f"{name}_lora_a", "lora", (tokens, rank, k), wide, keeps=down_kept)
     return (base, down, Kernel("gemm", f"{name}_lora_b", "lora", (tokens, n, rank), wide))
+
+
+def product(shard: Shard, part: str, name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
+    """A GEMM of two activations, which has no weights to train."""
+    return Kernel("gemm", name, part, (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
 
 
 def memory_bound(

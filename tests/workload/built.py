@@ -103,14 +103,20 @@ def class_name(model_type: str) -> str:
     return str(({} if is_decoder and not encodes else whole).get(model_type) or {**masked, **causal}[model_type])
 
 
+def as_saved(config: Any) -> dict[str, Any]:
+    """The keys of the config.json that transformers writes of a config."""
+    with TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        saved: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text())
+        return saved
+
+
 def build(model_type: str) -> Built:
     """A model with the default config of its type; it is not built if runcast does not read it."""
     import torch
 
     config = transformers().CONFIG_MAPPING[model_type](**CHANGES.get(model_type, {}))
-    with TemporaryDirectory() as folder:
-        config.save_pretrained(folder)
-        saved = json.loads((Path(folder) / "config.json").read_text())
+    saved = as_saved(config)
     if model_type in NOT_BUILT or reason(saved):
         return Built(model_type, saved, None)
     with torch.device("meta"):

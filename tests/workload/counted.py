@@ -6,12 +6,11 @@ dependency of the tests; see test_counted.py. Convolutions over tokens are left 
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from runcast.simulator.models import read_keys
 
-from .built import transformers
+from .built import as_saved, class_name, transformers
 
 FILE = Path(__file__).with_name("counted.jsonl")
 BATCH, SEQ = 2, 128
@@ -128,17 +127,12 @@ def count(model_type: str) -> Counted:
 
     config = transformers().CONFIG_MAPPING[model_type](**CONFIGS[model_type])
     config._experts_implementation = "eager"
-    with TemporaryDirectory() as folder:
-        config.save_pretrained(folder)
-        saved = json.loads((Path(folder) / "config.json").read_text())
-    auto = transformers().models.auto.modeling_auto
-    classes = {**auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, **auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
-    model = getattr(transformers(), classes[model_type])._from_config(config, attn_implementation="eager").float()
+    model = getattr(transformers(), class_name(model_type))._from_config(config, attn_implementation="eager").float()
     tokens = torch.randint(3, 500, (BATCH, SEQ), generator=torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(tokens)
     convolved = counter.get_flop_counts()["Global"].get(torch.ops.aten.convolution, 0)
-    return Counted(model_type, read_keys(saved), counter.get_total_flops() - convolved)
+    return Counted(model_type, read_keys(as_saved(config)), counter.get_total_flops() - convolved)
 
 
 if __name__ == "__main__":

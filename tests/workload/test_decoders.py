@@ -226,9 +226,7 @@ NEWCOMER = CONFIGS["llama"] | {"model_type": "newcomer", "memory_dim": 64, "use_
 
 
 def test_an_unknown_type_with_sizes_of_its_own_is_refused():
-    refused = (
-        r"model_type = 'newcomer': not known, nor what memory_dim means; docs/models.md lists what is, and model.unkn"
-    )
+    refused = "model_type = 'newcomer': not known, nor what memory_dim means; docs/models.md lists what is"
     with pytest.raises(UserError, match=refused):
         from_hf_config(NEWCOMER)
 
@@ -245,6 +243,11 @@ def test_an_unknown_type_with_sizes_of_its_own_is_priced_as_llama_where_a_user_s
 def test_other_names_of_a_key_that_is_read_are_no_sizes_of_an_unknown_type():
     experts = dict.fromkeys(("num_experts", "num_local_experts"), 8) | {"num_experts_per_tok": 2, "moe_top_k": 2}
     assert from_hf_config({**CONFIGS["llama"], "model_type": "newcomer", **experts}).moe.n_routed_experts == 8
+
+
+def test_a_wrong_size_of_a_known_layer_is_a_fault_whatever_a_user_says():
+    with pytest.raises(UserError, match="linear_num_key_heads = 0: a whole number"):
+        from_hf_config({**CONFIGS["qwen3_next"], "linear_num_key_heads": 0}, approximate=True)
 
 
 def test_an_unknown_type_is_off_as_such_types_are():

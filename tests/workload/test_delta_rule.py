@@ -26,10 +26,9 @@ def split(x):
 
 
 def in_chunks(q, k, v, decay, along, by, pairs):
-    """The same in chunks of CHUNK tokens; of one pair, `by` is `k` times the strength that is folded into `v`.
+    """The same in chunks of CHUNK tokens; of one pair, `by` is `k`, and strengths are in `along` and `v`.
 
-    The triangle of each chunk is inverted at once. Source: arXiv 2412.06464, section 3.3 (with `by` = `k`), and
-    arXiv 2503.14456, appendix, for two pairs.
+    The triangle of each chunk is inverted at once, as in arXiv 2412.06464, section 3.3, and likewise for two pairs.
     """
     q, k, v, along, by = map(split, (q, k, v, along, by))
     total = split(decay.unsqueeze(-1)).cumsum(2)
