@@ -36,7 +36,7 @@ from . import (
 )
 from .kernels import Kept, Kernel, Kernels
 from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
-from .model import LayerKind, ModelSpec
+from .model import Inputs, LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm, norm_of
 from .shard import Shard, gemm, memory_bound, rank_view
 
@@ -71,9 +71,11 @@ def layer_parameters(spec: ModelSpec, kind: LayerKind) -> Parameters:
     opening, closing = towers.opening_parameters(spec) * kind.opens, towers.closing_parameters(spec) * kind.closes
     table = opening + norms + networks + convolutions.branch_parameters(spec) + own + closing
     table = modulation.with_sets(spec, table + modulation.layer_parameters(spec))
+    if not kind.learns:
+        return [each._replace(learned=False) for each in table]
     if spec.inputs is None or not spec.inputs.frozen:
         return table
-    return [each._replace(learned=towers.is_trained(each.name)) for each in table]
+    return [each._replace(learned=towers.is_trained(spec.inputs, each.name)) for each in table]
 
 
 def _norm_gate_parameters(spec: ModelSpec, name: str) -> Parameters:
@@ -210,6 +212,7 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
     kind, window = spec.kind(number), spec.window(number) or 0
     spec, adapts = spec.of(kind), shard.lora_rank > 0
     spec, shard = rank_view(spec, towers.tower_shard(spec, shard))
+    shard = shard if kind.learns else replace(shard, learns=False)
     moe = spec.moe if kind.moe else None
     own, group = _mixer(spec, kind, window, shard)
     table = _mlp_parameters(spec, kind)
@@ -250,9 +253,13 @@ def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:
             *towers.closing_kernels(spec, shard) * kind.closes,
         ),
     )
-    if adapts:
+    if adapts or not kind.learns:
         made = _without_unread(made)
-    return freeze(made, projector=not adapts) if spec.inputs and spec.inputs.frozen else made
+    if not kind.passes:
+        return _without_gradients(made, kept=kind.kept)
+    if spec.inputs is None or not spec.inputs.frozen:
+        return made
+    return _without_gradients(made) if adapts else _of_projector(spec.inputs, made)
 
 
 def _without_unread(layer: Layer) -> Layer:
@@ -278,16 +285,23 @@ def _is_unread(kernel: Kernel, later: Kernels) -> bool:
     return not {each.name for each in branch} & {f"{name}_lora_a" for name in readers}
 
 
-def freeze(layer: Layer, projector: bool) -> Layer:
-    """The layer without gradients, but those of a `projector`, whose input is still kept."""
-    own = [projector and towers.is_trained(kernel.name) for kernel in layer.after]
+def _of_projector(inputs: Inputs, layer: Layer) -> Layer:
+    """The layer of a frozen tower without gradients, but those of its projector, whose input is still kept."""
+    own = [towers.is_trained(inputs, kernel.name) for kernel in layer.after]
     reads = [*own[1:], False]  # whether a kernel of the projector reads the output
     after = [
         kernel if trained else _frozen(kernel, kept=kernel.keeps * read)
         for kernel, trained, read in zip(layer.after, own, reads, strict=True)
     ]
-    others = {each.name: tuple(map(_frozen, getattr(layer, each.name))) for each in fields(layer)}
-    return replace(layer, **others | {"after": tuple(after)})
+    return replace(_without_gradients(layer), after=tuple(after))
+
+
+def _without_gradients(layer: Layer, kept: bool = False) -> Layer:
+    """The layer without gradients; what it gives may be `kept` for the next one."""
+    made = Layer(**{each.name: tuple(map(_frozen, getattr(layer, each.name))) for each in fields(layer)})
+    if not kept:
+        return made
+    return replace(made, after=(*made.after[:-1], replace(made.after[-1], keeps=layer.after[-1].keeps)))
 
 
 def _frozen(kernel: Kernel, kept: tuple[Kept, ...] = ()) -> Kernel:
@@ -320,10 +334,10 @@ def _mixer(spec: ModelSpec, kind: LayerKind, window: int, shard: Shard) -> tuple
 
 def embedding(spec: ModelSpec, shard: Shard) -> Kernels:
     """The token lookup; each rank of a tensor-parallel group has a part of the vocabulary."""
-    spec, shard = rank_view(spec, shard)
+    spec, shard = rank_view(spec, replace(shard, learns=not spec.frozen.embedding))
     width = spec.embedding_width or spec.hidden_size
     size = 2 * shard.wide * shard.tokens * width
-    kept = (Kept("embedding", shard.wide * shard.own_tokens * width),)
+    kept = (Kept("embedding", shard.wide * shard.own_tokens * width),) * (spec.first_trained == 0)
     norm = (_norm(spec, shard, "embedding_norm", shard.wide, "embedding"),) if spec.embedding_norm else ()
     lookup = Kernel("embed", "embed", "embedding", (width,), shard.dtype, size, kept)
     table = embedding_parameters(spec)
@@ -338,7 +352,7 @@ def head(spec: ModelSpec, shard: Shard) -> Kernels:
     In separate passes as in Megatron-LM (core/tensor_parallel/cross_entropy.py) the forward moves 38 bytes per logit:
     cast 6, maximum 4, subtract 8, exponential 8, sum 4, divide 8; the backward 14 (logits in 16 bits).
     """
-    spec, shard = rank_view(spec, shard)
+    spec, shard = rank_view(spec, replace(shard, learns=not spec.frozen.head))
     table = head_parameters(spec)
     words, _ = matrix(table, "logits", shard.tp)
     logits = gemm(shard, table, "logits", "head", shard.tokens, dtype=shard.plain)

@@ -35,9 +35,9 @@ def kernels(spec: ModelSpec, of: Cross, shard: Shard) -> Kernels:
     kept = (Kept("core_attn", made * 4), Kept("proj", made * v_dim * shard.wide))
     turned = (tokens * heads + sources * kv_heads) * dim
     norm = (memory_bound("rms_norm", "cross_qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
-    frozen = all(tower.inputs and tower.inputs.frozen for tower in spec.towers)
+    trained = any(tower.inputs and tower.inputs.is_trained(shard.lora_rank > 0) for tower in spec.towers)
     keys = gemm(shard, table, "cross_kv", "qkv", sources, "qkv", keeps=shard.wide)
-    keys = tuple(replace(key, passes=not frozen) for key in keys)
+    keys = tuple(replace(key, passes=trained) for key in keys)
     return (
         *gemm(shard, table, "cross_q", "qkv", tokens, "qkv", keeps=shard.wide),
         *keys,

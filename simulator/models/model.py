@@ -139,7 +139,7 @@ class Inputs:
     them they are tokens, of the model's embedding.
     `own_tokens` are parameters, such as the token of a class; `projector` follows the tower. A tower that `pools` has
     an attention and a network that make one state of all, which nothing reads here. `frozen`: only the projector has
-    gradients.
+    gradients, and not even that with `projector_frozen`.
     """
 
     span: int
@@ -149,7 +149,12 @@ class Inputs:
     own_tokens: int = 0
     pools: bool = False
     frozen: bool = False
+    projector_frozen: bool = False
     projector: Projector | None = None
+
+    def is_trained(self, adapters: bool) -> bool:
+        """Whether anything of the tower has gradients: of a frozen one its projector, unless `adapters` are trained."""
+        return not self.frozen or (self.projector is not None and not self.projector_frozen and not adapters)
 
 
 @dataclass(frozen=True)
@@ -164,12 +169,23 @@ class Cross:
     alone: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """What of the model's own stack has no gradients; `head` is what follows the last layer."""
+
+    layers: frozenset[int] = frozenset()
+    embedding: bool = False
+    head: bool = False
+
+
 class LayerKind(NamedTuple):
     """A kind of layer; layers of one kind hold the same tensors.
 
     `mixer`: it has attention or what replaces it (`linear`). `network`: it has an FFN, dense or of experts (`moe`).
     `cross`: its attention reads what a tower gives. `variant`: its place among the model's variants, from 1 on (0: none
     of them). `tower`: the number of its tower, from 1 on (0: none), whose first layer `opens` and last one `closes` it.
+    Its weights have gradients if it `learns`. Without `passes` neither it nor anything before it is trained, so no
+    gradient goes through it, and what it gives is `kept` only if the next layer learns.
     """
 
     moe: bool = False
@@ -182,6 +198,9 @@ class LayerKind(NamedTuple):
     tower: int = 0
     opens: bool = False
     closes: bool = False
+    learns: bool = True
+    passes: bool = True
+    kept: bool = True
 
 
 class Variant(NamedTuple):
@@ -235,6 +254,7 @@ class ModelSpec:
     `approximate`: some of its layers are not modelled, and count as usual ones. `unknown`: nobody has looked whether
     its layers are usual ones.
     The layers of `towers` come before the model's own; a tower has `inputs`, and `cross` reads what it gives.
+    `frozen`: what of its own stack is not trained.
     """
 
     name: str
@@ -328,6 +348,7 @@ class ModelSpec:
     own_conditioning: bool = False
     weight_sets: int = 1
     text_ends: bool = False
+    frozen: Frozen = Frozen()
 
     @property
     def qk_head_dim(self) -> int:
@@ -407,7 +428,18 @@ class ModelSpec:
             variant=variant,
             opens=self.inputs is not None and layer == 0,
             closes=self.inputs is not None and layer == self.num_hidden_layers - 1,
+            learns=layer not in self.frozen.layers,
+            passes=layer >= self.first_trained,
+            kept=layer >= self.first_trained - 1,
         )
+
+    @cached_property
+    def first_trained(self) -> int:
+        """The first own layer that gradients enter; 0 where they go on to what is before the stack."""
+        if not self.frozen.embedding or any(tower.inputs and tower.inputs.is_trained(False) for tower in self.towers):
+            return 0
+        layers = range(self.num_hidden_layers)
+        return next((layer for layer in layers if layer not in self.frozen.layers), self.num_hidden_layers)
 
     def of(self, kind: LayerKind) -> "ModelSpec":
         """The model as layers of this kind have it."""

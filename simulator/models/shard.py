@@ -17,17 +17,17 @@ class Shard:
     """What one rank computes of a micro-batch of `batch` sequences of `seq` tokens.
 
     `linear` is the precision of GEMMs, `dtype` of everything else. `load` is the tokens of the most loaded rank's
-    experts over their even share. `lora_rank` adds adapters to the GEMMs in `adapted`, and `base` is the type in which
-    their frozen weights lie, if it is packed (`kernels.PACKED`). `unfused` attention has separate kernels for scores
-    and softmax, with `dropout` of the scores. `loss_passes`: the loss takes separate passes over the logits, in fp32.
-    `keeps_gathered`: the backward keeps what is gathered over tp, not the rank's own part; `keeps_gate`: also the
-    gate's activation; `keeps_repeated`: keys and values once for each head of queries; `norm_bytes`: so much of each
-    element that a norm reads, beside its input and output; `softmax_bytes`: so much of each logit, of its softmax.
-    `stored` has the type in which a module's input is kept: of the output projection (attn_proj), of an activation
-    (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is the type of tokens on their way to
-    experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits sequences and widths. `document`:
-    sequences are packed of documents of so many tokens (0: of one), and attention takes `slowest` times as long where
-    lengths are uneven.
+    experts over their even share. `learns`: weights have gradients. `lora_rank` adds adapters to the GEMMs in
+    `adapted`, and `base` is the type in which their frozen weights lie, if it is packed (`kernels.PACKED`). `unfused`
+    attention has separate kernels for scores and softmax, with `dropout` of the scores. `loss_passes`: the loss takes
+    separate passes over the logits, in fp32. `keeps_gathered`: the backward keeps what is gathered over tp, not the
+    rank's own part; `keeps_gate`: also the gate's activation; `keeps_repeated`: keys and values once for each head of
+    queries; `norm_bytes`: so much of each element that a norm reads, beside its input and output; `softmax_bytes`: so
+    much of each logit, of its softmax. `stored` has the type in which a module's input is kept: of the output
+    projection (attn_proj), of an activation (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is
+    the type of tokens on their way to experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits
+    sequences and widths. `document`: sequences are packed of documents of so many tokens (0: of one), and attention
+    takes `slowest` times as long where lengths are uneven.
     """
 
     batch: int
@@ -41,6 +41,7 @@ class Shard:
     linear: str = "bf16"
     dtype: str = "bf16"
     load: float = 1.0
+    learns: bool = True
     lora_rank: int = 0
     adapted: tuple[str, ...] = ()
     base: str = ""
@@ -57,6 +58,11 @@ class Shard:
     dispatch: str = ""
     document: float = 0.0
     slowest: float = 1.0
+
+    @property
+    def trains(self) -> bool:
+        """Whether the weights of the model itself have gradients: without them there may be adapters that have."""
+        return self.learns and not self.lora_rank
 
     @property
     def texts(self) -> tuple[int, int]:
@@ -148,9 +154,7 @@ def gemm(
         return ()
     kept = (Kept(part, round(tokens * (kept_width or n) * keeps)),) if keeps else ()
     shape = (tokens, n, k)
-    base = Kernel(
-        "gemm", name, part, shape, dtype or shard.base or shard.linear, keeps=kept, trained=not shard.lora_rank
-    )
+    base = Kernel("gemm", name, part, shape, dtype or shard.base or shard.linear, keeps=kept, trained=shard.trains)
     if not shard.lora_rank or role not in shard.adapted:
         return (*[replace(base, keeps=())] * (shard.side - 1), base)
     rank, wide = shard.lora_rank, shard.plain

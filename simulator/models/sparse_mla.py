@@ -25,7 +25,7 @@ def kernels(spec: ModelSpec, mla: Mla, of: Indexer, own: Indexer | None, shard: 
     GEMMs of all heads with a matrix each are written as one, whose gradients have the right sizes.
     """
     table, heads, tokens = parameters(spec, mla, own), split(spec.num_attention_heads, shard.tp), shard.tokens
-    wide, latent, trained = shard.wide, mla.kv_lora_rank, not shard.lora_rank
+    wide, latent, trained = shard.wide, mla.kv_lora_rank, shard.trains
     width, made = latent + mla.qk_rope_head_dim, tokens * heads * mla.v_head_dim
     absorb, up = (tokens, heads * latent, mla.qk_nope_head_dim), (tokens, heads * mla.v_head_dim, latent)
     dtype, queries = shard.base or shard.plain, Kept(_UP, tokens * heads * width * wide)
@@ -64,7 +64,7 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     passes to what they read.
     """
     tokens, (_, seq), table = shard.tokens, shard.texts, parameters(spec, mla, own)
-    learns = own.learns and not shard.lora_rank
+    learns = own.learns and shard.trains
     gathered, keeps = shard.tp > 1, shard.wide * learns
     made = [
         *gemm(shard, table, "index_keys", "qkv", tokens, keeps=keeps,
@@ -92,7 +92,7 @@ def _learning(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     picked = max(round(visible(seq, True, _window(own, seq)) / seq), 1)
     teacher = shard.tokens * heads, picked, mla.kv_lora_rank + mla.qk_rope_head_dim
     gradients = 2 * shard.tokens * own.num_heads, picked, own.head_dim
-    shapes = (teacher, gradients)[: 1 if shard.lora_rank else 2] if own.learns else ()
+    shapes = (teacher, gradients)[: 1 + shard.trains] if own.learns else ()
     return tuple(Kernel("gemm", name, _CORE, shape, shard.plain) for name, shape in zip(LEARNING, shapes, strict=False))
 
 

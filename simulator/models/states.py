@@ -54,12 +54,9 @@ def layer_count(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> 
     return rank_count(_layer(spec, number), tp=tp, ep=ep, etp=etp)
 
 
-def frozen_count(spec: ModelSpec, number: int, *, tp: int) -> Count:
-    """The parameters of a frozen tower's layer on one rank that have no gradients; 0 of other layers."""
-    inputs = spec.of(spec.kind(number)).inputs
-    if inputs is None or not inputs.frozen:
-        return Count(0)
-    return rank_count([each for each in _layer(spec, number) if not each.learned], tp=tp)
+def learned_count(spec: ModelSpec, number: int, *, tp: int, ep: int, etp: int) -> Count:
+    """The parameters of a layer on one rank that have gradients."""
+    return rank_count([each for each in _layer(spec, number) if each.learned], tp=tp, ep=ep, etp=etp)
 
 
 def layer_copies(spec: ModelSpec, number: int, *, tp: int) -> int:

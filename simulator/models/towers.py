@@ -33,9 +33,9 @@ def output_elements(spec: ModelSpec, shard: Shard) -> int:
     return -(-tokens // own.tp) * width
 
 
-def is_trained(name: str) -> bool:
-    """Whether a parameter or kernel of a frozen tower has gradients: those of its projector do."""
-    return name.startswith("projector")
+def is_trained(frozen: Inputs, name: str) -> bool:
+    """Whether a parameter or kernel of a frozen tower has gradients: those of its projector may."""
+    return name.startswith("projector") and not frozen.projector_frozen
 
 
 def opening_parameters(spec: ModelSpec) -> Parameters:

@@ -13,7 +13,7 @@ WORDS = 129280 * 7168
 def of_last_stage(*given, **tables):
     """What the last pipeline rank holds of dense parameters."""
     plan = resolved(*given, overrides=SMALL, **tables).plan
-    return sum(held.dense for _, held in Holdings(plan, plan.grid.ranks - 1).own)
+    return sum(unit.held.dense for unit in Holdings(plan, plan.grid.ranks - 1).own)
 
 
 @pytest.mark.parametrize("tp", [1, 2])

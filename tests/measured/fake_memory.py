@@ -27,14 +27,16 @@ _BLOCK_BYTES = 512
 RANK = 16  # of adapters
 
 
-def peak_bytes(case: steps.Case, shape: Shape, norms_by_ops: bool = False, adapted: Sequence[str] = ()) -> int:
+def peak_bytes(
+    case: steps.Case, shape: Shape, norms_by_ops: bool = False, adapted: Sequence[str] = (), frozen: Sequence[str] = ()
+) -> int:
     """The most bytes that tensors take in a step of an eager case, the second one: the optimizer has its moments.
 
     `norms_by_ops`: RMSNorm is made of torch's operations, in fp32, as Hugging Face's models have it. Where some linear
-    modules of a layer are `adapted`, all but their adapters is frozen.
+    modules of a layer are `adapted`, all but their adapters is frozen; else `frozen` modules of the model are.
     """
-    adapters = patch.object(steps, "Model", lambda shape: _adapt(Model(shape), adapted)) if adapted else nullcontext()
-    with FakeTensorMode(), _cuda_like(_by_ops if norms_by_ops else _by_kernel), adapters:
+    model = patch.object(steps, "Model", lambda shape: _adapt(_freeze(Model(shape), frozen), adapted))
+    with FakeTensorMode(), _cuda_like(_by_ops if norms_by_ops else _by_kernel), model:
         model, step = steps.prepare(case, shape, "cpu")
         live = _Live()
         for weight in model.parameters():
@@ -60,8 +62,15 @@ class _Adapted(nn.Module):
         return self.base(x) + self.b(self.a(x))
 
 
+def _freeze(model: Model, names: Sequence[str]) -> Model:
+    for name in names:
+        model.get_submodule(name).requires_grad_(False)
+    return model
+
+
 def _adapt(model: Model, names: Sequence[str]) -> Model:
-    model.requires_grad_(False)
+    if names:
+        model.requires_grad_(False)
     for layer in model.layers:
         for name in names:
             setattr(layer, name, _Adapted(getattr(layer, name)))

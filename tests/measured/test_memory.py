@@ -60,6 +60,23 @@ def test_norms_op_by_op_keep_their_input_in_fp32_and_their_result(recompute):
     assert predicted_bytes(case, PLAIN, "transformers") == pytest.approx(oracle, rel=0.005)
 
 
+LAYERS = [f"layers.{number}" for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("modules", "freeze", "within"),
+    [([*LAYERS[:4], "embed"], {"layers": 4, "embedding": True}, 0.01), (LAYERS[:4], {"layers": 4}, 0.01),
+     ([*LAYERS[:5], "embed", "norm", "head"], {"layers": 5, "embedding": True, "head": True}, 0.01),
+     ([*LAYERS, "embed"], {"layers": "all", "embedding": True}, 0.06)],
+    ids=["first layers", "layers behind an embedding", "all but a layer", "all but the head"],
+)  # fmt: skip
+def test_what_is_frozen_keeps_what_gradients_before_it_need(modules, freeze, within):
+    """Where next to nothing is kept, tensors of a forward alone are the peak; they are not modelled."""
+    case = Case("oracle", 1, 4096, 1, False, "flash", False)
+    found = predicted_bytes(case, DEEP, freeze=freeze)
+    assert found == pytest.approx(peak_bytes(case, DEEP, frozen=modules), rel=within)
+
+
 @pytest.mark.parametrize(
     ("modules", "targets"),
     [(("q", "k", "v"), ["qkv"]), (("q", "k", "v", "o"), ["qkv", "proj"])],

@@ -39,6 +39,26 @@ AGAIN = {"recompute": {"mode": "full", "early_stop": True}}
 TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "norms": 0.0}}
 
 
+FROZEN = "freeze_config: {{freeze_embeddings: {}, freeze_vision_tower: {}, freeze_language_model: {}}}"
+
+
+@pytest.mark.parametrize(
+    ("more", "towers", "freeze"),
+    [
+        (FROZEN.format("true", "true", "false"), {"frozen": True}, {"embedding": True}),
+        (FROZEN.format("false", "true", "true"), {"frozen": True}, {"layers": "all", "embedding": True, "head": True}),
+        (FROZEN.format("true", "false", "false") + "\n" + PEFT.format(8), {}, None),
+        ("processor: {_target_: transformers.AutoProcessor.from_pretrained}", {}, None),
+    ],
+)
+def test_a_recipe_for_images_says_what_is_frozen(tmp_path, more, towers, freeze):
+    file = tmp_path / "vlm.yaml"
+    model = NAMED.format("Qwen/Qwen2.5-VL-7B-Instruct")
+    file.write_text(AUTOMODEL.format(total=8, local=1, seq_len=2048, model=model, more=more))
+    found = said(file, 1)
+    assert (found.get("towers", {"vision": {}})["vision"], found.get("freeze")) == (towers, freeze)
+
+
 @pytest.mark.parametrize(
     ("model", "more", "batch", "nodes", "table"),
     [

@@ -109,10 +109,44 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
         ("flash_attn: fa3", "attention", "flash"),
         ("flash_attn: disabled", "attention_dropout", False),
         ("enable_liger_kernel: true", "loss", "fused"),
+        ("finetuning_type: freeze", "freeze", {"layers": -2, "embedding": True, "head": True}),
+        ("finetuning_type: freeze\nfreeze_trainable_layers: -3\nfreeze_extra_modules: embed_tokens,lm_head", "freeze",
+         {"layers": "3-"}),
     ],
 )  # fmt: skip
 def test_what_a_key_of_llama_factory_says(table, text, key, value):
     assert table(FACTORY + text).get(key) == value
+
+
+SEES = FACTORY.replace("Qwen3-8B", "Qwen2.5-VL-7B-Instruct")
+
+
+@pytest.mark.parametrize(
+    ("text", "towers", "freeze"),
+    [
+        ("", {"inputs": 0}, None),
+        ("dataset: mllm_demo", {"frozen": True, "frozen_projector": True}, None),
+        ("image_max_pixels: 262144\nfreeze_multi_modal_projector: false", {"frozen": True}, None),
+        ("freeze_vision_tower: false", {}, None),
+        ("freeze_language_model: true\nfreeze_multi_modal_projector: false", {"frozen": True},
+         {"layers": "all", "embedding": True, "head": True}),
+        ("finetuning_type: lora\nfreeze_vision_tower: true", {"frozen": True}, None),
+    ],
+)  # fmt: skip
+def test_what_sees_is_frozen_in_llama_factory_unless_it_says_otherwise(table, text, towers, freeze):
+    found = table(SEES + text)
+    assert (found.get("towers", {}).get("vision", {}), found.get("freeze")) == (towers, freeze)
+
+
+@pytest.mark.parametrize(
+    ("text", "towers"),
+    [("", {"inputs": 0}), ("processor_type: AutoProcessor", {}),
+     ("processor_type: AutoProcessor\nfreeze_mm_modules: true", {"frozen": True}),
+     ("processor_type: AutoProcessor\n" + LORA, {"frozen": True})],
+)  # fmt: skip
+def test_what_sees_is_trained_in_axolotl_unless_adapters_are(table, text, towers):
+    found = table(AXOLOTL.replace("meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-VL-7B-Instruct") + text)
+    assert found.get("towers", {}).get("vision", {}) == towers
 
 
 @pytest.mark.parametrize(
@@ -226,6 +260,7 @@ def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
         (FACTORY + "stage: dpo", "stage = 'dpo': not modelled"),
         (FACTORY + "finetuning_type: oft", "finetuning_type = 'oft': not modelled"),
         (FACTORY.replace("do_train: true", ""), "do_train: is missing; expected true"),
+        (FACTORY + "finetuning_type: freeze\nfreeze_trainable_layers: 0", "freeze_trainable_layers = 0: expected how"),
         (FACTORY + "use_kt: true", "use_kt = True: not modelled"),
         (FACTORY + "tensor_model_parallel_size: 2", "tensor_model_parallel_size = 2: not read"),
         ("model_name_or_path:\ndo_train: true", "model_name_or_path: is missing; expected a model"),

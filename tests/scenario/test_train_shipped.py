@@ -33,7 +33,7 @@ def test_kimi_k2_is_as_its_report_says():
     assert made.plan.dims.pp * made.plan.dims.ep == 256  # GPUs of a model-parallel group
     assert made.scenario.batch.global_ * made.scenario.batch.seq_len == pytest.approx(67e6, rel=0.01)
     assert sum(found[name] for name in states) == pytest.approx(30e9, rel=0.1)  # per GPU
-    units = [unit for rank in range(16) for _, unit in Holdings(made.plan, rank).own]
+    units = [unit.held for rank in range(16) for unit in Holdings(made.plan, rank).own]
     parameters = sum(unit.dense + made.plan.dims.ep * unit.expert for unit in units)
     assert 6 * parameters == pytest.approx(6e12, rel=0.05)  # BF16 and FP32 gradients
 

@@ -75,6 +75,7 @@ model of several media as its text alone; the report says what is not modelled, 
 | pipeline stages | towers of images and sounds lie on the first one; `parallel.layers` counts their layers first |
 | sends | inside a tower its states, behind it the projector's output; encoders' output goes on to all stages |
 | `frozen` | no gradients but the projector's, no optimizer states; nothing kept, computed again, sent back |
+| `[freeze]` | the same of the stack's layers, embedding and head; gradients pass frozen layers to what learns before |
 
 Images have the size that the config fixes, else 1,024 patches, unless `[towers.vision]` says it
 ([training.md](training.md)). Tokens that a tower gives are part of `seq_len`. BigBird's sparse blocks are priced as

@@ -17,7 +17,7 @@ from runcast.simulator.base.op_kinds import ATTENTION, op_kind
 from runcast.simulator.models import preset, preset_names
 from runcast.simulator.models.blocks import embedding, head, layer, layer_parameters, mtp_in
 from runcast.simulator.models.kernels import WEIGHTLESS, flop, input_gradient, visible, weight_gradient
-from runcast.simulator.models.model import Indexer, Mla, ModelSpec, Moe
+from runcast.simulator.models.model import Frozen, Indexer, Mla, ModelSpec, Moe
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.tensors import layer_params
 from torch.nn import functional
@@ -46,10 +46,20 @@ SPECS = {
     "MTP": replace(DENSE, mla=MLA, moe=MOE, num_hidden_layers=3, num_nextn_predict_layers=1, gated_ffn=True),
     "parallel": replace(DENSE, parallel_residual=True, shared_norm=True, norm="layer", positions="alibi"),
 }  # fmt: skip
+DEEP = replace(SPECS["GQA with SwiGLU"], num_hidden_layers=4)
+SPARSE = replace(SPECS["MLA"], moe=Moe(8, 2, 24, layers=(1, 2, 3), shared_intermediate_size=40), num_hidden_layers=4)
+FREEZES = {
+    "first layers": Frozen(frozenset({0, 1})),
+    "first layers and the embedding": Frozen(frozenset({0, 1}), embedding=True),
+    "all but the last layer": Frozen(frozenset({0, 1, 2}), embedding=True, head=True),
+    "all but the head": Frozen(frozenset(range(4)), embedding=True),
+    "all but the embedding": Frozen(frozenset(range(4)), head=True),
+    "a layer in the middle": Frozen(frozenset({2})),
+}
 
 
 class Model(torch.nn.Module):
-    """A model written straight from its spec; norms have no weights, which count nothing."""
+    """A model written straight from its spec. Weights of norms count nothing; the first of a layer needs gradients."""
 
     def __init__(self, spec):
         super().__init__()
@@ -58,17 +68,25 @@ class Model(torch.nn.Module):
         self.losses = []  # of indexers
 
     def linear(self, name, x, out, bias=False):
+        weight = self.weight(name, out, x.shape[-1])
+        return functional.linear(x, weight, self.weight(f"{name}_bias", out) if bias else None)
+
+    def weight(self, name, *shape):
         if name not in self.weights:
-            self.weights[name] = torch.nn.Parameter(torch.empty(out, x.shape[-1]))
-            self.weights[f"{name}_bias"] = torch.nn.Parameter(torch.empty(out))
-        return functional.linear(x, self.weights[name], self.weights[f"{name}_bias"] if bias else None)
+            self.weights[name] = torch.nn.Parameter(torch.empty(*shape), requires_grad=self.learns(name))
+        return self.weights[name]
+
+    def learns(self, name):
+        of, frozen = name.partition(".")[0], self.spec.frozen
+        ends = {"embed": frozen.embedding, "head": frozen.head}
+        return not (ends[of] if of in ends else of.isdigit() and int(of) in frozen.layers)
 
     def norm(self, x):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
     def forward(self, tokens):
         spec = self.spec
-        self.weights["embed"] = table = torch.nn.Parameter(torch.empty(spec.vocab_size, spec.hidden_size))
+        table = self.weight("embed", spec.vocab_size, spec.hidden_size)
         x = functional.embedding(tokens, table)
         for number in range(spec.num_hidden_layers):
             x = self.layer(number, x)
@@ -80,14 +98,14 @@ class Model(torch.nn.Module):
         return loss + sum(self.losses)
 
     def loss(self, x, tokens):
-        spec, x = self.spec, self.norm(x)
+        spec, x = self.spec, self.norm(x) * self.weight("head.norm", x.shape[-1])
         tied = functional.linear(x, self.weights["embed"]) if spec.tie_word_embeddings else None
         logits = self.linear("head", x, spec.vocab_size) if tied is None else tied
         return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
 
     def layer(self, number, x):
         spec, name = self.spec, f"{number}."
-        normed = self.norm(x)
+        normed = self.norm(x) * self.weight(f"{name}norm", x.shape[-1])
         mixed = self.mla(name, normed) if spec.mla else self.attention(name, normed)
         x, read = (x + mixed, self.norm(x + mixed)) if not spec.parallel_residual else (x + mixed, normed)
         if not spec.is_moe(number):
@@ -213,6 +231,13 @@ def test_attention_without_masks_is_what_torch_counts(name):
     scores = [square(kernel) for kernel in kernels(SPECS[name], Shard(BATCH, SEQ)) if kernel.kind == "attention"]
     ours = sum(flop(part) for kernel in scores for part in all_three(kernel))
     assert ours == counted(SPECS[name])[1]
+
+
+@pytest.mark.parametrize("frozen", FREEZES.values(), ids=FREEZES)
+@pytest.mark.parametrize("spec", [DEEP, SPARSE], ids=["dense", "sparse"])
+def test_what_is_frozen_has_no_gradients_and_passes_none_but_to_what_is_trained_before(spec, frozen):
+    spec = replace(spec, frozen=frozen)
+    assert flops(spec, Shard(BATCH, SEQ))[0] == counted(spec)[0]
 
 
 def test_sparse_latent_attention_is_what_torch_counts_but_for_its_mask():

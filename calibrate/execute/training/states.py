@@ -305,8 +305,8 @@ def shares_of(view: RankView) -> list[tuple[Where, Share]]:
     holdings = Holdings(view.plan, view.place)
     found = []
     for stage in holdings.plan.grid.stages_of(view.place):
-        for number, (_, held) in enumerate(holdings.units(view.plan.stages[stage])):
-            for share in holdings.shares(held):
+        for number, unit in enumerate(holdings.units(view.plan.stages[stage])):
+            for share in holdings.shares(unit.held):
                 part = EXPERT if share.lane == EXPERT_LANE else DENSE
                 if len(share.group) > 1:
                     found.append(((stage, number, part), share))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ....simulator.base.errors import UserError
-from ....simulator.models.model import Moe
+from ....simulator.models.model import Frozen, Moe
 from ....simulator.models.parameters import Parameter
 from ....simulator.program import Program
 from ....simulator.systems.train_step.lower import TrainPlan
@@ -198,6 +198,7 @@ def _faults(resolved: ResolvedTrain) -> Iterator[str]:
         "experts.capacity": scenario.experts.capacity is not None,
         "overlap.tp": plan.overlap_tp, "parallel.tp_2d": parallel.tp_2d, "overlap.fusion": plan.sharding.fused,
         "parallel.shard_embedding": plan.shard_embedding, "lora": plan.lora,
+        "freeze": plan.spec.frozen != Frozen(),
         "attention": plan.shard.unfused, "bucket": plan.sharding.by_tensor and not plan.sharding.overlap_grads,
     }  # fmt: skip
     yield from (f"{key}: is simulated only" for key, asked in refused.items() if asked)

@@ -39,6 +39,9 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
         more["lora"] |= read_base(args.switch("quantization.load_in_4bit"), double)
     if axes["ep"] > 1 and (args.switch("enable_deepep") or args.text("dispatcher") in ("deepep", "hybridep")):
         more["experts"] = {"dispatcher": "deepep"}
+    towers = _towers(args)
+    if towers is not None and not has_adapters and (frozen := _frozen(args)):
+        more["freeze"] = frozen
     _share(args, axes)
     return Training(
         seq_len or _length(args),
@@ -54,7 +57,26 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
         at_once=local,
         rounds_up=args.choice("pipeline.round", "down", ("up", "down")) == "up",
         reduce="fp32",  # MixedPrecisionPolicy of nemo_automodel's FSDP2Config
+        towers=towers,
     )
+
+
+def _towers(args: Arguments) -> dict[str, Any] | None:
+    """What towers say in a recipe for images or sounds: that of images is frozen by default (utils/model_utils.py)."""
+    if not args.has_section("freeze_config") and not args.has_section("processor"):
+        return None
+    frozen = args.switch("freeze_config.freeze_vision_tower", args.has_section("freeze_config"))
+    if args.has("freeze_config.freeze_audio_tower"):
+        args.switch("freeze_config.freeze_audio_tower")
+        args.not_modelled.append("freeze_config.freeze_audio_tower: all towers are as freeze_vision_tower says")
+    return {"frozen": True} if frozen else {}
+
+
+def _frozen(args: Arguments) -> dict[str, Any]:
+    """What of the language model is frozen; the output matrix is another one."""
+    if args.switch("freeze_config.freeze_language_model"):
+        return {"layers": "all", "embedding": True, "head": True}
+    return {"embedding": True} if args.switch("freeze_config.freeze_embeddings") else {}
 
 
 def _compute(args: Arguments) -> str:

@@ -46,7 +46,15 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
         more["experts"] = {"dispatcher": "deepep"}
     moments = read_moments(args, "optimizer")
     lean = compute in ("bf16", "fp8") and not first and adapter == "none"
-    return Training(length, micro, accumulation, compute, lean, moments, axes, more | _attention(args))
+    towers = _towers(args, adapters=adapter != "none")
+    return Training(length, micro, accumulation, compute, lean, moments, axes, more | _attention(args), towers=towers)
+
+
+def _towers(args: Arguments, *, adapters: bool) -> dict[str, Any] | None:
+    """What towers say where the file has a processor of images: they are trained unless adapters are."""
+    if not args.has("processor_type"):
+        return None
+    return {"frozen": True} if adapters or args.switch("freeze_mm_modules") else {}
 
 
 def _compute(args: Arguments) -> str:

@@ -10,6 +10,11 @@ _STAGES = ("pt", "sft")
 _TUNING = ("lora", "full", "freeze")
 _OTHER_STAGES = ("rm", "ppo", "dpo", "kto")
 _OTHER_TUNING = ("oft",)
+_ENDS = {"embed_tokens": "embedding", "embeddings": "embedding", "lm_head": "head", "norm": "head"}
+_OF_MEDIA = (
+    "freeze_vision_tower", "freeze_multi_modal_projector", "freeze_language_model", "image_max_pixels",
+    "image_min_pixels", "video_max_pixels", "video_fps", "video_maxlen", "audio_sampling_rate",
+)  # fmt: skip
 _OTHER_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon")
 
 
@@ -36,7 +41,10 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
         targets = "lora_target"
         more["lora"] = read_adapters(args, "lora_rank", targets, not args.has(targets)) | _base(args)
     elif tuning == "freeze":
-        args.not_modelled.append("finetuning_type = freeze: all layers are trained; frozen ones take less time")
+        more["freeze"] = _frozen(args)
+    towers = _towers(args, adapters=tuning == "lora")
+    if towers is not None and args.switch("freeze_language_model") and tuning != "lora":
+        more["freeze"] = {"layers": "all", "embedding": True, "head": True}
     return Training(
         length,
         args.whole(micro, TRAINER_MICRO),
@@ -46,7 +54,38 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
         moments=_moments(args),
         axes=_axes(args),
         more=more,
+        towers=towers,
     )
+
+
+def _frozen(args: Arguments) -> dict[str, Any]:
+    """All but the last layers, or with a number below 0 all but the first ones.
+
+    Source: model/adapter.py, _setup_freeze_tuning, which can also train single modules of layers.
+    """
+    count, extra = args.whole("freeze_trainable_layers", 2, minimum=-10_000), args.texts("freeze_extra_modules")
+    if not count:
+        args.fault("freeze_trainable_layers", "expected how many of the last layers, or below 0 of the first ones")
+    if args.has("freeze_trainable_modules") and "all" not in args.texts("freeze_trainable_modules"):
+        name = args.spelling("freeze_trainable_modules")
+        args.not_modelled.append(f"{name}: all weights of these layers are trained here")
+    if args.switch("use_llama_pro"):
+        args.not_modelled.append("use_llama_pro: the last layers are trained here, not every so many")
+    if unread := [name for name in extra if name not in _ENDS]:
+        args.not_modelled.append(f"freeze_extra_modules = {', '.join(unread)}: frozen here")
+    ends = {_ENDS[name] for name in extra if name in _ENDS}
+    layers = -count if count > 0 else f"{-count}-"
+    return {"layers": layers, "embedding": "embedding" not in ends, "head": "head" not in ends}
+
+
+def _towers(args: Arguments, *, adapters: bool) -> dict[str, Any] | None:
+    """What towers say where the file has images or other media: by default frozen (hparams/finetuning_args.py)."""
+    if not any(map(args.has, _OF_MEDIA)) and "mllm" not in args.hint("dataset"):
+        return None
+    if not args.switch("freeze_vision_tower", True):
+        return {}
+    projector = not adapters and args.switch("freeze_multi_modal_projector", True)
+    return {"frozen": True} | ({"frozen_projector": True} if projector else {})
 
 
 def _base(args: Arguments) -> dict[str, str]:

@@ -38,8 +38,8 @@ class Recipe:
         account: Mapping[str, Any],
         update: Mapping[str, Any] | None = None,
     ) -> "Recipe":
-        """A recipe with the account that its arguments give of themselves; its sequences are taken to be text alone."""
-        unread = _towers(table["model"], config)
+        """A recipe with the account that its arguments give of themselves; with text alone if it names no towers."""
+        unread = [] if "towers" in table else _towers(table["model"], config)
         if unread:
             table = {**table, "towers": {name: {"inputs": 0} for name in unread}}
             line = ", ".join(f"towers.{name}.inputs = 0" for name in unread)

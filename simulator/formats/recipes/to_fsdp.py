@@ -92,6 +92,8 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
             )
     if p.order != ORDER:
         yield fault(where, "parallel.order", p.order, f"expected {ORDER}")
+    if scenario.freeze is not None:
+        yield f"{where}: freeze: the trainer's file trains all layers"
     if scenario.precision.compute not in _COMPUTES:
         yield fault(where, "precision.compute", scenario.precision.compute, f"the trainer has {', '.join(_COMPUTES)}")
 

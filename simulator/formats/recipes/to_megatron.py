@@ -91,6 +91,8 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
         yield fault(where, "precision.compute", "tf32", f"Megatron-LM has {', '.join(_COMPUTE)}")
     if scenario.lora is not None:
         yield f"{where}: lora: Megatron-LM's arguments have no adapters"
+    if scenario.freeze is not None:
+        yield f"{where}: freeze: Megatron-LM's arguments train all layers"
     if p.tp_2d:
         yield fault(where, "parallel.tp_2d", True, "Megatron-LM splits widths over all of tp")
 

@@ -94,6 +94,8 @@ def _impossible(asked: ResolvedTrain) -> Iterator[str]:
         yield fault(where, "precision.compute", compute, f"torchtitan has {', '.join((*_TYPES, *_CONVERTERS))}")
     if scenario.lora is not None:
         yield f"{where}: lora: torchtitan's config has no adapters"
+    if scenario.freeze is not None:
+        yield f"{where}: freeze: torchtitan's config trains all layers"
 
 
 def _batch(scenario: TrainScenario, dp: int) -> dict[str, Any]:

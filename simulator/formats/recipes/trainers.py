@@ -191,6 +191,7 @@ class TrainerStep:
         found: dict[str, Any] = {"stack": STACK, "model": dict(self.shape.model), **training.more, **keys}
         for name, table in tables.items():
             found[name] = dict(found.get(name, {})) | table
+        found |= self._towers()
         found["parallel"] = self._parallel(found.get("schedule", {})) | found["parallel"]
         if self.shape.spec.moe:
             args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
@@ -201,6 +202,15 @@ class TrainerStep:
             args.assumed.append(f"{self.machine}: accelerate's config starts {launcher.text('num_processes')}")
         args.assumed.append(f"stack = {STACK}: eager PyTorch; how this trainer issues its kernels was not measured")
         return found
+
+    def _towers(self) -> Tables:
+        """What the model's towers read, where the file has more than text."""
+        names, args = [tower.name for tower in self.shape.spec.towers], self.files.own
+        if self.training.towers is None or not names:
+            return {}
+        said = ", ".join(f"towers.{name}.inputs = 1" for name in names)
+        args.assumed.append(f"{said}: how many a sequence has, and of which size, the data says")
+        return {"towers": {name: dict(self.training.towers) for name in names}}
 
     def _share(self, dp: int) -> tuple[Tables, dict[str, Any]]:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""

@@ -29,7 +29,8 @@ class Training:
     `total` sequences of a step may be given in place of `accumulation`, and `chunk` layers of each stage of a pipeline,
     whose number of stages `rounds_up`, or down, to a multiple of the ranks. `at_once` sequences of a replica go through
     the pipeline before it is emptied; None is all of them.
-    `reduce` is the type in which gradients travel where that is not the one of computation.
+    `reduce` is the type in which gradients travel where that is not the one of computation. `towers` is what each tower
+    of the model says; None where the file has text alone.
     """
 
     seq_len: int
@@ -45,6 +46,7 @@ class Training:
     rounds_up: bool = False
     at_once: int | None = None
     reduce: str | None = None
+    towers: Mapping[str, Any] | None = None
 
     @property
     def is_half(self) -> bool:

@@ -14,12 +14,12 @@ from ...base.errors import Fault, UserError, fault
 from ...base.units import format_seconds
 from ...hardware import Cluster
 from ...models import ModelSpec, total_params
-from ...models.model import Inputs
+from ...models.model import Frozen, Inputs
 from ...models.states import adapter_count
 from ...profile import profile_for
 from ...program.parallel import ParallelDims
 from .routing import expert_islands
-from .scenario import Experts, Run, Tower, TrainScenario
+from .scenario import Experts, Freeze, Run, Tower, TrainScenario
 
 _MOST_LAYERS = 1_000_000  # layers times micro-batches of a step: a Program of some 60 million ops
 _MOST_BUCKETS = 1_000_000  # of a whole model's gradients: each is an op of every stage
@@ -34,12 +34,47 @@ class Misfit(NamedTuple):
     allowed: str
 
 
-def with_inputs(spec: ModelSpec, said: Mapping[str, Tower], where: str) -> ModelSpec:
-    """The model with what its towers read, as the scenario says it.
+def as_trained(spec: ModelSpec, towers: Mapping[str, Tower], freeze: Freeze | None, where: str) -> ModelSpec:
+    """The model with what its towers read and what is frozen, as the scenario says it.
 
     Raises:
-        UserError: the model has no tower of this name.
+        UserError: the model has no such towers or layers, or nothing is left to train.
     """
+    made = _with_inputs(spec, towers, where)
+    if freeze is None or freeze == Freeze():
+        return made
+    frozen = Frozen(_frozen_layers(freeze.layers, made, where), freeze.embedding, freeze.head)
+    if made.tie_word_embeddings and freeze.embedding != freeze.head:
+        allowed = f"{freeze.embedding}, as freeze.embedding is: the output matrix of {spec.name} is its embedding"
+        raise UserError(fault(where, "freeze.head", freeze.head, allowed.lower()))
+    whole = len(frozen.layers) == made.num_hidden_layers and freeze.embedding and freeze.head
+    learns = any(tower.inputs and tower.inputs.is_trained(False) for tower in made.towers)
+    if whole and not learns and not made.num_nextn_predict_layers:
+        raise UserError(fault(where, "freeze", freeze.model_dump(), "something that is trained"))
+    return replace(made, frozen=frozen)
+
+
+def _frozen_layers(said: int | str, spec: ModelSpec, where: str) -> frozenset[int]:
+    """The numbers of the layers that are frozen.
+
+    Raises:
+        UserError: the model has no such layers.
+    """
+    count = spec.num_hidden_layers
+    if isinstance(said, int):
+        if abs(said) > count:
+            raise UserError(fault(where, "freeze.layers", said, f"at most the {count} of {spec.name}"))
+        return frozenset(range(count)[:said])
+    if said == "all":
+        return frozenset(range(count))
+    ends = [(int(first), int(last or (count - 1 if dash else first)))
+            for first, dash, last in (part.partition("-") for part in said.split(","))]  # fmt: skip
+    if any(not first <= last < count for first, last in ends):
+        raise UserError(fault(where, "freeze.layers", said, f"of {spec.name}'s layers, 0 to {count - 1}"))
+    return frozenset(layer for first, last in ends for layer in range(first, last + 1))
+
+
+def _with_inputs(spec: ModelSpec, said: Mapping[str, Tower], where: str) -> ModelSpec:
     names = [tower.name for tower in spec.towers]
     allowed = f"{spec.name} has {' and '.join(names) if names else 'no towers'}"
     if faults := [fault(where, "towers", name, allowed) for name in said if name not in names]:
@@ -54,7 +89,8 @@ def with_inputs(spec: ModelSpec, said: Mapping[str, Tower], where: str) -> Model
 def _reads(tower: ModelSpec, said: Tower) -> ModelSpec:
     of = tower.inputs or Inputs(0)
     items, span = said.inputs or of.items, said.tokens or of.span
-    return replace(tower, inputs=replace(of, items=items, span=span, frozen=said.frozen))
+    frozen, both = said.frozen, said.frozen_projector
+    return replace(tower, inputs=replace(of, items=items, span=span, frozen=frozen, projector_frozen=both))
 
 
 def unfit_run(run: Run, gpus: int) -> Iterator[Misfit]:
@@ -136,6 +172,8 @@ def unfit(scenario: TrainScenario, spec: ModelSpec, dims: ParallelDims, where: s
         yield fault(where, "parallel.sequence_parallel", False, "experts with tp > 1 need true, as in Megatron")
     if scenario.lora is not None and scenario.lora.rank > spec.hidden_size:
         yield fault(where, "lora.rank", scenario.lora.rank, f"at most {spec.hidden_size}, the width of {spec.name}")
+    if scenario.lora is not None and scenario.freeze is not None:
+        yield f"{where}: freeze: goes without lora: where adapters are trained, all else is frozen"
     if isinstance(scenario.bucket, int) and scenario.bucket < (least := total_params(spec) // _MOST_BUCKETS):
         yield fault(where, "bucket", scenario.bucket, f"expected {least:,} elements or more for {spec.name}")
     yield from (fault(where, *misfit) for misfit in _mechanisms(scenario, spec, dims))

@@ -5,6 +5,7 @@ How much wider each makes the interval is in `errors`.
 
 from collections.abc import Iterator, Mapping
 
+from ...models.model import Frozen
 from ...uncertainty import Fit, shipped_fit
 from .errors import SITE, device_names, own_run_errors, site_of
 from .resolve import ResolvedTrain
@@ -22,6 +23,8 @@ def distance_notes(resolved: ResolvedTrain, fit: Fit | None = None) -> Iterator[
     if resolved.networks.differing and resolved.cluster.fabric.network not in fit.heard:
         yield f"no measured step ran on {resolved.cluster.fabric.network}: exchanges between nodes share an error"
     yield from _outside(sizes_of(resolved), fit)
+    if resolved.spec.frozen != Frozen():
+        yield "no measured step has frozen layers: what they leave out is computed alone"
 
 
 def sizes_of(resolved: ResolvedTrain) -> Mapping[str, float]:

@@ -164,8 +164,8 @@ def _static_bytes(resolved: ResolvedTrain, rank: int, context: float) -> Mapping
 def states_of(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
     """Bytes of weights, gradients and optimizer states. Gradients not reduced each micro-batch stay unsharded."""
     plan, given = resolved.plan, resolved.scenario.precision
-    held = sum_counts(unit for _, unit in holdings.own)
-    learned = sum_counts(holdings.gradients(number, unit) for number, unit in holdings.own)
+    held = sum_counts(unit.held for unit in holdings.own)
+    learned = sum_counts(unit.learned for unit in holdings.own)
     groups = {share.lane: len(share.group) for share in holdings.shares(Count(1, 1))}
     states = state_bytes(
         sum_counts([held, learned]) if plan.lora else held,
@@ -173,7 +173,7 @@ def states_of(resolved: ResolvedTrain, holdings: Holdings) -> StateBytes:
         compute=given.compute, gradients=given.gradients, moments=given.moments, master=given.master,
         trained=learned if plan.freezes else None,
     )  # fmt: skip
-    packed = sum_counts(plan.packed_of(number) for number, _ in holdings.own)
+    packed = sum_counts(plan.packed_of(unit.layer) for unit in holdings.own)
     if any(packed):
         in_16_bits = state_bytes(
             packed, zero=plan.sharding.level, shard_dense=groups.get("dp", 1), shard_expert=groups.get("edp", 1)
@@ -216,7 +216,7 @@ def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-3: bytes of the weights that are gathered at the same time: the current unit and the prefetched ones."""
     if plan.sharding.level < 3 or not _is_shared(holdings):
         return 0.0
-    units = sorted((holdings.gathered_bytes(number, sum(unit)) for number, unit in holdings.own), reverse=True)
+    units = sorted((holdings.gathered_bytes(unit.layer, sum(unit.held)) for unit in holdings.own), reverse=True)
     return sum(units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units)
 
 
@@ -224,8 +224,8 @@ def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-2 and 3: bytes of the gradients of one unit as it is computed, and of one that is being reduced."""
     if plan.sharding.level < 2 or not plan.sharding.each_microbatch or not _is_shared(holdings):
         return 0.0
-    units = [holdings.gradients(number, unit) for number, unit in holdings.own]
-    return max(unit.dense + unit.expert for unit in units) * (plan.types.weights + plan.types.reduced)
+    largest = max(unit.learned.dense + unit.learned.expert for unit in holdings.own)
+    return largest * (plan.types.weights + plan.types.reduced)
 
 
 def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
@@ -237,7 +237,7 @@ def _beside(resolved: ResolvedTrain, holdings: Holdings) -> float:
     plan, memory = resolved.plan, resolved.scenario.memory
     replicas = plan.sharding.level == 0 and plan.dims.size("dp_cp") > 1
     each = memory.gradients + plan.types.weights * (memory.buckets and replicas)
-    return sum(sum(holdings.gradients(number, unit)) for number, unit in holdings.own) * each if each else 0.0
+    return sum(sum(unit.learned) for unit in holdings.own) * each if each else 0.0
 
 
 def _exchanged(plan: TrainPlan, rank: int) -> float:

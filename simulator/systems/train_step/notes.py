@@ -44,7 +44,8 @@ def _reads(tower: ModelSpec, seq_len: int) -> str:
     inputs = f"{of.items} inputs" if of.items > 1 else "an input"
     many = f"{inputs} of {of.span or seq_len:,} tokens"
     given = f", which give {of.items * of.span // of.projector.merge:,} of its tokens" if of.projector else ""
-    return f"{tower.name}: each sequence has {many}{given}" + "; frozen" * of.frozen
+    frozen = "; frozen" * of.frozen + " with its projector" * of.projector_frozen
+    return f"{tower.name}: each sequence has {many}{given}{frozen}"
 
 
 def _on_machines(resolved: ResolvedTrain) -> Iterator[str]:

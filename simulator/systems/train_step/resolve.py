@@ -25,7 +25,7 @@ from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build, load_grid
 from ..machines import OnMachines, content_hash, release, shape_of
 from ..tables import FOR_PEOPLE
-from .checks import machine_misfits, misfits, unfit, unfit_batch, unfit_run, with_inputs
+from .checks import as_trained, machine_misfits, misfits, unfit, unfit_batch, unfit_run
 from .lower import Coarse, Fragments, Stage, TrainPlan, coarse, join_coarse, lower
 from .packing import Packing, packing_of
 from .pieces import CoarseCosts
@@ -47,9 +47,9 @@ class ResolvedTrain(OnMachines):
     @cached_property
     def spec(self) -> ModelSpec:
         """The model's shape."""
-        model, towers = self.scenario.model, self.scenario.towers
-        key = repr(model), repr(towers), self.where
-        return self.memo.get("model", key, lambda: with_inputs(shape_of(model, self.where), towers, self.where))
+        model, towers, freeze = self.scenario.model, self.scenario.towers, self.scenario.freeze
+        key = repr(model), repr(towers), repr(freeze), self.where
+        return self.memo.get("model", key, lambda: as_trained(shape_of(model, self.where), towers, freeze, self.where))
 
     @property
     def factors(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What a scenario file of kind train_step may say: one pydantic model per table, a description per field."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -33,6 +34,7 @@ def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
     return BeforeValidator(checked)
 
 
+_LAYERS = re.compile(r"all|\d{1,6}(-\d{0,6})?(,\d{1,6}(-\d{0,6})?)*")
 Sequences = Annotated[PositiveInt, _whole("sequences", 8)]
 Tokens = Annotated[PositiveInt, Field(le=2**31), _whole("tokens", 8192)]
 Bucket = Annotated[PositiveInt | Literal["tensor"], _whole("elements", 40_000_000, "tensor")]
@@ -250,6 +252,25 @@ class Lora(Table):
         return self
 
 
+class Freeze(Table):
+    """What of the model's own stack has no gradients; towers say so by themselves."""
+
+    layers: int | str = Field(
+        0,
+        description='the first so many layers; below 0 all but the last so many; or "all", or numbers from 0 on: '
+        '"4-7,12", "4-" (to the last)',
+    )
+    embedding: bool = Field(False, description="whether the token embedding is frozen")
+    head: bool = Field(False, description="whether the last norm and the output matrix are")
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _check_layers(cls, value: Any) -> Any:
+        if type(value) is not int and not (isinstance(value, str) and _LAYERS.fullmatch(value)):
+            raise ValueError("expected how many of the first, numbers such as 4-7,12 (from 0 on), or all")
+        return value
+
+
 class Run(Table):
     """The whole run that the step is of."""
 
@@ -297,6 +318,13 @@ class Tower(Table):
     frozen: bool = Field(
         False, description="whether it has no gradients; its projector does, unless adapters are trained"
     )
+    frozen_projector: bool = Field(False, description="with frozen: whether its projector has none either")
+
+    @model_validator(mode="after")
+    def _freezes_both(self) -> "Tower":
+        if self.frozen_projector and not self.frozen:
+            raise ValueError("frozen_projector goes with frozen = true")
+        return self
 
 
 class Collectives(Table):
@@ -342,6 +370,7 @@ class Trained(OnCluster):
     collectives: Collectives = Field(default=Collectives(), description="by which algorithms ranks exchange")
     memory: Memory = Field(default=Memory(), description="what software keeps beyond what its kernels need")
     lora: Lora | None = Field(None, description="adapters instead of full fine-tuning")
+    freeze: Freeze | None = Field(None, description="what of the model is not trained (default: all is)")
     bucket: Bucket | None = Field(
         None, description="elements of a gradient bucket, or one of each tensor (default: the stack's)"
     )

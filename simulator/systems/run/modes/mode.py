@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 _MOST_UPDATES = 50_000_000
 
-OF_STEP = ("parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora", "collectives")
+OF_STEP = (
+    "parallel", "schedule", "batch", "recompute", "offload", "overlap", "experts", "lora", "freeze", "collectives"
+)  # fmt: skip
 """Keys of a step that is predicted, beside its model."""
 OF_WORKERS = (
     "sync", "compress", "speed", "target", "slow", "run.steps", "run.samples", "run.wall", "run.deadline", "step.time",

@@ -292,7 +292,7 @@ class _CoarseStep(Step):
         """The units of a stage that wait for their weights, numbered as layers of its piece."""
         stage = next(stage for kind, stage, _ in cells.columns[cell].tolist() if KINDS[kind] == FORWARD)
         holdings = self.traffic.holdings[cells.rank[cell]]
-        return [number - by for number, _ in holdings.units(self.plan.stages[stage])]
+        return [unit.layer - by for unit in holdings.units(self.plan.stages[stage])]
 
     def _cut(self, cells: Cells, cell: int, waiting: Sequence[int]) -> _Cut:
         """Cut an action at its moments, which are in the order of its ops."""

@@ -82,8 +82,7 @@ class Ending:
         """The number of parameters that a rank updates."""
         holdings, level = self._traffic.holdings[rank], self.plan.sharding.level
         total = 0.0
-        for number, held in holdings.own:
-            trained = holdings.gradients(number, held)
+        for _, _, trained in holdings.own:
             parts = {share.lane: len(share.group) for share in holdings.shares(trained)} if level else {}
             total += trained.dense / parts.get("dp", 1) + trained.expert / parts.get("edp", 1) + trained.once
         return round(total)
@@ -108,7 +107,7 @@ class Ending:
         """Write the sum of the tied embedding's gradients of the first and the last stage."""
         plan = self.plan
         first, last = plan.grid.rank_of(0, 0), plan.grid.rank_of(plan.grid.stages - 1, 0)
-        if first == last or plan.lora or plan.is_mirrored:
+        if first == last or not plan.trains_embedding or plan.is_mirrored:
             return
         if self._traffic.holdings[last].copies_embedding(plan.stages[-1]):
             size = sum(self._traffic.holdings[last].embedding) * plan.types.reduced

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ....models.states import (
     Count,
-    adapter_count,
     embedding_count,
     head_copies,
     head_count,
@@ -47,6 +46,23 @@ def exchanges(share: Share, level: int, each: float) -> Iterator[tuple[str, tupl
         yield "all_reduce", share.replicas, share.parameters * each / len(share.group)
 
 
+class Unit(NamedTuple):
+    """Parameters that are reduced and gathered together: all of them, and those that have gradients.
+
+    `layer` is that of which they are; embedding and head belong to the layer next to them. A stage without layers has
+    one unit, of layer -1.
+    """
+
+    layer: int
+    held: Count
+    learned: Count
+
+    def join(self, held: Count, learns: bool) -> "Unit":
+        """The unit with more parameters."""
+        learned = sum_counts([self.learned, held]) if learns else self.learned
+        return Unit(self.layer, sum_counts([self.held, held]), learned)
+
+
 @dataclass(frozen=True)
 class Holdings:
     """The parameters that the ranks of one pipeline rank hold."""
@@ -68,23 +84,22 @@ class Holdings:
         """The parameters of a decoder layer; for an MTP layer, including the projection before it."""
         return self.plan.parameters_of(number)
 
-    def units(self, stage: Stage) -> list[tuple[int, Count]]:
-        """The units that are reduced and gathered together: (layer, parameters).
+    def units(self, stage: Stage) -> list[Unit]:
+        """The units of a stage, in model order.
 
-        Embedding and head belong to the unit of the layer next to them. MTP layers also look up tokens; on a stage
-        without the embedding they need a copy of it. A stage without layers has one unit, -1.
+        MTP layers also look up tokens; on a stage without the embedding they need a copy of it.
         """
-        numbers = [*stage.layers, *stage.mtp]
-        found = [(number, self.layer(number)) for number in numbers] or [(-1, Count(0))]
-        spec, tp = self.plan.split
+        plan, numbers = self.plan, [*stage.layers, *stage.mtp]
+        found = [Unit(n, self.layer(n), plan.learned_of(n)) for n in numbers] or [Unit(-1, Count(0), Count(0))]
+        spec, tp = plan.split
         if stage.embedding:
-            found[0] = (found[0][0], sum_counts([found[0][1], self.embedding]))
+            found[0] = found[0].join(self.embedding, plan.trains_embedding)
         if self.copies_embedding(stage):
             at = numbers.index(stage.mtp[0])
-            found[at] = (found[at][0], sum_counts([found[at][1], self.embedding]))
+            found[at] = found[at].join(self.embedding, plan.trains_embedding)
         if stage.head:
             own = head_count(spec, tp=tp, tied_here=any(other.embedding for other in self.stages))
-            found[-1] = (found[-1][0], sum_counts([found[-1][1], own]))
+            found[-1] = found[-1].join(own, plan.trains_head)
         return found
 
     @cached_property
@@ -105,21 +120,9 @@ class Holdings:
         return [self.plan.stages[stage] for stage in self.plan.grid.stages_of(self.pipeline_rank)]
 
     @cached_property
-    def own(self) -> list[tuple[int, Count]]:
+    def own(self) -> list[Unit]:
         """The units of all stages of this pipeline rank."""
         return [unit for stage in self.stages for unit in self.units(stage)]
-
-    def gradients(self, number: int, held: Count) -> Count:
-        """The parameters of a unit that have gradients; `held` are all its parameters."""
-        shard, (tp, ep, etp) = self.plan.shard, (self.plan.dims.tp, self.plan.dims.ep, self.plan.dims.etp)
-        if not self.plan.freezes:
-            return held
-        if not self.plan.lora:
-            frozen = self.plan.frozen_of(number) if number >= 0 else Count(0)
-            return Count(held.dense - frozen.dense, held.expert, held.once)
-        if number < 0:
-            return Count(0)
-        return adapter_count(self.plan.spec, number, shard.lora_rank, shard.adapted, tp=tp, ep=ep, etp=etp)
 
     @cached_property
     def replicated(self) -> int:
@@ -132,7 +135,7 @@ class Holdings:
         if self.plan.dims.tp == 1 or shard.side > 1 or self.plan.lora:
             return 0
         of_layers = sum(self.plan.copies_of(n) for stage in self.stages for n in (*stage.layers, *stage.mtp))
-        heads = sum(stage.head for stage in self.stages) * shard.sequence_parallel
+        heads = sum(stage.head for stage in self.stages) * shard.sequence_parallel * self.plan.trains_head
         return of_layers + heads * head_copies(self.plan.spec)
 
     def weight_bytes(self, number: int, share: Share) -> float:
@@ -140,7 +143,7 @@ class Holdings:
         types = self.plan.types
         if self.plan.lora or number < 0:
             return share.parameters * types.weights
-        own = self.layer(number)
+        own = self.plan.learned_of(number)
         of_layer = own.expert if share.lane == "edp" else own.dense
         return of_layer * types.layers + (share.parameters - of_layer) * types.weights
 

@@ -14,8 +14,17 @@ import numpy as np
 from ....models import ModelSpec
 from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
+from ....models.model import Frozen
 from ....models.shard import Shard, block
-from ....models.states import Count, frozen_count, head_norm_copies, layer_copies, layer_count, packed_count
+from ....models.states import (
+    Count,
+    adapter_count,
+    head_norm_copies,
+    layer_copies,
+    layer_count,
+    learned_count,
+    packed_count,
+)
 from ....models.towers import output_elements, tower_shard
 from ....program.parallel import ParallelDims
 from ....schedules import Grid
@@ -165,6 +174,16 @@ class TrainPlan:
         """Whether only adapters are trained."""
         return self.shard.lora_rank > 0
 
+    @property
+    def trains_embedding(self) -> bool:
+        """Whether the embedding has gradients."""
+        return not self.lora and not self.spec.frozen.embedding
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether the output matrix and the last norm have gradients."""
+        return not self.lora and not self.spec.frozen.head
+
     def layer(self, number: int) -> Layer:
         """The kernels of a layer; equal layers share one object."""
         return self._layers[number]
@@ -206,18 +225,16 @@ class TrainPlan:
         """
         (design, shard), kind, towers = self.view(number), self.spec.kind(number), self.spec.towers
         ended = towers[: kind.tower - 1 + kind.closes] if kind.tower else towers if self.spec.cross else ()
-        sent = [(output_elements(tower, self.shard), self._gives_trained(tower)) for tower in ended]
+        sent = [
+            (output_elements(tower, self.shard), tower.inputs is not None and tower.inputs.is_trained(self.lora))
+            for tower in ended
+        ]
         if not kind.closes:
             at_work = -(-shard.tokens // shard.tp) * design.hidden_size * design.streams
-            sent.append((at_work, not _is_frozen(design)))
+            sent.append((at_work, kind.passes and not _is_frozen(design)))
         if kind.tower:  # the embedding is on the first stage
-            sent.append((-(-self.shard.tokens // self.shard.tp) * self.spec.hidden_size, not self.lora))
+            sent.append((-(-self.shard.tokens // self.shard.tp) * self.spec.hidden_size, self.trains_embedding))
         return sent
-
-    def _gives_trained(self, tower: ModelSpec) -> bool:
-        """Whether a whole tower has anything that is trained: a frozen one its projector, unless adapters are."""
-        projects = tower.inputs is not None and tower.inputs.projector is not None
-        return not _is_frozen(tower) or (projects and not self.lora)
 
     def tensors(self, number: int, *, experts: bool) -> int:
         """The number of trainable weight tensors of a layer, or of its experts. Steps of a SUMMA GEMM count once."""
@@ -225,7 +242,7 @@ class TrainPlan:
             return 1
         learned = {k.name for k in self.layer(number).all if weight_gradient(k) and (k.kind == "experts") == experts}
         norms = self.spec.norms_per_layer * self.spec.norm_weights
-        return len(learned) + (0 if experts or self.lora else norms)
+        return len(learned) + (0 if experts or self.lora or not self.spec.kind(number).learns else norms)
 
     @cached_property
     def split(self) -> tuple[ModelSpec, int]:
@@ -237,9 +254,9 @@ class TrainPlan:
         """The parameters of a layer on one rank."""
         return self._held[number]
 
-    def frozen_of(self, number: int) -> Count:
-        """The parameters of a layer on one rank that have no gradients."""
-        return self._frozen[number]
+    def learned_of(self, number: int) -> Count:
+        """The parameters of a layer on one rank that have gradients, or those of its adapters."""
+        return self._learned[number] if self.freezes else self._held[number]
 
     def packed_of(self, number: int) -> Count:
         """The parameters of a layer on one rank that lie packed; none without a layer (-1)."""
@@ -252,11 +269,16 @@ class TrainPlan:
     @cached_property
     def freezes(self) -> bool:
         """Whether any parameters have no gradients, so that what is trained is less than what is there."""
-        return self.lora or any(map(_is_frozen, self.spec.towers))
+        return self.lora or self.spec.frozen != Frozen() or any(map(_is_frozen, self.spec.towers))
 
     @cached_property
-    def _frozen(self) -> Mapping[int, Count]:
-        return self._alike(lambda number: frozen_count(self.spec, number, tp=self.dims.tp))
+    def _learned(self) -> Mapping[int, Count]:
+        (spec, tp), dims, shard = self.split, self.dims, self.shard
+        axes = {"ep": dims.ep, "etp": dims.etp}
+        if not self.lora:
+            return self._alike(lambda number: learned_count(spec, number, tp=tp, **axes))
+        rank, adapted = shard.lora_rank, shard.adapted
+        return self._alike(lambda number: adapter_count(self.spec, number, rank, adapted, tp=dims.tp, **axes))
 
     @cached_property
     def _packed(self) -> Mapping[int, Count]:

@@ -10,8 +10,7 @@ from functools import cached_property, partial
 
 from ....models.blocks import embedding, head, mtp_in
 from ....models.kernels import Kernels
-from ....models.states import Count
-from .held import Holdings, Share, exchanges
+from .held import Holdings, Share, Unit, exchanges
 from .layers import After, LayerWriter, gradients
 from .piece import BEHIND, HOST, Fragment, LayerPass, PieceWriter
 from .plan import TrainPlan
@@ -263,7 +262,7 @@ class Script:
         self._first_use(self._units[0], began)
 
     def _embed_back(self) -> None:
-        if self.one.kind != "W" and not self.plan.lora:
+        if self.one.kind != "W" and self.plan.trains_embedding:
             kernels, issued = embedding(self.plan.spec, self.plan.shard), self._issued(-1)
             began = len(self.w)
             self.tail = self.layers.embed_back(kernels, [*self.tail, *issued])
@@ -325,7 +324,7 @@ class Script:
         if self.one.kind != "W":
             self.tail = self.layers.backward(number, self.tail, weights=self.one.kind == "B")
             self.tail = self.w.compute(gradients(into), self.tail)
-            if not self.plan.lora:
+            if self.plan.trains_embedding:
                 self.tail = self.layers.embed_back(embedding(self.plan.spec, self.plan.shard), self.tail)
         else:
             self.layers.mlp_weights(number)
@@ -353,9 +352,9 @@ class Script:
     # Data parallelism
 
     @cached_property
-    def _held(self) -> dict[int, Count]:
-        """The parameters that are reduced and gathered together: counts by unit (layer), in model order."""
-        return dict(self.holdings.units(self.stage))
+    def _held(self) -> dict[int, Unit]:
+        """What is reduced and gathered together, by layer, in model order."""
+        return {unit.layer: unit for unit in self.holdings.units(self.stage)}
 
     @cached_property
     def _units(self) -> list[int]:
@@ -373,7 +372,7 @@ class Script:
         found = [
             self.w.op("all_gather", "fsdp", after, name="gather weights", group=share.group,
                       size_bytes=self.holdings.gathered_bytes(number, share.parameters, share.lane))
-            for share in self.holdings.shares(self._held[number])
+            for share in self.holdings.shares(self._held[number].held)
             if len(share.group) > 1
         ]  # fmt: skip
         if back < 0 and found:
@@ -397,8 +396,7 @@ class Script:
     def _fill_buckets(self, number: int) -> None:
         """Add a unit's gradients to their buckets, and send full buckets."""
         after, done = [len(self.w) - 1], number == self._units[0]
-        held = self.holdings.gradients(number, self._held[number])
-        for share in self.holdings.shares(held):
+        for share in self.holdings.shares(self._held[number].learned):
             size, _ = self._bucket.get(share.lane, (0, share))
             self._bucket[share.lane] = (size + share.parameters, share)
         sharding = self.plan.sharding

@@ -26,9 +26,9 @@ class Traffic:
         return [rank for rank, holdings in enumerate(self.holdings) if holdings.leads]
 
     def shares(self, rank: int) -> list[tuple[int, list[Share]]]:
-        """(unit, shares with their groups) for each unit of a rank."""
+        """(layer, shares with their groups of what is trained) for each unit of a rank."""
         holdings = self.holdings[rank]
-        return [(number, holdings.shares(holdings.gradients(number, held))) for number, held in holdings.own]
+        return [(unit.layer, holdings.shares(unit.learned)) for unit in holdings.own]
 
     def gather_weights(self, rank: int, after: Sequence[int] = ()) -> dict[int, list[int]]:
         """Write the gathers of updated weights, unit by unit. Returns their ops by unit."""
