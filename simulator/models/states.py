@@ -191,7 +191,7 @@ def activations(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -
 
     A layer's input counts in the layer before, so a fully recomputed layer keeps its output. A part that is recomputed
     as a whole (mlp, moe, shared_experts) keeps nothing inside; attention's output is always kept, as the next GEMM
-    reads it.
+    reads it. moe_act is the activation of routed experts alone, as Megatron-LM's (core/transformer/moe/experts.py).
     """
     assert mode in MODES, mode
     if mode == "full":
@@ -200,9 +200,14 @@ def activations(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -
     for kernel, wholes in layer.placed:
         again = mode != "none" and not wholes.isdisjoint(parts)
         for part, size in () if again else kernel.keeps:
-            if mode == "none" or part not in parts:
+            if mode == "none" or part not in _dropped(kernel, parts):
                 found[part] = found.get(part, 0) + size
     return found
+
+
+def _dropped(kernel: Kernel, parts: Collection[str]) -> Collection[str]:
+    """The parts that a kernel does not keep; the activation of experts has a name of its own beside the general one."""
+    return (*parts, "activation") if kernel.kind == "experts" and "moe_act" in parts else parts
 
 
 def activation_bytes(layer: Layer, mode: str = "none", parts: Collection[str] = ()) -> int:
@@ -225,7 +230,7 @@ def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ())
             continue
         if mode == "full" or (wholes | {kernel.part}) & set(parts):
             found.append(kernel)
-        elif kernel.kind == "experts" and "activation" in parts:
+        elif kernel.kind == "experts" and "activation" in _dropped(kernel, parts):
             found.append(_expert_activation(kernel))
     return tuple(found)
 

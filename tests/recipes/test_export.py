@@ -224,18 +224,25 @@ def test_a_comment_that_says_nothing_beside_a_plan_is_a_fault(line, error):
 
 def test_megatron_recomputes_activations_of_experts_alone():
     """moe_act needs grouped products of experts: TransformerConfig refuses it of a dense model."""
-    recompute = {"mode": "selective", "modules": ["layernorm", "activation"]}
-    scenario = {"kind": "train_step", "cluster": "dgx-h100", "recompute": recompute,
-                "batch": {"global": 8, "seq_len": 2048}}  # fmt: skip
+    scenario = {"kind": "train_step", "cluster": "dgx-h100", "batch": {"global": 8, "seq_len": 2048}}
+    cases = (("llama3-8b", "activation"), ("deepseek-v2-lite", "activation"), ("deepseek-v2-lite", "moe_act"))
     said = [
-        export_recipe(check_train(scenario | {"model": {"preset": name}}, "r"), nearest=True)
-        for name in ("llama3-8b", "mixtral-8x7b")
+        export_recipe(
+            check_train(
+                scenario
+                | {"model": {"preset": name}, "recompute": {"mode": "selective", "modules": ["layernorm", module]}},
+                "r",
+            ),
+            nearest=True,
+        )
+        for name, module in cases
     ]
     modules = [next(line for line in one.lines if "recompute-modules" in line) for one in said]
 
+    both = "--recompute-modules layernorm moe_act"
     assert (modules, [bool(one.unsaid) for one in said]) == (
-        ["--recompute-modules layernorm", "--recompute-modules layernorm moe_act"],
-        [True, False],
+        ["--recompute-modules layernorm", both, both],
+        [True, True, False],
     )
 
 

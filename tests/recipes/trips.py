@@ -119,7 +119,7 @@ def _precision(chance: Random, parallel: dict[str, Any], form: str) -> dict[str,
 
 
 def _recompute(chance: Random, form: str, sparse: bool) -> dict[str, Any]:
-    parts = ["layernorm", "core_attn", "mlp", "moe", "shared_experts", "mla_up_proj", "activation"]
+    parts = ["layernorm", "core_attn", "mlp", "moe", "shared_experts", "mla_up_proj", "moe_act"]
     modules = chance.sample(parts if sparse or not form else parts[:3], chance.choice((1, 2)))
     selective = ["layernorm", "activation"] if form == "torchtitan" else modules
     ways: list[dict[str, Any]] = [{}, {"mode": "full"}]

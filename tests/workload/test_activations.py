@@ -216,6 +216,18 @@ def test_inputs_of_networks_and_experts_are_kept_in_the_types_that_are_stated():
     assert {part for part in plain if plain[part] != sparse[part]} == {"moe", "shared_experts"}
 
 
+def test_the_activation_of_routed_experts_alone_may_be_computed_again():
+    """DeepSeek-V3: its dense layers and its shared expert keep their activations."""
+    spec, tokens = preset("deepseek-v3"), 4096
+    dense, sparse = (layer(spec, number, Shard(1, tokens)) for number in (0, 5))
+    assert (activations(dense, "selective", ("moe_act",)), recomputation(dense, "selective", ("moe_act",))) == (
+        activations(dense), (),
+    )  # fmt: skip
+    kept = activations(sparse)["activation"] - activations(sparse, "selective", ("moe_act",))["activation"]
+    (again,) = recomputation(sparse, "selective", ("moe_act",))
+    assert (kept, again.bytes) == (8 * tokens * 2048 * 2, 8 * tokens * 2048 * 3 * 2)
+
+
 def test_exchanging_heads_keeps_attentions_output_on_both_sides():
     spec, sbh = gpt(64, 6144), SEQ * 6144 // 4
     ours = activations(layer(spec, 0, Shard(1, SEQ, cp=4, cp_type="ulysses")))

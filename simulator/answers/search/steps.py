@@ -140,7 +140,8 @@ def _recomputations(resolved: ResolvedTrain, target: str) -> Iterator[dict[str, 
     """Nothing, norms and activations, networks too, the scenario's own, and all: the cheap ones first."""
     spec, scenario = resolved.spec, resolved.scenario
     own = scenario.recompute.model_dump(exclude_unset=True, mode="json") or _NONE
-    light = ["layernorm", *(["activation"] if spec.moe or target != "megatron" else [])]
+    cheap = "activation" if target != "megatron" else "moe_act"  # which Megatron-LM recomputes in experts alone
+    light = ["layernorm", *([cheap] if spec.moe or target != "megatron" else [])]
     heavy = [*light, "mla_up_proj", "core_attn", "mlp"]
     there = [module for module in heavy if not no_such_part(spec, module)]
     kept = [module for module in there if module != "core_attn" or scenario.attention == "unfused"]

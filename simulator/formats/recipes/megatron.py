@@ -14,10 +14,7 @@ CP_TYPES = {
     "p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses", "a2a+p2p": "ring",
 }  # fmt: skip
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-MODULES = {
-    **{name: name for name in ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")},
-    "moe_act": "activation",
-}
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 OF_EXPERTS = ("moe_act",)
 """Modules that Megatron-LM recomputes with grouped GEMMs of experts alone (TransformerConfig refuses them else)."""
 _ARGUMENTS = {
@@ -41,7 +38,7 @@ def read_megatron(
     """
     sizes = {axis: args.whole(_ARGUMENTS[f"parallel.{axis}"]) for axis in ("tp", "cp", "pp", "ep")}
     shape = named or read_shape(args, sizes["tp"])
-    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"] if shape.spec.moe else 1)
+    sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"])
     stage = _check_grid(args, sizes, machine, experts=shape.spec.moe is not None)
     schedule, split = read_pipeline(args, sizes["pp"], shape.spec.num_hidden_layers)
     zero = _zero(args)
@@ -106,7 +103,7 @@ def _check_grid(args: Arguments, sizes: dict[str, int], machine: Machine, expert
         allowed = f"etp {etp} x ep {ep} = {etp * ep} must divide the {stage} GPUs of a stage"
         args.fault("expert_model_parallel_size", allowed, ep)
     elif args.switch("use_tp_pp_dp_mapping"):
-        dims = ParallelDims(tp, cp, stage // tp // cp, pp, ep, etp if experts else 1, ORDER_PP_INSIDE)
+        dims = ParallelDims(tp, cp, stage // tp // cp, pp, ep, etp, ORDER_PP_INSIDE)
         if dims.faults(machine.gpus):
             args.fault("use_tp_pp_dp_mapping", f"etp x ep ({etp * ep}) must equal tp x cp ({tp * cp}) then", True)
     return stage
@@ -244,10 +241,10 @@ def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
             args.fault("recompute_modules", f"expected some of {', '.join(MODULES)}", name)
         elif shape.spec.moe is None and name in OF_EXPERTS:
             args.fault("recompute_modules", "is recomputed in experts alone, and this model has none", name)
-        elif reason := no_such_part(shape.spec, MODULES[name]):
+        elif reason := no_such_part(shape.spec, name):
             args.not_modelled.append(f"{args.spelling('recompute_modules')} {name}: {reason}")
         else:
-            modules.append(MODULES[name])
+            modules.append(name)
     return {"mode": "selective", "modules": modules} if modules else {}
 
 

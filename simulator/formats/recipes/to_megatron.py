@@ -8,7 +8,7 @@ from ...models import ModelSpec
 from ...program.parallel import ORDER
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
-from .megatron import CP_TYPES, MODULES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
+from .megatron import CP_TYPES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
 from .shapes import PADDING, Flag, flags_of
 
 _COMPUTE: Mapping[str, Mapping[str, Flag]] = {
@@ -201,10 +201,11 @@ def _precision(scenario: TrainScenario) -> dict[str, Flag]:
 
 def _memory(scenario: TrainScenario, spec: ModelSpec) -> dict[str, Flag]:
     recompute, offload = scenario.recompute, scenario.offload
-    names = {module: name for name, module in MODULES.items()}
+    nearest = {"activation": "moe_act"}
     modules = recompute.modules if recompute.mode == "selective" else ()
     grouped = _is_grouped(scenario, spec)
-    named = [names[module] for module in modules if grouped or names[module] not in OF_EXPERTS]
+    names = dict.fromkeys(nearest.get(module, module) for module in modules)
+    named = [name for name in names if grouped or name not in OF_EXPERTS]
     full = recompute.mode == "full"
     return {
         "--recompute-granularity": "full" if full else "selective" if named else None,

@@ -336,6 +336,7 @@ def no_such_part(spec: ModelSpec, module: str) -> str:
     missing = {
         "mla_up_proj": spec.mla is None and "latent attention",
         "moe": moe is None and "experts",
+        "moe_act": moe is None and "experts",
         "shared_experts": (moe is None or not moe.shared_intermediate_size) and "shared experts",
         "mlp": not spec.has_dense_layers and "layers without experts",
     }

@@ -125,10 +125,12 @@ class ResolvedTrain(OnMachines):
             UserError: sizes do not fit the GPUs, the model, the batch or each other; one line per error.
         """
         given, gpus = self.scenario.parallel, self.cluster.n_gpus
-        others = given.tp * given.cp * given.pp
+        others, grid = given.tp * given.cp * given.pp, given.etp or given.tp
+        if self.spec.moe is None:  # the grid of experts is then of no use, and stands in the way of no order
+            grid = given.tp * given.cp
         dims = ParallelDims(
             tp=given.tp, cp=given.cp, pp=given.pp, dp=given.dp or max(gpus // others, 1), ep=given.ep,
-            etp=given.etp or given.tp if self.spec.moe else given.tp, order=given.order, shard=given.shard,
+            etp=grid, order=given.order, shard=given.shard,
         )  # fmt: skip
         axes = dims.faults(gpus, self.where)
         faults = [*axes, *unfit(self.scenario, self.spec, dims, self.where)]

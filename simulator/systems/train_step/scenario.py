@@ -38,7 +38,7 @@ _LAYERS = re.compile(r"all|\d{1,6}(-\d{0,6})?(,\d{1,6}(-\d{0,6})?)*")
 Sequences = Annotated[PositiveInt, _whole("sequences", 8)]
 Tokens = Annotated[PositiveInt, Field(le=2**31), _whole("tokens", 8192)]
 Bucket = Annotated[PositiveInt | Literal["tensor"], _whole("elements", 40_000_000, "tensor")]
-Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "mlp", "moe", "shared_experts"]
+Part = Literal["core_attn", "layernorm", "mla_up_proj", "activation", "moe_act", "mlp", "moe", "shared_experts"]
 
 
 class Parallel(Table):
