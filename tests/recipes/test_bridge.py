@@ -416,7 +416,7 @@ def test_a_plan_says_how_many_gpus_it_is_for():
             "ddp: {}\nmixed_precision: bf16_mixt\nmodel: {hf_model_id: Qwen/Qwen3-8B}",
             "mixed_precision = 'bf16_mixt': expected one of bf16_mixed",
         ),
-        ("ddp: {}\nmodel: {vision_config: {depth: 2}}", "a part that reads images is not modelled"),
+        ("ddp: {}\nmodel: {vision_config: {depth: 2}}", "what reads images is in its program"),
         ("ddp: {}\nmixed_precision: bf16_mixed\nmodel: {a: 1}", "hf_model_id: is missing; expected a model"),
     ],
 )

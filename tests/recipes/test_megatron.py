@@ -61,6 +61,11 @@ def read(tmp_path):
         ("--ddp-bucket-size 40000000", "bucket", 40_000_000),
         ("--tensor-model-parallel-size 2 --use-tp-pp-dp-mapping", "parallel",
          {"tp": 2, "sequence_parallel": False, "zero": 0, "order": "tp-cp-ep-pp-dp"}),
+        ("--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --context-parallel-size 2 "
+         "--use-tp-pp-dp-mapping --expert-tensor-parallel-size 4", "parallel",
+         {"tp": 2, "cp": 2, "pp": 2, "sequence_parallel": False, "zero": 0, "order": "tp-cp-ep-pp-dp"}),
+        ("--export-force-local-attention --attention-dropout 0", "attention", "unfused"),
+        ("export NVTE_FLASH_ATTN=0\nexport NVTE_FUSED_ATTN=0", "attention", "unfused"),
     ],
 )  # fmt: skip
 def test_what_an_argument_says(read, more, key, value):
@@ -140,7 +145,8 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--linear-attention-freq [1,0] --experimental-attention-variant gated_delta_net", "a list for 32 layers"),
         ("--decoder-num-layers 12", "--decoder-num-layers 12: an encoder beside a decoder .T5., or two .ICT., is not"),
         ("; torchrun pretrain_t5.py", "program = pretrain_t5.py: an encoder beside a decoder"),
-        ("--img-h 336 --img-w 336", "--img-h 336: a part that reads images is not modelled"),
+        ("--img-h 336 --decoder-seq-length 128", "--img-h 336: what reads images is in its program"),
+        ("--encoder-tensor-model-parallel-size 2 --decoder-seq-length 128", "an encoder with GPUs of its own is not"),
         ("--num-tokens-to-generate 30", "30: it generates text; only training steps are predicted here"),
         ("--num-query-groups 5", "num_key_value_heads = 5"),
         ("--position-embedding-type relative", "expected one of learned_absolute"),

@@ -29,7 +29,7 @@ def test_import_tells_what_became_of_every_argument(here, capsys):
     )
 
     assert (code, err) == (0, "")
-    assert out.startswith("read 32 arguments as megatron: --nproc_per_node 8,")
+    assert out.startswith("read 33 arguments as megatron: --nproc_per_node 8,")
     assert "not modelled: --manual-gc: pauses of Python are not modelled\n" in out
     assert out.endswith("wrote a.toml\n")
 

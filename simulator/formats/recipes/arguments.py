@@ -328,10 +328,12 @@ class Arguments:
         }
 
     def check_readable(self) -> None:
-        """Raise UserError with one line if no such recipe can be read."""
-        for name, argument in self._arguments.items():
-            if (reason := self.names.refusal(argument)) and not self._is_off(name):
-                raise UserError(f"{self.where}: {self._line(name)}: {reason}")
+        """Raise UserError with one line if no such recipe can be read: for the reason that is listed first."""
+        found = {name: reason for name, argument in self._arguments.items()
+                 if (reason := self.names.refusal(argument)) and not self._is_off(name)}  # fmt: skip
+        reasons = [*self.names.refused.values(), *self.names.refused_values.values()]
+        for name in sorted(found, key=lambda name: reasons.index(found[name])):
+            raise UserError(f"{self.where}: {self._line(name)}: {found[name]}")
 
     def _one(self, name: str, form: str, wanted: str) -> str | None:
         if (argument := self._arguments.get(name)) is None:

@@ -66,21 +66,42 @@ def read_megatron(
     }
     if named is None and shape.spec.moe and not args.switch("moe_grouped_gemm"):
         args.not_modelled.append("experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped")
-    if _has_separate_attention(args):
+    if _has_separate_attention(args, sizes["cp"]):
         table |= {"attention": "unfused", "attention_dropout": args.number("attention_dropout") != 0}
+    if named is None:
+        _note_dropout(args, fused="attention" not in table)
     if (bucket := args.optional("ddp_bucket_size")) and zero < 3:
         table["bucket"] = bucket
-    launched = [args.hint(name) for name in ("nnodes", "nproc_per_node")]
-    if all(map(str.isdigit, launched)) and int(launched[0]) * int(launched[1]) != machine.gpus:
-        args.assumed.append(f"{machine}: the file itself starts {' x '.join(launched)}")
+    started = _started(args)
+    if started and started != machine.gpus:
+        args.assumed.append(f"{machine}: the file itself starts {started}")
     return table, shape.config
 
 
-def _has_separate_attention(args: Arguments) -> bool:
+def _started(args: Arguments) -> int:
+    """The GPUs that the file starts; 0 where it does not say."""
+    nodes, each = args.hint("nnodes") or "1", args.hint("nproc_per_node")
+    return int(nodes) * int(each) if nodes.isdigit() and each.isdigit() else 0
+
+
+def _note_dropout(args: Arguments, fused: bool) -> None:
+    """Note the dropout that is not modelled; both shares are 0.1 unless an argument says another one."""
+    shares = {name: args.number(name) for name in ("hidden_dropout", "attention_dropout")[: 1 + fused]}
+    said = [
+        f"{args.spelling(name)} {0.1 if share is None else share:g}" for name, share in shares.items() if share != 0
+    ]
+    if said:
+        args.not_modelled.append(f"{', '.join(said)}: masks take a byte of each element, and passes of their own")
+
+
+def _has_separate_attention(args: Arguments, cp: int) -> bool:
     """Whether kernels of their own compute scores, softmax and values.
 
     Megatron-LM's own layers (DotProductAttention) always do; the legacy ones have FlashAttention if it is asked for.
+    Models for export may have them, but for cp (megatron/post_training/model_builder.py).
     """
+    if args.switch("export_force_local_attention") and cp == 1:
+        return True
     if args.hint("transformer_impl").lower() != "local":
         return args.text("attention_backend") in _SEPARATE
     line = f"{args.spelling('transformer_impl')} local: kernels beside attention are the software stack's"
@@ -168,7 +189,8 @@ def _check_batch(
     pp, dp = sizes["pp"], stage // sizes["tp"] // sizes["cp"]
     share = batch["micro"] * dp
     if batch["global"] % share:
-        args.fault("global_batch_size", f"micro {batch['micro']} x dp {dp} = {share} must divide it")
+        started = f"; the file itself starts {given} GPUs" if (given := _started(args)) else ""
+        args.fault("global_batch_size", f"micro {batch['micro']} x dp {dp} = {share} must divide it{started}")
         return
     microbatches, group = batch["global"] // share, schedule.get("group", pp)
     if "vpp" in schedule and (microbatches < pp or 0 < microbatches % group < pp):
@@ -233,10 +255,11 @@ def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
     mode = args.choice("recompute_granularity", "full" if earlier else "", ("", "none", "selective", "full"))
     if mode == "full":
         return {"mode": "full"} | _recomputed_layers(args)
-    if mode != "selective" and (mode or not args.switch("recompute_activations")):
+    old = ("moe",) if args.switch("moe_layer_recompute") else ()  # transformer_config.py adds it to the others
+    if mode != "selective" and not old and (mode or not args.switch("recompute_activations")):
         return {}
     modules: list[str] = []
-    for name in args.texts("recompute_modules") or ("core_attn",):
+    for name in dict.fromkeys([*(args.texts("recompute_modules") or ("core_attn",)), *old]):
         if name not in MODULES:
             args.fault("recompute_modules", f"expected some of {', '.join(MODULES)}", name)
         elif shape.spec.moe is None and name in OF_EXPERTS:

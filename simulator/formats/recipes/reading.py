@@ -180,6 +180,8 @@ def _gather(text: str, where: str, names: Names, settings: Mapping[str, str], pr
     _check_variables(fixed, variables, where)
     args = Arguments([*found, *given], names, where)
     args.assumed += [f"{name} = {value}: from --set" for name, value in fixed.items()]
+    if not prefix:
+        _read_environment(args, variables)
     args.absent = missing_sources(text)
     args.assumed += [f"{name} is not beside the file: what it says is not read" for name in args.absent]
     if undecided := ", ".join(f'"{head}"' for head in variables.undecided):
@@ -187,6 +189,17 @@ def _gather(text: str, where: str, names: Names, settings: Mapping[str, str], pr
     for name, loop in variables.grown.items():
         args.assumed.append(f'"{loop}" adds to {name} in each turn, and is read once: give --set {name}=...')
     return args
+
+
+def _read_environment(args: Arguments, variables: Variables) -> None:
+    """Take what variables of the environment say of kernels and exchanges (Transformer Engine's, NCCL's)."""
+    off = [name for name in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN") if variables.get(name) == "0"]
+    if len(off) == 2 and not args.has("attention_backend"):
+        args.imply("attention_backend", "unfused", " and ".join(off))
+        args.assumed.append(f"attention = unfused: {' and '.join(off)} are 0")
+    if chosen := variables.get("NCCL_ALGO"):
+        why = "exchanges take what was measured, whatever NCCL chose there; [collectives] names an algorithm"
+        args.not_modelled.append(f"NCCL_ALGO = {chosen}: {why}")
 
 
 def parse_settings(lines: Sequence[str]) -> dict[str, str]:
