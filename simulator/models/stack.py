@@ -160,7 +160,7 @@ def _flags(keys: Keys, family: Family) -> dict[str, Any]:
     biases = ("attention_bias", "mlp_bias", "norm_bias")
     others = (
         *("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings", "pre_norms", "sandwich_norms"),
-        *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys", "text_ends"),
+        *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys", "text_ends", "streams_mix"),
     )
     if keys.has("feed_forward_proj"):  # T5's: relu or gated-gelu
         gate, _, function = f"-{keys.text('feed_forward_proj', '')}".rpartition("-")

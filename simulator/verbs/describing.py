@@ -168,7 +168,9 @@ def import_recipe_file(
             autocompletion=complete("clusters"),
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Number of nodes; default: as FILE's comments say, or 1.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Number of nodes; default: as FILE's comments or its #SBATCH say, or 1.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Scenario file to write.")] = Path("scenario.toml"),
     form: Annotated[
         str,

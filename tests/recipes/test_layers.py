@@ -33,6 +33,19 @@ GLM = (
     "--experimental-attention-variant dsa --dsa-indexer-n-heads 32 --dsa-indexer-head-dim 128 --dsa-indexer-topk 2048 "
 )
 SHARED = "--dsa-indexer-topk-freq 4 --dsa-indexer-skip-topk-offset 3"
+V4_ATTENTION = (
+    "--multi-latent-attention --q-lora-rank 1024 --v-head-dim 512 --qk-pos-emb-head-dim 64 --o-groups 8 "
+    "--o-lora-rank 1024 --experimental-attention-variant dsv4_hybrid --csa-window-size 128 "
+    "--dsa-indexer-n-heads 64 --dsa-indexer-head-dim 128 --dsa-indexer-topk 512 "
+)
+V4 = (
+    "--num-layers 43 --hidden-size 4096 --ffn-hidden-size 2048 --num-attention-heads 64 --swiglu --num-experts 256 "
+    "--position-embedding-type rope --moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 "
+    "--moe-router-topk 6 --moe-router-score-function sqrtsoftplus --moe-router-enable-expert-bias --mtp-num-layers 1 "
+    "--attention-backend unfused --vocab-size 129280 "
+)
+STREAMS = "--enable-hyper-connections --num-residual-streams 4 "
+RATIOS = '--csa-compress-ratios "([0,0]+[4,128]*20+[4,0])" '
 TINY = "--hidden-size 512 --num-attention-heads 8 --num-query-groups 8 --vocab-size 1000 "
 
 
@@ -51,6 +64,33 @@ def read(tmp_path):
 )
 def test_a_hybrid_of_a_presets_shape_is_that_preset(read, arguments, preset):
     assert read(arguments).table["model"] == {"preset": preset}
+
+
+def test_deepseek_v4_is_its_preset_whose_attention_has_kernels_of_its_own(read):
+    table = read(V4 + V4_ATTENTION + STREAMS + RATIOS).table
+    assert (table["model"], table.get("attention")) == ({"preset": "deepseek-v4-flash"}, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (STREAMS, "csa-compress-ratios = 'nothing': expected a ratio for each of 43 layers, such as"),
+        (STREAMS + "--csa-compress-ratios [0,4]", "csa-compress-ratios = '.0,4.': expected a ratio for each of 43"),
+        (RATIOS + "--mhc-connection-variant gated_residual", "gated residual streams are not modelled"),
+    ],
+)
+def test_what_a_deepseek_v4_cannot_be(read, more, line):
+    with pytest.raises(UserError, match=line):
+        read(V4 + V4_ATTENTION + more)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "streams"),
+    [("--enable-mhc-connections --mhc-num-residual-streams 2", 2), ("--enable-hyper-connections", 4), ("", 1)],
+)
+def test_residual_streams_are_mixed(read, arguments, streams):
+    spec = from_hf_config(read(TINY + "--num-layers 4 " + arguments).config)
+    assert (spec.streams, spec.streams_mix) == (streams, streams > 1)
 
 
 def test_shares_of_layers_count_for_nothing_beside_a_pattern(read):

@@ -4,6 +4,7 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import read_recipe, scenario_table
 from runcast.simulator.formats.recipes.arguments import names_of
+from runcast.simulator.models import from_hf_config, total_params
 
 SMALL = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
@@ -70,6 +71,41 @@ def read(tmp_path):
 )  # fmt: skip
 def test_what_an_argument_says(read, more, key, value):
     assert read(SMALL + more)[key] == value
+
+
+T5 = (
+    "--encoder-num-layers 12 --decoder-num-layers 6 --hidden-size 768 --num-attention-heads 12 --kv-channels 64 "
+    "--ffn-hidden-size 3072 --encoder-seq-length 512 --decoder-seq-length 128 --max-position-embeddings 512 "
+    "--micro-batch-size 4 --global-batch-size 32 --tokenizer-type BertWordPieceCase --bf16 "
+)
+
+
+def test_an_encoder_and_a_decoder_are_megatrons_t5(tmp_path):
+    (tmp_path / "t5.sh").write_text(T5)
+    recipe = read_recipe(tmp_path / "t5.sh", "dgx-h100")
+    spec = from_hf_config(recipe.config)
+    (encoder,) = spec.towers
+    read = recipe.table["towers"]["encoder"]["tokens"], recipe.table["batch"]["seq_len"]
+    assert (encoder.num_hidden_layers, spec.num_hidden_layers, read) == (12, 2 * 6, (512, 128))
+
+
+def test_megatrons_t5_of_220_million_parameters_has_as_many(tmp_path):
+    (tmp_path / "t5.sh").write_text(T5.replace("decoder-num-layers 6", "decoder-num-layers 12"))
+    assert round(total_params(from_hf_config(read_recipe(tmp_path / "t5.sh", "dgx-h100").config)), -7) == 220e6
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("--pipeline-model-parallel-size 2", "1: how stages divide an encoder and a decoder is not read"),
+        ("--kv-channels 32", "kv-channels = '32': of T5 64: the hidden size over the heads"),
+        ("--position-embedding-type rope", "expected one of learned_absolute"),
+    ],
+)
+def test_what_megatrons_t5_cannot_be(tmp_path, more, line):
+    (tmp_path / "t5.sh").write_text(T5 + more)
+    with pytest.raises(UserError, match=line):
+        read_recipe(tmp_path / "t5.sh", "dgx-h100")
 
 
 @pytest.mark.parametrize(
@@ -143,8 +179,9 @@ def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
         ("--experimental-attention-variant dsa2", "expected one of gated_delta_net, dsa"),
         ("--experimental-attention-variant dsa", "dsa needs latent queries: give --q-lora-rank"),
         ("--linear-attention-freq [1,0] --experimental-attention-variant gated_delta_net", "a list for 32 layers"),
-        ("--decoder-num-layers 12", "--decoder-num-layers 12: an encoder beside a decoder .T5., or two .ICT., is not"),
-        ("; torchrun pretrain_t5.py", "program = pretrain_t5.py: an encoder beside a decoder"),
+        ("--decoder-num-layers 12", "--normalization = 'RMSNorm': expected one of layernorm"),
+        ("; torchrun pretrain_t5.py", "--swiglu = '': not read of T5, which a program or a decoder"),
+        ("; torchrun pretrain_ict.py", "program = pretrain_ict.py: two encoders .ICT. are not read"),
         ("--img-h 336 --decoder-seq-length 128", "--img-h 336: what reads images is in its program"),
         ("--encoder-tensor-model-parallel-size 2 --decoder-seq-length 128", "an encoder with GPUs of its own is not"),
         ("--num-tokens-to-generate 30", "30: it generates text; only training steps are predicted here"),

@@ -107,8 +107,8 @@ def test_arguments_wherever_a_script_has_them(script, read):
 @pytest.mark.parametrize(
     ("loop", "said"),
     [
-        ("for ((i=1; i<8; i++))", "for (( i=1 ; i < 8 ; i++ ))"),
-        ("for i in $(seq 1 7)", "for i in $(seq 1 7)"),
+        ("for ((i=1; i<$(nproc); i++))", "for (( i=1 ; i < $(nproc) ; i++ ))"),
+        ("for i in $(ls)", "for i in $(ls)"),
         ("while (( i < 4 ))", "while (( i < 4 ))"),
     ],
 )
@@ -120,6 +120,34 @@ def test_a_loop_that_adds_to_a_variable_is_noted(loop, said, adds):
     read_arguments(text, "x", fixed)
 
     assert (variables.grown, fixed.grown) == ({"P": said}, {})
+
+
+@pytest.mark.parametrize(
+    ("loop", "values"),
+    [
+        ("for ((i=1; i<4; i++)); do", "123"),
+        ("for (( i = N ; i > 0 ; i -= 2 ))\ndo", "531"),
+        ("for ((i=3; i>=1; --i)); do", "321"),
+        ("for i in $(seq 1 3); do", "123"),
+        ("for i in `seq 3`; do", None),
+        ("for i in $(seq $N); do", "12345"),
+        ("for i in {4..2}; do", "432"),
+        ("for i in a b; do", "ab"),
+        ("for i in *; do", None),
+        ("for ((i=0; i<9; i+=0)); do", None),
+        ("for ((i=0; i<2000; i++)); do", None),
+    ],
+)
+@pytest.mark.parametrize("adds", ["P+=$i", 'P="${P}$i"'])
+def test_a_loop_that_only_assigns_is_read_turn_by_turn(loop, values, adds):
+    variables = Variables({})
+    found = read_arguments(f"N=5\nP=x\n{loop}\n  {adds}\ndone\nx --split $P", "x", variables)
+    assert (found[0].values == (f"x{values}",), "P" in variables.grown) == (values is not None, values is None)
+
+
+def test_a_loop_that_starts_runs_is_read_once():
+    script = "for i in 1 2; do\n  A=$i\n  torchrun pretrain_gpt.py --split 3\ndone"
+    assert [argument.name for argument in read_arguments(script, "x")] == ["program", "split"]
 
 
 def test_arguments_of_other_programs_are_left_out():
@@ -147,6 +175,54 @@ def test_files_that_a_script_reads_count_where_they_lie_beside_it(tmp_path):
 
     assert recipe.table["parallel"]["tp"] == 2
     assert "other.sh is not beside the file: what it says is not read" in recipe.assumed
+
+
+@pytest.mark.parametrize(
+    ("line", "settings"),
+    [
+        ('source "${HERE}/conf/${NAME}.sh"', {"NAME": "a/sizes"}),
+        ("NAME=a/sizes\n. conf/$NAME.sh", {}),
+        ('exec bash "${HERE}/conf/a/sizes.sh" "$@"', {}),
+        ("sh conf/a/sizes.sh \\\n  more", {}),
+    ],
+)
+def test_a_script_of_sizes_may_be_named_by_a_variable_or_started(tmp_path, line, settings):
+    (tmp_path / "conf/a").mkdir(parents=True)
+    (tmp_path / "conf/a/sizes.sh").write_text(f"TP=1\nx {SMALL}")
+    (tmp_path / "r.sh").write_text(f"{line}\n")
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(settings=settings))
+
+    told = [line for line in recipe.assumed if "beside" in line]
+    assert (recipe.config["num_hidden_layers"], told) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "nodes"),
+    [
+        ("#SBATCH --nodes=2 --ntasks-per-node=4", None, 2),
+        ("#SBATCH -t 1:00:00 -N 4", None, 4),
+        ("#SBATCH --nodes 16", 8, 8),
+        ("# SBATCH --nodes 16", None, 1),
+        ("#SBATCH --nodes=16\n# runcast: nodes = 2", None, 2),
+    ],
+)
+def test_nodes_are_those_that_a_script_asks_slurm_for(tmp_path, line, given, nodes):
+    (tmp_path / "r.sh").write_text(f"{line}\nTP=1\n{SMALL}")
+
+    assert read_recipe(tmp_path / "r.sh", "dgx-h100", given).beside["nodes"] == nodes
+
+
+def test_a_file_that_is_put_together_of_others_is_told(tmp_path):
+    (tmp_path / "r.yaml").write_text("base: &base !include ../common.yaml\nMODEL_ARGS: !reference [base, ARGS]\n")
+    with pytest.raises(UserError, match=r"is put together of other files .!include.: give what they make"):
+        read_recipe(tmp_path / "r.yaml", "dgx-h100")
+
+
+def test_a_script_that_is_started_beside_sizes_is_another_run(tmp_path):
+    (tmp_path / "other.sh").write_text("x --tensor-model-parallel-size 2")
+    (tmp_path / "r.sh").write_text(f"bash other.sh\nTP=1\n{SMALL}")
+
+    assert read_recipe(tmp_path / "r.sh", "dgx-h100").table["parallel"]["tp"] == 1
 
 
 def test_where_something_is_missing_a_file_that_is_not_there_is_named(tmp_path):

@@ -16,6 +16,7 @@ KEYS = (
     *("offload.slots", "experts.routing", "experts.zipf", "experts.histogram"),
 )
 """Keys of a scenario that are no part of a plan: whoever starts the run with the same recipe may have others."""
+_SLURM = re.compile(r"^#SBATCH[ \t].*?(?:--nodes[= \t]|-N[ \t]*)(\d{1,6})\b", re.MULTILINE)
 _LINE = re.compile(r"^# runcast: (.*)$", re.MULTILINE)
 
 
@@ -38,6 +39,12 @@ def read_beside(text: str, where: str) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             raise UserError(f"{where}: # runcast: {line}: expected KEY = VALUE, as TOML has it") from None
     return found
+
+
+def slurm_nodes(text: str) -> int | None:
+    """The nodes that a script asks Slurm for; None where it does not."""
+    found = _SLURM.search(text)
+    return int(found[1]) if found else None
 
 
 def put_beside(table: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...models.hybrid import ATTENTION, DENSE, EXPERTS, REPLACED
 from .arguments import Arguments
-from .picks import SPARSE
+from .picks import COMPRESSED, SPARSE
 
 _LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/ssm/mamba_hybrid_layer_allocation.py
 GATED_DELTA = "gated_delta_net"
@@ -88,7 +88,7 @@ def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -
 
 def _has_linear_attention(args: Arguments) -> bool:
     """Whether most layers have linear attention."""
-    has = args.choice("experimental_attention_variant", "", ("", GATED_DELTA, SPARSE)) == GATED_DELTA
+    has = args.choice("experimental_attention_variant", "", ("", GATED_DELTA, SPARSE, COMPRESSED)) == GATED_DELTA
     if args.has("linear_attention_freq") and not has:
         given, needed = args.spelling("linear_attention_freq"), "--experimental-attention-variant"
         args.assumed.append(f"{given} counts for nothing without {needed}, as in Megatron-LM")

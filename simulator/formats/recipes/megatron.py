@@ -6,6 +6,7 @@ from typing import Any
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible, no_such_part
 from .arguments import Arguments, Machine
+from .picks import is_compressed, is_sparse
 from .pipelines import read_pipeline
 from .shapes import Shape, padding, read_shape
 
@@ -38,6 +39,9 @@ def read_megatron(
     """
     sizes = {axis: args.whole(_ARGUMENTS[f"parallel.{axis}"]) for axis in ("tp", "cp", "pp", "ep")}
     shape = named or read_shape(args, sizes["tp"])
+    encoded = args.optional("seq_length")
+    if shape.spec.cross is not None:  # its own tokens are those of the decoder
+        args.imply("seq_length", args.require("decoder_seq_length", "tokens that the decoder reads"))
     sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"])
     stage = _check_grid(args, sizes, machine, experts=shape.spec.moe is not None)
     schedule, split = read_pipeline(args, sizes["pp"], shape.spec.num_hidden_layers)
@@ -68,6 +72,8 @@ def read_megatron(
         args.not_modelled.append("experts one after another, without --moe-grouped-gemm: their GEMMs count as grouped")
     if _has_separate_attention(args, sizes["cp"]):
         table |= {"attention": "unfused", "attention_dropout": args.number("attention_dropout") != 0}
+    if shape.spec.cross is not None:
+        table["towers"] = {"encoder": {"tokens": encoded}}
     if named is None:
         _note_dropout(args, fused="attention" not in table)
     if (bucket := args.optional("ddp_bucket_size")) and zero < 3:
@@ -100,6 +106,8 @@ def _has_separate_attention(args: Arguments, cp: int) -> bool:
     Megatron-LM's own layers (DotProductAttention) always do; the legacy ones have FlashAttention if it is asked for.
     Models for export may have them, but for cp (megatron/post_training/model_builder.py).
     """
+    if is_compressed(args) or is_sparse(args):
+        return False  # the variant has kernels of its own, whatever the back end of others
     if args.switch("export_force_local_attention") and cp == 1:
         return True
     if args.hint("transformer_impl").lower() != "local":

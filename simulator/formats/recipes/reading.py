@@ -11,7 +11,7 @@ from ...hardware import Spec, cluster
 from . import nemo, trainers
 from .additions import Additions
 from .arguments import Arguments, Machine, Names, names_of
-from .beside import read_beside
+from .beside import read_beside, slurm_nodes
 from .forms import read_arguments, read_keys, read_sections, sort_settings
 from .launchers import check_launcher
 from .megatron import read_megatron
@@ -47,7 +47,9 @@ def read_recipe(
 
     A UserError if the file cannot be read, says what does not go together, or does not fit the machines; a line each.
     """
-    text = include_sourced(read_text(Path(source), "arguments or a config", MOST_SETTINGS), Path(source).parent)
+    settings = additions.settings if additions else {}
+    text = read_text(Path(source), "arguments or a config", MOST_SETTINGS)
+    text = include_sourced(text, Path(source).parent, settings)
     return parse_recipe(text, str(source), cluster_name, nodes, form, additions)
 
 
@@ -66,7 +68,8 @@ def parse_recipe(
     machines = machines if machines is not None else beside.get("cluster")
     if machines is None:
         raise UserError(f"{where}: does not say on which machines; give --cluster")
-    nodes = nodes if nodes is not None else beside.get("nodes", 1)
+    asked = slurm_nodes(text) if nodes is None and "nodes" not in beside else None
+    nodes = nodes if nodes is not None else beside.get("nodes", asked or 1)
     if not isinstance(nodes, int):
         raise UserError(fault(where, "# runcast: nodes", nodes, "expected a whole number"))
     beside |= {"cluster": machines, "nodes": nodes}
@@ -79,7 +82,8 @@ def parse_recipe(
     additions.check(form, where)
     recipe = _reader(form, where)(form, text, where, machine, additions)
     assumed = tuple(line for line in recipe.assumed if line.partition(" ")[0] not in beside)
-    return replace(recipe, beside=beside, assumed=assumed)
+    by_slurm = (f"nodes = {nodes}: as the script asks Slurm",) * (asked is not None)
+    return replace(recipe, beside=beside, assumed=(*assumed, *by_slurm))
 
 
 _NANOTRON = {"parallelism", "tokens", "data_stages"}

@@ -14,8 +14,8 @@ from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe, unusual
 from .arguments import Arguments, loose
 from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
-from .picks import indexer_flags, indexer_keys, is_sparse, period_of
-from .vocabulary import is_bert, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
+from .picks import compressed_keys, indexer_flags, indexer_keys, is_compressed, is_sparse, period_of
+from .vocabulary import is_bert, is_t5, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
 _UNSAID = "vocab_size"
@@ -45,7 +45,7 @@ class Shape:
 def read_shape(args: Arguments, tp: int) -> Shape:
     """The model that the arguments describe; faults are raised."""
     args.check_readable()
-    config = _bert(args) if is_bert(args) else _config(args)
+    config = _t5(args) if is_t5(args) else _bert(args) if is_bert(args) else _config(args)
     args.check()
     if _UNSAID not in config and (tokens := tokenizer_vocabulary(args)):
         config[_UNSAID] = tokens
@@ -110,9 +110,32 @@ def _bert(args: Arguments) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
 
+def _t5(args: Arguments) -> dict[str, Any]:
+    """Megatron-LM's T5, with norms first, learned positions and biases: in Hugging Face's words a Pegasus."""
+    args.assumed.append("the model is Megatron-LM's T5: by its program, or by its decoder")
+    for name in filter(args.gives, (name for name in _NOT_IN_BERT if name != "kv_channels")):
+        args.fault(name, "not read of T5, which a program or a decoder behind an encoder says")
+    args.choice("normalization", "layernorm", ("layernorm",))
+    args.choice("position_embedding_type", "learned_absolute", ("learned_absolute",))
+    if args.whole("pipeline_model_parallel_size") > 1:
+        args.fault("pipeline_model_parallel_size", "1: how stages divide an encoder and a decoder is not read")
+    hidden, layers = args.require("hidden_size", "the width of the model"), args.require("num_layers", "the layers")
+    heads, width = args.require("num_attention_heads", "heads"), args.whole("ffn_hidden_size", 4 * hidden)
+    if args.has("kv_channels") and args.whole("kv_channels") * heads != hidden:
+        args.fault("kv_channels", f"of T5 {hidden // heads}: the hidden size over the heads")
+    depths = {"encoder": layers, "decoder": args.whole("decoder_num_layers", layers)}
+    config = {"model_type": "pegasus", "d_model": hidden}
+    for stack, depth in depths.items():
+        config |= {f"{stack}_layers": depth, f"{stack}_attention_heads": heads, f"{stack}_ffn_dim": width}
+    longest = args.optional("max_position_embeddings") or args.whole("seq_length")
+    tokens = stated_vocabulary(args)
+    return {**config, "max_position_embeddings": longest} | ({_UNSAID: tokens} if tokens else {})
+
+
 def _config(args: Arguments) -> dict[str, Any]:
     hidden, heads = args.require("hidden_size", "the width of the model"), args.require("num_attention_heads", "heads")
     pattern = read_pattern(args)
+    args.check()
     layers = args.require("num_layers", "the number of layers") if pattern is None else len(pattern)
     gated, activation = _activation(args)
     ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden)
@@ -121,8 +144,11 @@ def _config(args: Arguments) -> dict[str, Any]:
     by_default = "rope" if args.switch("rotary") else "learned_absolute"
     positions = POSITIONS[args.choice("position_embedding_type", by_default, POSITIONS)]
     longest = args.optional("max_position_embeddings")
-    if args.switch("multi_latent_attention"):
-        attention: dict[str, Any] = {key: args.optional(name) or size for name, (key, size) in _LATENTS.items()}
+    attention: dict[str, Any]
+    if is_compressed(args):
+        attention = compressed_keys(args, layers)
+    elif args.switch("multi_latent_attention"):
+        attention = {key: args.optional(name) or size for name, (key, size) in _LATENTS.items()}
     else:
         attention = _attention(args, heads)
     config = {
@@ -146,12 +172,20 @@ def _config(args: Arguments) -> dict[str, Any]:
         **window_keys(args, layers),
         **mixer_keys(args, pattern, hidden, layers),
         **indexer_keys(args),
+        **_streams(args),
         "max_position_embeddings": longest,
         "position_embeddings": (longest or args.whole("seq_length")) if positions == "learned" else None,
         _MTP: count_mtp_layers(args) or None,
         _UNSAID: stated_vocabulary(args),
     }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def _streams(args: Arguments) -> dict[str, Any]:
+    """Keys of several residual streams, of which layers make mixtures (arXiv 2512.24880)."""
+    if not args.switch("enable_mhc_connections"):
+        return {}
+    return {"hc_mult": args.whole("mhc_num_residual_streams", 4), "streams_mix": True}
 
 
 def _activation(args: Arguments) -> tuple[bool, str]:
@@ -220,6 +254,8 @@ def _model_type(args: Arguments) -> str:
         return HYBRID
     if args.hint("experimental_attention_variant") == GATED_DELTA:
         return _GATED_DELTA_TYPES[not experts]
+    if is_compressed(args):
+        return "deepseek_v4"
     if is_sparse(args):
         return "deepseek_v32" if experts else "sparse_mla"
     if latent:

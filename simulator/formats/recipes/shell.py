@@ -1,8 +1,9 @@
 """The words of a shell script as a shell would see them, as far as the text alone says. Nothing is run.
 
 Assignments are followed, defaults (`${TP:-8}`) and integer arithmetic (`$((TP * 2))`) are worked out, and of `if` and
-`case`, loops and lists of `&&` and `||` what a shell would run is read. A variable that is not assigned counts as not
-set: `$TP` stays as it is written. So does `$(command)`; where a condition hangs on one, all branches are read.
+`case`, lists of `&&` and `||` and loops that only assign what a shell would run is read; other loops are read once. A
+variable that is not assigned counts as not set: `$TP` stays as it is written. So does `$(command)`; where a condition
+hangs on one, all branches are read.
 """
 
 import ast
@@ -24,6 +25,7 @@ from .commands import (
     split_words,
     unseal,
 )
+from .loops import unroll
 
 _LONGEST = 10_000  # characters of a value; a script that doubles a variable again and again stops there
 _HEADS = {"if": "then", "elif": "then", "case": "in", "while": "do", "until": "do", "for": "do"}
@@ -198,9 +200,12 @@ class _Sequence:
 def _follow_branches(words: Sequence[str], variables: Variables) -> Iterator[str]:
     """The words that a shell would read, without those that are only printed."""
     open_branches: list[_Branches] = []
-    sequence, place = _Sequence(), 0
+    sequence, place, words = _Sequence(), 0, list(words)
     while place < len(words):
         word, first = words[place], place == 0 or words[place - 1] in _STARTS
+        if first and word == "for" and (turns := unroll(words, place, variables.calculate)):
+            words[place : turns[1]] = turns[0]
+            continue
         end = _find(words, _HEADS[word], place + 1) if first and word in _HEADS else None
         if end is not None and (word != "elif" or open_branches):
             head, place = words[place + 1 : end], end + 1

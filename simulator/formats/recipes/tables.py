@@ -51,6 +51,10 @@ def _load_yaml(text: str, where: str) -> Any:
 
     try:
         return yaml.load(text, Loader=_loader())
+    except yaml.constructor.ConstructorError as error:
+        if tag := re.search(r"tag '(!(?:include|reference))'", str(error)):
+            raise UserError(f"{where}: is put together of other files ({tag[1]}): give what they make") from None
+        raise UserError(f"{where}: is not YAML: {' '.join(str(error).split())[:100]}") from None
     except yaml.YAMLError as error:
         raise UserError(f"{where}: is not YAML: {' '.join(str(error).split())[:100]}") from None
     except (ValueError, RecursionError) as error:

@@ -38,8 +38,15 @@ def tokenizer_vocabulary(args: Arguments) -> int | None:
     return None
 
 
+def is_t5(args: Arguments) -> bool:
+    """Whether these are arguments of pretrain_t5.py: by its name, or sizes of a decoder behind an encoder."""
+    return "pretrain_t5" in args.hint("program") or args.has("decoder_num_layers") or args.has("decoder_seq_length")
+
+
 def is_bert(args: Arguments) -> bool:
     """Whether these are arguments of pretrain_bert.py: by its name, or a vocabulary of WordPiece, without merges."""
+    if is_t5(args):
+        return False
     named = "pretrain_bert" in args.hint("program") or args.has("bert_no_binary_head")
     words = not _kind(args) and args.has("vocab_file") and not args.has("merge_file")
     return named or words or _kind(args).startswith("BertWordPiece")
