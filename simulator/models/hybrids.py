@@ -49,6 +49,17 @@ _NEMOTRON_H_KEYS = _MAMBA2_KEYS | {
     "hidden_act": "mlp_hidden_act",
     "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
 }
+_NEMOTRON_H = Family(
+    built(hidden_act="relu2", gated_ffn=False, positions="none", mtp_copies=False),
+    _NEMOTRON_H_KEYS,
+    defaults={"mamba_n_groups": 8, "mamba_d_head": 64, "mamba_chunk_size": 128, "head_dim": 128}
+    | {"num_key_value_heads": 8, "shared_expert_intermediate_size": 7688},
+    mixer="mamba2",
+    layers_key="hybrid_override_pattern",
+    alone=True,
+    experts="n_routed_experts",
+    correction_bias=True,
+)
 HYBRIDS = {
     "mamba2": Family(
         built(positions="none"),
@@ -57,17 +68,12 @@ HYBRIDS = {
         mixer="mamba2 as wide as expand",
         alone=True,
     ),
-    "nemotron_h": Family(
-        built(hidden_act="relu2", gated_ffn=False, positions="none", mtp_copies=False),
-        _NEMOTRON_H_KEYS,
-        defaults={"mamba_n_groups": 8, "mamba_d_head": 64, "mamba_chunk_size": 128, "head_dim": 128}
-        | {"num_key_value_heads": 8, "shared_expert_intermediate_size": 7688},
-        mixer="mamba2",
-        layers_key="hybrid_override_pattern",
-        alone=True,
-        experts="n_routed_experts",
-        correction_bias=True,
-    ),
+    "nemotron_h": _NEMOTRON_H,
+    "nemotron_h_mla": replace(_NEMOTRON_H, mla=True),
+    "nemotron_h_gated_delta": replace(_NEMOTRON_H, mixer="gated_delta"),
+    "nemotron_h_gated_delta_mla": replace(_NEMOTRON_H, mixer="gated_delta", mla=True),
+    "nemotron_h_kimi_delta": replace(_NEMOTRON_H, mixer="kimi_delta"),
+    "nemotron_h_kimi_delta_mla": replace(_NEMOTRON_H, mixer="kimi_delta", mla=True),
     "bamba": Family(
         defaults=_BAMBA | {"num_key_value_heads": 8, "attn_layer_indices": ()}, mixer="mamba2 as wide as expand"
     ),

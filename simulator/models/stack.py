@@ -161,6 +161,7 @@ def _flags(keys: Keys, family: Family) -> dict[str, Any]:
     others = (
         *("gated_ffn", "embedding_norm", "parallel_residual", "tie_word_embeddings", "pre_norms", "sandwich_norms"),
         *("head_bias", "attention_sinks", "qk_norm", "shares_kv", "values_are_keys", "text_ends", "streams_mix"),
+        *("output_gate", "gate_per_head"),
     )
     if keys.has("feed_forward_proj"):  # T5's: relu or gated-gelu
         gate, _, function = f"-{keys.text('feed_forward_proj', '')}".rpartition("-")

@@ -22,6 +22,10 @@ from ..examples import examples
 from .steps import DENSE, LAYERS, MOE, labels, resolved
 
 MODULES = ("core_attn", "layernorm", "activation")
+FREEZES = (
+    *[None] * 4, {"layers": 2}, {"layers": 2, "embedding": True}, {"layers": "1,3", "head": True},
+    {"layers": "all", "embedding": True},
+)  # fmt: skip
 SECONDS = {"issue": 0.0, "send_recv": 0.1, "all_to_all": 0.3, "all_gather": 0.2, "reduce_scatter": 0.2}
 
 
@@ -55,6 +59,7 @@ def steps(draw):
     return resolved(
         tp * cp * dp * pp, micro, MOE if moe else DENSE, parallel=parallel, schedule=schedule, recompute=recompute,
         overlap=overlap, offload={"activations": draw(st.sampled_from([0.0, 0.5]))},
+        freeze=draw(st.sampled_from(FREEZES)),
     )  # fmt: skip
 
 
@@ -79,15 +84,17 @@ def test_time_lies_between_work_and_nothing_and_splits_without_remainder(step):
 @examples(40)
 @given(steps())
 def test_every_layer_is_run_once_per_micro_batch_and_its_weights_are_learned_once(step):
-    program, parts = step.program, step.plan.again
+    program, parts, plan = step.program, step.plan.again, step.plan
     names = labels(program)
-    again = 2 if parts.full or "core_attn" in parts.parts else 1
-    steps_of_ring = step.plan.dims.cp if step.plan.shard.cp_type == "ring" else 1
+    steps_of_ring = plan.dims.cp if plan.shard.cp_type == "ring" else 1
     micro = step.microbatches
+    again = {layer: micro * (1 + plan.layer(layer).has_gradients) for layer in range(LAYERS)}
+    once = dict.fromkeys(range(LAYERS), micro)
     of = {name: Counter(program.tags["layer"][names == name].tolist()) for name in ("attention", "qkv_wgrad", "qkv")}
-    assert of["attention"] == dict.fromkeys(range(LAYERS), micro * again * steps_of_ring)
-    assert of["qkv_wgrad"] == dict.fromkeys(range(LAYERS), micro)
-    assert of["qkv"] == dict.fromkeys(range(LAYERS), micro * (2 if parts.full else 1))
+    attends = again if parts.full or "core_attn" in parts.parts else once
+    assert of["attention"] == {layer: count * steps_of_ring for layer, count in attends.items()}
+    assert of["qkv_wgrad"] == {layer: micro for layer in range(LAYERS) if plan.spec.kind(layer).learns}
+    assert of["qkv"] == (again if parts.full else once)
 
 
 @examples(40)

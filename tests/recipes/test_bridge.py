@@ -41,6 +41,42 @@ def test_every_key_of_what_a_run_writes_is_known():
     assert read("deepseek-v3.yaml", 128).unknown == ()
 
 
+SEES = """
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _sft_common_vlm
+
+
+def qwen25_vl_7b_sft_config() -> ConfigContainer:
+    cfg = _sft_common_vlm()
+    cfg.model = AutoBridge.from_hf_pretrained("{model}").to_megatron_provider(load_weights=False)
+    cfg.model.seq_length = 4096
+    cfg.model.freeze_language_model = {}
+    cfg.model.freeze_vision_model = {}
+    cfg.model.freeze_vision_projection = {}
+    cfg.train.global_batch_size = 32
+    cfg.train.micro_batch_size = 2
+    return cfg
+"""
+QWEN_VL = "Qwen/Qwen2.5-VL-7B-Instruct"
+
+
+@pytest.mark.parametrize(
+    ("model", "frozen", "towers", "freeze"),
+    [
+        (QWEN_VL, (False, False, False), {}, None),
+        (QWEN_VL, (False, True, False), {"frozen": True}, None),
+        (QWEN_VL, (False, True, True), {"frozen": True, "frozen_projector": True}, None),
+        (QWEN_VL, (True, True, False), {"frozen": True}, {"layers": "all", "embedding": True, "head": True}),
+        ("Qwen/Qwen3-8B", (False, True, False), None, None),
+    ],
+)
+def test_a_model_of_images_is_frozen_as_its_recipe_says(tmp_path, model, frozen, towers, freeze):
+    (tmp_path / "r.py").write_text(SEES.format(*frozen, model=model))
+    found = said(read(tmp_path / "r.py", 1), 1)
+    has_towers = read(tmp_path / "r.py", 1).table.get("towers", {"vision": None})["vision"]
+    assert (has_towers, found.get("freeze")) == (towers, freeze)
+
+
 PLAN = {"precision": {"gradients": "bf16"}, "bucket": 128 * 2**20}
 FP8 = {"precision": {"compute": "fp8", "gradients": "bf16", "weights": "fp8"}}
 MIXED = {"model": {"preset": "llama3-70b"}, **PLAN}
@@ -416,7 +452,7 @@ def test_a_plan_says_how_many_gpus_it_is_for():
             "ddp: {}\nmixed_precision: bf16_mixt\nmodel: {hf_model_id: Qwen/Qwen3-8B}",
             "mixed_precision = 'bf16_mixt': expected one of bf16_mixed",
         ),
-        ("ddp: {}\nmodel: {vision_config: {depth: 2}}", "what reads images is in its program"),
+        ("ddp: {}\nmodel: {vision_config: {depth: 2}}", "what reads images is not read of its own sizes"),
         ("ddp: {}\nmixed_precision: bf16_mixed\nmodel: {a: 1}", "hf_model_id: is missing; expected a model"),
     ],
 )

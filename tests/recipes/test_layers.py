@@ -4,9 +4,12 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.recipes import export_recipe, import_recipe, load_training, read_recipe
-from runcast.simulator.models import from_hf_config, preset
+from runcast.simulator.formats.recipes.layers import deal_out
+from runcast.simulator.models import from_hf_config, preset, total_params
 
 COMMON = (
     "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights --group-query-attention "
@@ -66,6 +69,68 @@ def test_a_hybrid_of_a_presets_shape_is_that_preset(read, arguments, preset):
     assert read(arguments).table["model"] == {"preset": preset}
 
 
+SIZES = (
+    "--num-layers 8 --ffn-hidden-size 1024 --swiglu --position-embedding-type rope --num-experts 8 --moe-router-topk 2 "
+    "--moe-ffn-hidden-size 256 --linear-num-key-heads 4 --linear-num-value-heads 4 --linear-key-head-dim 32 "
+    "--linear-value-head-dim 32 --kv-channels 64 "
+)
+LATENTS = (
+    "--multi-latent-attention --q-lora-rank 64 --kv-lora-rank 96 --qk-head-dim 32 --qk-pos-emb-head-dim 16 "
+    "--v-head-dim 32 "
+)
+EXPERTS_OF = {"num_experts": 8, "moe_intermediate_size": 256, "norm_topk_prob": True}
+TWO_PARTS = {
+    "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8,
+    "intermediate_size": 1024, "vocab_size": 1000, "tie_word_embeddings": False, "first_k_dense_replace": 1,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+KIMI = TWO_PARTS | EXPERTS_OF | {
+    "model_type": "kimi_linear", "q_lora_rank": 64, "kv_lora_rank": 96, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+    "v_head_dim": 32, "num_experts_per_token": 2, "num_shared_experts": 0,
+    "linear_attn_config": {"full_attn_layers": [4], "kda_layers": [1, 2, 3], "num_heads": 4, "head_dim": 32,
+                           "short_conv_kernel_size": 4},
+}  # fmt: skip
+
+
+def test_delta_rules_and_latents_in_a_pattern_are_those_of_layers_with_two_parts(read):
+    """Kimi Linear has them with an FFN in each layer: three of Kimi Delta Attention, and one of latent attention."""
+    halves = from_hf_config(read(TINY + SIZES + LATENTS + "--hybrid-layer-pattern K-KEKE+E").config)
+    whole = from_hf_config(KIMI)
+    assert (halves.n_layers, total_params(halves)) == (2 * whole.n_layers, total_params(whole))
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ("--hybrid-layer-pattern M-G-*-*-", "G and M in one pattern are not modelled"),
+        (LATENTS + "--hybrid-layer-pattern M-M-*-+-", "[*] and [+] in one pattern are not modelled"),
+        ("--hybrid-layer-pattern M-M-+-+-", "[+] needs --multi-latent-attention"),
+        (LATENTS + "--hybrid-layer-pattern M-M-*-*-", "latent attention in a --hybrid-layer-pattern is [+], not [*]"),
+        ("--hybrid-layer-pattern K-K-*-*- --linear-num-key-heads 2", "linear-num-value-heads = '4': 2, as"),
+        ("--hybrid-layer-pattern D-D-D-D-", "D: not read; expected M"),
+    ],
+)
+def test_what_a_pattern_cannot_have(read, more, line):
+    with pytest.raises(UserError, match=line):
+        read(TINY + SIZES + more)
+
+
+EXPERTS = (
+    "--num-layers 4 --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --softmax-type learnable "
+    "--moe-grouped-gemm "
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "gate", "one"),
+    [("", False, False), ("--attention-output-gate", True, False),
+     ("--attention-output-gate --gated-attention-proj-granularity headwise", True, True)],
+)  # fmt: skip
+def test_what_attention_gives_may_be_gated(read, more, gate, one):
+    spec = from_hf_config(read(TINY + "--num-layers 4 " + more).config)
+    assert (spec.output_gate, spec.gate_per_head) == (gate, one)
+
+
 def test_deepseek_v4_is_its_preset_whose_attention_has_kernels_of_its_own(read):
     table = read(V4 + V4_ATTENTION + STREAMS + RATIOS).table
     assert (table["model"], table.get("attention")) == ({"preset": "deepseek-v4-flash"}, None)
@@ -91,6 +156,29 @@ def test_what_a_deepseek_v4_cannot_be(read, more, line):
 def test_residual_streams_are_mixed(read, arguments, streams):
     spec = from_hf_config(read(TINY + "--num-layers 4 " + arguments).config)
     assert (spec.streams, spec.streams_mix) == (streams, streams > 1)
+
+
+def test_shares_of_layers_are_dealt_out_as_in_the_published_hybrid():
+    """Mamba-2-Hybrid 8B of NVIDIA: --hybrid-attention-ratio 0.08 --hybrid-mlp-ratio 0.5 over 56 layers."""
+    published = "M-M-M--M-M*-M-M-M-M--M*-M-M-M-M-M*--M-M-M-M-M*-M--M-M-M-"
+    assert deal_out(56, 0.08, 0.5) == published
+
+
+@given(layers=st.integers(1, 200), attention=st.floats(0, 1), rest=st.floats(0, 1))
+def test_shares_of_layers_are_as_many_as_they_say(layers, attention, rest):
+    networks = rest * (1 - attention)
+    attends, passes = round(layers * attention), round(layers * networks)
+    if attends + passes <= layers:
+        found = deal_out(layers, attention, networks)
+        assert (len(found), found.count("*")) == (layers, attends)
+        assert abs(found.count("-") - passes) <= 1
+
+
+def test_a_recipe_of_shares_is_that_of_its_pattern(read):
+    sizes = NEMOTRON.partition("--hybrid-override-pattern")[0]
+    shares = read(sizes + "--num-layers 56 --hybrid-attention-ratio 0.08 --hybrid-mlp-ratio 0.5 ")
+    pattern = "--hybrid-override-pattern M-M-M--M-M*-M-M-M-M--M*-M-M-M-M-M*--M-M-M-M-M*-M--M-M-M- "
+    assert shares.config == read(sizes + pattern).config
 
 
 def test_shares_of_layers_count_for_nothing_beside_a_pattern(read):
@@ -178,25 +266,6 @@ def test_bars_split_a_pattern_into_stages(read, pattern, schedule, layers):
 def test_a_pattern_has_stages_for_every_pipeline_rank(read):
     with pytest.raises(UserError, match=r"= 'M\|-\|\*': expected a multiple of pp = 2 stages split by \|"):
         read(TINY + "--pipeline-model-parallel-size 2 --hybrid-layer-pattern 'M|-|*'")
-
-
-def test_a_gate_without_linear_attention_is_not_modelled(read):
-    recipe = read(TINY + "--num-layers 4 --attention-output-gate")
-
-    assert "--attention-output-gate: gates go with linear attention" in recipe.not_modelled
-
-
-def test_attention_beside_linear_attention_is_gated(read):
-    recipe = read(QWEN.replace("--attention-output-gate ", ""))
-
-    assert "attention is gated here, as in Qwen3-Next" in recipe.assumed
-    assert [line for line in recipe.not_modelled if "gate" in line] == []
-
-
-EXPERTS = (
-    "--num-layers 4 --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 256 --softmax-type learnable "
-    "--moe-grouped-gemm "
-)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,20 @@ Experts, windows and linear attention have a number for each layer; Mamba-2 and 
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ...models.hybrid import ATTENTION, DENSE, EXPERTS, REPLACED
 from .arguments import Arguments
 from .picks import COMPRESSED, SPARSE
 
-_LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/ssm/mamba_hybrid_layer_allocation.py
+_LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/models/hybrid/hybrid_layer_allocation.py
+_LATENT = "+"
+_DELTAS = {"G": "gated_delta", "K": "kimi_delta"}
+"""Letters of Megatron-LM for attention to latents, and for what stands in the place of Mamba-2."""
 GATED_DELTA = "gated_delta_net"
 _PATTERN, _SHARES = "hybrid_layer_pattern", ("hybrid_attention_ratio", "hybrid_mlp_ratio")
+_MOST_LAYERS = 10_000
 _RUN = re.compile(r"\(?\[?([01](?:,[01])*)\]?\)?(?:\*(\d{1,4}))?")
 _EVERY = re.compile(r"0*[1-9]\d{0,3}")
 _EXPANSION, _CONVOLUTION, _CHUNK = 2, 4, 128  # width of Mamba-2, its convolution, its chunks (core/ssm/mamba_mixer.py)
@@ -20,28 +25,76 @@ _EXPANSION, _CONVOLUTION, _CHUNK = 2, 4, 128  # width of Mamba-2, its convolutio
 
 def read_pattern(args: Arguments) -> str | None:
     """The letter of each layer (`M-M*-`); None for a model whose layers have attention and a network each."""
-    shares = [name for name in _SHARES if args.number(name)]
-    if not args.has(_PATTERN):
-        for name in shares:
-            args.fault(name, "shares of layers are not read: give --hybrid-override-pattern")
+    shares = [args.number(name) or 0.0 for name in _SHARES]
+    if not args.has(_PATTERN) and any(shares):
+        layers = args.require("num_layers", "the number of layers")
+        if not all(0 <= share <= 1 for share in shares) or sum(shares) > 1 or layers > _MOST_LAYERS:
+            given = next(name for name, share in zip(_SHARES, shares, strict=True) if share)
+            args.fault(given, f"expected shares of at most {_MOST_LAYERS:,} layers, 1 of both together at most")
+            return None
+        pattern = deal_out(layers, *shares)
+        args.imply(_PATTERN, pattern, f"{args.spelling(_SHARES[0])} and {args.spelling(_SHARES[1])}")
+        args.assumed.append(f"hybrid_layer_pattern = {pattern}: by the shares of attention and networks")
+    elif not args.has(_PATTERN):
         return None
     pattern = "".join(_stages(args))
-    others = "".join(dict.fromkeys(letter for letter in pattern if letter not in _LETTERS))
-    if others or not pattern:
-        args.fault(
-            _PATTERN,
-            f"{others or 'nothing'}: not read; expected M (Mamba), * (attention), - (feed-forward) or E (experts)",
-        )
-    elif args.switch("multi_latent_attention"):
-        args.fault("multi_latent_attention", f"latent attention in a {args.spelling(_PATTERN)} is not modelled", True)
+    _check_letters(args, pattern)
     if args.has("num_layers") and args.whole("num_layers") != len(pattern):
         args.fault("num_layers", f"{args.spelling(_PATTERN)} has {len(pattern)} layers")
-    return pattern
+    return pattern.translate(_AS_OURS)
+
+
+_AS_OURS = str.maketrans({_LATENT: ATTENTION} | dict.fromkeys(_DELTAS, REPLACED))
+"""Megatron-LM's letters as those of configs, in which the model type says what is meant."""
+
+
+def _check_letters(args: Arguments, pattern: str) -> None:
+    """Note what cannot stand in one pattern: all attention is of one kind, and so is what replaces it."""
+    others = "".join(dict.fromkeys(one for one in pattern if one not in (*_LETTERS, _LATENT, *_DELTAS)))
+    mixed = [kind for kind in (REPLACED + "".join(_DELTAS), ATTENTION + _LATENT) if len(set(kind) & set(pattern)) > 1]
+    latent = args.switch("multi_latent_attention")
+    if others or not pattern:
+        wanted = "M (Mamba), G, K (delta rules), * (attention), + (latent), - (feed-forward) or E (experts)"
+        args.fault(_PATTERN, f"{others or 'nothing'}: not read; expected {wanted}")
+    elif mixed:
+        args.fault(_PATTERN, f"{' and '.join(sorted(set(mixed[0]) & set(pattern)))} in one pattern are not modelled")
+    elif latent and ATTENTION in pattern:
+        args.fault("multi_latent_attention", f"latent attention in a {args.spelling(_PATTERN)} is +, not *", True)
+    elif _LATENT in pattern and not latent:
+        args.fault(_PATTERN, "+ needs --multi-latent-attention")
+
+
+def pattern_type(args: Arguments) -> str:
+    """What the model type of a pattern says beside its family: what replaces attention, and the kind of attention."""
+    pattern = "".join(_stages(args))
+    delta = next((f"_{kind}" for letter, kind in _DELTAS.items() if letter in pattern), "")
+    return delta + ("_mla" if _LATENT in pattern else "")
+
+
+def deal_out(layers: int, attention: float, networks: float) -> str:
+    """The pattern of a stack with these shares of layers, as Megatron-LM's `allocate_layers` makes it.
+
+    Attention is spread evenly between runs of Mamba-2; networks then take the place of Mamba-2 at even distances.
+    """
+    with_attention, with_networks = round(layers * attention), round(layers * networks)
+    left = layers - with_attention
+    found = _spread(REPLACED * layers, ATTENTION, left / (with_attention + 1))
+    return _spread(found, DENSE, (left - with_networks) / with_networks) if with_networks else found
+
+
+def _spread(pattern: str, letter: str, apart: float) -> str:
+    """The pattern with a letter in place of Mamba-2, so many layers of Mamba-2 apart."""
+    found, wait = [], apart
+    for one in pattern:
+        turns = one == REPLACED and wait < 0.5
+        found.append(letter if turns else one)
+        wait += (apart if turns else -1.0) * (one == REPLACED)
+    return "".join(found)
 
 
 def count_mtp_layers(args: Arguments) -> int:
     """Layers of multi-token prediction: as many as given, or as parts of a pattern behind a `/`."""
-    ahead = args.hint(_PATTERN).split("/")[1:]
+    ahead = args.hint(_PATTERN).replace(_LATENT, ATTENTION).split("/")[1:]
     if any(part not in (ATTENTION + DENSE, ATTENTION + EXPERTS) for part in ahead):
         line = "each MTP layer is one of attention and one FFN here, whatever its pattern"
         args.not_modelled.append(f"{args.spelling(_PATTERN)} /{'/'.join(ahead)}: {line}")
@@ -61,8 +114,8 @@ def _stages(args: Arguments) -> list[str]:
 def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -> dict[str, Any]:
     """Keys of what replaces attention, in the layers where it does; none where all layers have attention."""
     is_linear = _has_linear_attention(args)
-    _note_gates(args, is_linear)
-    if pattern is not None:
+    kind = pattern_type(args).removesuffix("_mla") if pattern is not None else ""
+    if pattern is not None and not kind:
         width = args.whole("mamba_head_dim", 64)
         return {
             "hybrid_override_pattern": pattern,
@@ -73,16 +126,33 @@ def mixer_keys(args: Arguments, pattern: str | None, hidden: int, layers: int) -
             "conv_kernel": _CONVOLUTION,
             "chunk_size": _CHUNK,
         }
-    if not is_linear:
+    if not is_linear and not kind:
         return {}
-    linear = _numbers(args, "linear_attention_freq", layers)
+    found: dict[str, Any] = {"hybrid_override_pattern": pattern} if pattern is not None else {}
+    if pattern is None:
+        linear = _numbers(args, "linear_attention_freq", layers)
+        found["layer_types"] = ["linear_attention" if number else "full_attention" for number in linear]
+    sizes = {name: args.whole(name, default) for name, default in _LINEAR.items()}
+    return found | (_kimi_keys(args, sizes) if kind == "_kimi_delta" else sizes)
+
+
+_LINEAR = {
+    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+"""Sizes of linear attention by name, and Megatron-LM's defaults."""
+
+
+def _kimi_keys(args: Arguments, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Keys of Kimi Delta Attention, whose heads of keys and values are as many and as wide."""
+    for of in ("num_{}_heads", "{}_head_dim"):
+        keys, values = (f"linear_{of.format(part)}" for part in ("key", "value"))
+        if sizes[keys] != sizes[values]:
+            args.fault(values, f"{sizes[keys]}, as {args.spelling(keys)}, in layers of letter K")
     return {
-        "layer_types": ["linear_attention" if number else "full_attention" for number in linear],
-        "linear_num_key_heads": args.whole("linear_num_key_heads", 16),
-        "linear_num_value_heads": args.whole("linear_num_value_heads", 32),
-        "linear_key_head_dim": args.whole("linear_key_head_dim", 128),
-        "linear_value_head_dim": args.whole("linear_value_head_dim", 128),
-        "linear_conv_kernel_dim": args.whole("linear_conv_kernel_dim", 4),
+        "linear_num_heads": sizes["linear_num_value_heads"],
+        "linear_head_dim": sizes["linear_value_head_dim"],
+        "linear_conv_kernel_dim": sizes["linear_conv_kernel_dim"],
     }
 
 
@@ -95,13 +165,12 @@ def _has_linear_attention(args: Arguments) -> bool:
     return has
 
 
-def _note_gates(args: Arguments, is_linear: bool) -> None:
-    """Note where attention is gated here and not in the recipe, or the other way round."""
-    gated = args.switch("attention_output_gate")
-    if is_linear and not gated:
-        args.assumed.append("attention is gated here, as in Qwen3-Next")
-    elif gated and not is_linear:
-        args.not_modelled.append(f"{args.spelling('attention_output_gate')}: gates go with linear attention")
+def gate_keys(args: Arguments) -> dict[str, bool]:
+    """Keys of the gate of what attention gives: of each value, or one for a head."""
+    if not args.switch("attention_output_gate"):
+        return {"output_gate": False} if _has_linear_attention(args) else {}
+    each = args.choice("gated_attention_proj_granularity", "elementwise", ("elementwise", "headwise"))
+    return {"output_gate": True} | ({"gate_per_head": True} if each == "headwise" else {})
 
 
 def window_keys(args: Arguments, layers: int) -> dict[str, Any]:

@@ -268,7 +268,9 @@ def _recompute(args: Arguments, shape: Shape) -> dict[str, Any]:
         return {}
     modules: list[str] = []
     for name in dict.fromkeys([*(args.texts("recompute_modules") or ("core_attn",)), *old]):
-        if name not in MODULES:
+        if name == "mhc":
+            args.not_modelled.append(f"{args.spelling('recompute_modules')} mhc: what mixes streams is kept")
+        elif name not in MODULES:
             args.fault("recompute_modules", f"expected some of {', '.join(MODULES)}", name)
         elif shape.spec.moe is None and name in OF_EXPERTS:
             args.fault("recompute_modules", "is recomputed in experts alone, and this model has none", name)

@@ -72,11 +72,32 @@ def read_nemo(form: str, text: str, where: str, machine: Machine, additions: Add
     table, config = read_megatron(args, machine, shape)
     if lora:
         table["lora"] = _adapters(args)
+    if shape is not None:
+        table |= _of_media(args, shape, adapters=lora)
     stated = args.hint("world_size")
     if stated.isdigit() and int(stated) != machine.gpus:
         args.assumed.append(f"{machine}: the plan is for {stated}")
     args.check()
     return Recipe.of(form, table, config, args.account())
+
+
+_FREEZES = ("freeze_language_model", "freeze_vision_model", "freeze_vision_projection")
+"""Arguments of models of several media, which the recipes of texts do not have."""
+
+
+def _of_media(args: Arguments, shape: Shape, *, adapters: bool) -> dict[str, Any]:
+    """What towers read and what is frozen, in a recipe of a model of several media."""
+    names = [tower.name for tower in shape.spec.towers]
+    if not names or not any(map(args.has, _FREEZES)):
+        return {}
+    language, vision, projection = (args.switch(name) for name in _FREEZES)
+    tower = {"frozen": True} | ({"frozen_projector": True} if projection and not adapters else {}) if vision else {}
+    if projection and not vision:
+        args.not_modelled.append(f"{args.spelling(_FREEZES[2])}: beside a trained tower its projector is trained here")
+    said = ", ".join(f"towers.{name}.inputs = 1" for name in names)
+    args.assumed.append(f"{said}: how many a sequence has, and of which size, the data says")
+    frozen = {"freeze": {"layers": "all", "embedding": True, "head": True}} if language and not adapters else {}
+    return {"towers": {name: dict(tower) for name in names}} | frozen
 
 
 def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arguments, bool]:

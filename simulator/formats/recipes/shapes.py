@@ -13,7 +13,16 @@ from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
 from ...models.model import Moe, unusual
 from .arguments import Arguments, loose
-from .layers import GATED_DELTA, count_mtp_layers, expert_keys, mixer_keys, read_pattern, window_keys
+from .layers import (
+    GATED_DELTA,
+    count_mtp_layers,
+    expert_keys,
+    gate_keys,
+    mixer_keys,
+    pattern_type,
+    read_pattern,
+    window_keys,
+)
 from .picks import compressed_keys, indexer_flags, indexer_keys, is_compressed, is_sparse, period_of
 from .vocabulary import is_bert, is_t5, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
@@ -22,8 +31,6 @@ _UNSAID = "vocab_size"
 HYBRID = "nemotron_h"
 """The family with a part of a layer, and a letter for it, in each layer."""
 _GATED_DELTA_TYPES = ("qwen3_next", "qwen3_5_text")
-_SAY_ALL = (HYBRID, *_GATED_DELTA_TYPES)
-"""Families with defaults of sizes, in place of which Megatron-LM's own are written."""
 _MTP = "num_nextn_predict_layers"
 POSITIONS = {"learned_absolute": "learned", "rope": "rotary", "yarn": "rotary", "none": "none"}
 _POSITION_TYPES = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
@@ -171,6 +178,7 @@ def _config(args: Arguments) -> dict[str, Any]:
         **_experts(args, layers, ffn),
         **window_keys(args, layers),
         **mixer_keys(args, pattern, hidden, layers),
+        **gate_keys(args),
         **indexer_keys(args),
         **_streams(args),
         "max_position_embeddings": longest,
@@ -211,13 +219,18 @@ def _attention(args: Arguments, heads: int) -> dict[str, Any]:
     if flags and not grouped and args.whole("num_query_groups") != heads:
         groups = f"{args.spelling('num_query_groups')} {args.text('num_query_groups')}"
         args.assumed.append(f"{groups} counts for nothing without --group-query-attention, as in Megatron-LM")
-    says_all = _model_type(args) in _SAY_ALL
+    says_all = _says_all(_model_type(args))
     return {
         "num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads,
         "head_dim": args.optional("kv_channels") or (args.whole("hidden_size") // heads if says_all else None),
         "use_qk_norm": args.switch("qk_layernorm"),
         "attention_sinks": _has_sinks(args) or None,
     }
+
+
+def _says_all(kind: str) -> bool:
+    """Whether it is a family with defaults of sizes, in place of which Megatron-LM's own are written."""
+    return kind.startswith(HYBRID) or kind in _GATED_DELTA_TYPES
 
 
 def _has_sinks(args: Arguments) -> bool:
@@ -229,7 +242,8 @@ def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
         return {}
     kind, width = _model_type(args), args.whole("moe_ffn_hidden_size", ffn)
     shared, top_k = args.optional("moe_shared_expert_intermediate_size"), args.whole("moe_router_topk", 2)
-    dense = expert_keys(args, layers) if kind != HYBRID else {}
+    hybrid = args.has("hybrid_layer_pattern")
+    dense = {} if hybrid else expert_keys(args, layers)
     if kind == "gpt_oss":
         sizes = {"num_local_experts": experts, "intermediate_size": width}
         sizes |= {"dense_intermediate_size": ffn} if dense else {}
@@ -239,8 +253,7 @@ def _experts(args: Arguments, layers: int, ffn: int) -> dict[str, Any]:
     return {
         "num_experts_per_tok": top_k,
         **sizes,
-        f"{'moe_' if kind == HYBRID else ''}shared_expert_intermediate_size": shared
-        or (0 if kind in _SAY_ALL else None),
+        f"{'moe_' if hybrid else ''}shared_expert_intermediate_size": shared or (0 if _says_all(kind) else None),
         "moe_latent_size": args.optional("moe_latent_size"),
         **dense,
     }
@@ -251,7 +264,7 @@ def _model_type(args: Arguments) -> str:
     latent, experts = args.switch("multi_latent_attention"), args.has("num_experts")
     gated, balanced = args.switch("moe_shared_expert_gate"), args.switch("moe_router_enable_expert_bias")
     if args.has("hybrid_layer_pattern"):
-        return HYBRID
+        return HYBRID + pattern_type(args)
     if args.hint("experimental_attention_variant") == GATED_DELTA:
         return _GATED_DELTA_TYPES[not experts]
     if is_compressed(args):
