@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.formats.recipes.shapes import flags_of
+from runcast.simulator.formats.recipes.shape_flags import flags_of
 from runcast.simulator.models import preset
 
 

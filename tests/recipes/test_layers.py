@@ -294,6 +294,8 @@ def test_sinks_go_with_dense_models_and_with_what_experts_have(read, more, shape
     "more",
     [
         TINY + "--num-layers 4 --softmax-type learnable",
+        TINY + "--num-layers 4 --attention-output-gate",
+        TINY + "--num-layers 4 --attention-output-gate --gated-attention-proj-granularity headwise",
         TINY + EXPERTS + "--moe-layer-freq ([0]*1+[1]*3)",
         GLM + SHARED,
         (GLM + SHARED).replace("6144", "3072"),

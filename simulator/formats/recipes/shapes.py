@@ -1,12 +1,11 @@
-"""A model's shape between Megatron-LM's arguments and the keys of a Hugging Face config, and the preset that it is.
+"""A model's shape from Megatron-LM's arguments to the keys of a Hugging Face config, and the preset that it is.
 
-What arguments leave open has Megatron-LM's default, not Hugging Face's.
+The other way is in `shape_flags`. What arguments leave open has Megatron-LM's default, not Hugging Face's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 from ...base.errors import UserError
@@ -23,7 +22,7 @@ from .layers import (
     read_pattern,
     window_keys,
 )
-from .picks import compressed_keys, indexer_flags, indexer_keys, is_compressed, is_sparse, period_of
+from .picks import compressed_keys, indexer_keys, is_compressed, is_sparse
 from .vocabulary import is_bert, is_t5, stated_vocabulary, tokenizer_vocabulary, usual_vocabulary
 
 PADDING = 128  # --make-vocab-size-divisible-by
@@ -33,11 +32,6 @@ HYBRID = "nemotron_h"
 _GATED_DELTA_TYPES = ("qwen3_next", "qwen3_5_text")
 _MTP = "num_nextn_predict_layers"
 POSITIONS = {"learned_absolute": "learned", "rope": "rotary", "yarn": "rotary", "none": "none"}
-_POSITION_TYPES = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
-
-
-Flag = str | int | bool | None
-"""The value of an argument: True for a switch alone; without it where it is False or None."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +149,7 @@ def _config(args: Arguments) -> dict[str, Any]:
     if is_compressed(args):
         attention = compressed_keys(args, layers)
     elif args.switch("multi_latent_attention"):
-        attention = {key: args.optional(name) or size for name, (key, size) in _LATENTS.items()}
+        attention = {key: args.optional(name) or size for name, (key, size) in LATENTS.items()}
     else:
         attention = _attention(args, heads)
     config = {
@@ -204,7 +198,7 @@ def _activation(args: Arguments) -> tuple[bool, str]:
     return args.switch("geglu"), "relu2" if word == "squaredrelu" or args.switch("squared_relu") else "gelu"
 
 
-_LATENTS = {
+LATENTS = {
     "q_lora_rank": ("q_lora_rank", None), "kv_lora_rank": ("kv_lora_rank", 32),
     "qk_head_dim": ("qk_nope_head_dim", 128), "qk_pos_emb_head_dim": ("qk_rope_head_dim", 64),
     "v_head_dim": ("v_head_dim", 128),
@@ -310,7 +304,7 @@ def _preset_of(config: Mapping[str, Any], args: Arguments, tp: int) -> str | Non
     return best
 
 
-_NO_SIZES = {
+NO_SIZES = {
     *("name", "model_type", "dtype", "quantization", "assumptions", "trunk", "moe_name", "matrix_names"),
     *("second_norms", "fused_gate_up", "fused_qkv", "router_bias", "stacked_experts", "correction_bias"),
     *("vocab_size", "max_position_embeddings", "num_nextn_predict_layers", "mtp_copies", "mtp_apart"),
@@ -340,125 +334,4 @@ def outline(spec: ModelSpec) -> tuple[Any, ...]:
 
 
 def _sizes(record: ModelSpec | Moe) -> dict[str, Any]:
-    return {name: value for name, value in unusual(record).items() if name not in _NO_SIZES}
-
-
-def flags_of(spec: ModelSpec, seq_len: int, where: str = "scenario") -> dict[str, Flag]:
-    """The model's shape as arguments; without a limit of its own it sees `seq_len` tokens.
-
-    A UserError if the model has what these arguments do not say; one line each.
-    """
-    if unsaid := _not_said(spec):
-        raise UserError(*(f"{where}: model: {spec.name} has {what}, which no argument says" for what in unsaid))
-    layer_norm, gelu = spec.norm == "layer", spec.hidden_act.startswith("gelu")
-    return {
-        "--num-layers": spec.num_hidden_layers,
-        "--hidden-size": spec.hidden_size,
-        "--ffn-hidden-size": spec.intermediate_size,
-        "--num-attention-heads": spec.num_attention_heads,
-        "--vocab-size": spec.vocab_size,
-        "--max-position-embeddings": spec.position_embeddings or spec.max_position_embeddings or seq_len,
-        "--quick-geglu": spec.gated_ffn and gelu,
-        "--swiglu": spec.gated_ffn and not gelu,
-        "--squared-relu": not spec.gated_ffn and spec.hidden_act == "relu2",
-        "--disable-bias-linear": not spec.mlp_bias,
-        "--add-qkv-bias": spec.attention_bias and not spec.mlp_bias,
-        "--normalization": "LayerNorm" if layer_norm else "RMSNorm",
-        "--position-embedding-type": _POSITION_TYPES[spec.positions],
-        "--untie-embeddings-and-output-weights": not spec.tie_word_embeddings,
-        "--mtp-num-layers": spec.num_nextn_predict_layers or None,
-        **_attention_flags(spec),
-        **_window_flags(spec),
-        **(_expert_flags(spec, spec.moe) if spec.moe else {}),
-    }
-
-
-_RARE = {
-    "norm_weights": "norms without weights", "pre_norms": "no norms before attention and feed-forward network",
-    "sub_norms": "norms before the last matrices", "final_norm": "no norm behind its layers",
-    "head_bias": "a bias on its logits", "head_transform": "a matrix before its output matrix",
-    "qk_norm_weights": "norms of heads with other weights", "qk_norm_bias": "norms of heads with biases",
-    "value_head_dim": "values of another width than keys", "window_is_chunk": "attention within chunks",
-    "streams": "several residual streams", "per_layer_width": "embeddings of each layer's own",
-    "variants": "layers that differ in size", "compressed": "compressed attention", "convolved": "convolutions",
-    "relative_dim": "relative positions", "norm_gate_rank": "gates of norms",
-    "norms": "norms beside its experts", "idle_experts": "experts that compute nothing",
-    "router_width": "a network as router", "towers": "towers", "cross": "attention to an encoder",
-    "causal": "attention to later tokens", "approximate": "layers that are not modelled",
-    "unknown": "a model_type that is not known",
-    "modulation": "vectors that scale and shift", "weight_sets": "two sets of weights",
-}  # fmt: skip
-_SAID = {
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "mla", "gated_ffn"),
-    *("attention_bias", "attention_out_bias", "mlp_bias", "norm", "norm_bias", "positions", "position_embeddings"),
-    *("tie_word_embeddings", "attention_sinks", "qk_norm", "sliding_layers", "indexer", "linear_attention"),
-    *("network_layers", "output_gate", "sandwich_norms", "parallel_residual", "shared_norm", "embedding_norm"),
-    *("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "layers", "shared_intermediate_size"),
-    *("shared_gate", "latent_size"),
-}
-"""Fields that arguments say, or that `_not_said` looks at; a field that is none of these is refused."""
-
-
-def _not_said(spec: ModelSpec) -> list[str]:
-    features = {
-        "indexers in a list of layers": period_of(spec) is None,
-        "linear attention or state-space layers": spec.linear_attention is not None,
-        "layers of one part": spec.network_layers is not None,
-        "attention sinks with multi-latent attention": spec.attention_sinks and spec.mla is not None,
-        "gated attention": spec.output_gate,
-        "norms behind each part": spec.sandwich_norms,
-        "attention and feed-forward side by side": spec.parallel_residual,
-        "a norm behind its embedding": spec.embedding_norm,
-        f"positions by {spec.positions}": spec.positions not in POSITIONS.values(),
-        f"activation {spec.hidden_act}": spec.hidden_act == "relu",
-        "norms without bias": (spec.norm == "layer") != spec.norm_bias,
-        "biases in attention that are not those in its feed-forward": spec.attention_out_bias != spec.mlp_bias,
-    }
-    fields = {*unusual(spec), *(unusual(spec.moe) if spec.moe else ())} - _SAID - _NO_SIZES
-    return [what for what, has in features.items() if has] + [_RARE.get(field, field) for field in sorted(fields)]
-
-
-def _attention_flags(spec: ModelSpec) -> dict[str, Flag]:
-    if spec.mla:
-        sizes = {f"--{name.replace('_', '-')}": getattr(spec.mla, key) for name, (key, _) in _LATENTS.items()}
-        return {
-            "--multi-latent-attention": True,
-            **sizes,
-            **(indexer_flags(spec, spec.indexer) if spec.indexer else {}),
-        }
-    heads, groups = spec.num_attention_heads, spec.num_key_value_heads
-    return {
-        "--group-query-attention": groups != heads,
-        "--num-query-groups": groups if groups != heads else None,
-        "--kv-channels": spec.head_dim if spec.head_dim * heads != spec.hidden_size else None,
-        "--qk-layernorm": spec.qk_norm,
-    }
-
-
-def _window_flags(spec: ModelSpec) -> dict[str, Flag]:
-    pattern = [int(layer in spec.sliding_layers) for layer in range(spec.num_hidden_layers)]
-    return {
-        "--window-size": f"{spec.sliding_window - 1},0" if spec.sliding_window and any(pattern) else None,
-        "--window-attn-skip-freq": _runs(pattern) if any(pattern) and not all(pattern) else None,
-        "--softmax-type": "learnable" if spec.attention_sinks else None,
-    }
-
-
-def _runs(pattern: Sequence[int]) -> str:
-    """A list such as '([0]*3+[1]*58)', quoted for a shell."""
-    return "'(" + "+".join(f"[{value}]*{len(list(run))}" for value, run in groupby(pattern)) + ")'"
-
-
-def _expert_flags(spec: ModelSpec, moe: Moe) -> dict[str, Flag]:
-    pattern = [int(spec.is_moe(layer)) for layer in range(spec.num_hidden_layers)]
-    return {
-        "--num-experts": moe.n_routed_experts,
-        "--moe-router-topk": moe.num_experts_per_tok,
-        "--moe-ffn-hidden-size": moe.moe_intermediate_size,
-        "--moe-shared-expert-intermediate-size": moe.shared_intermediate_size or None,
-        "--moe-shared-expert-gate": moe.shared_gate,
-        "--moe-latent-size": moe.latent_size or None,
-        "--moe-router-enable-expert-bias": moe.correction_bias,
-        "--moe-router-score-function": "sigmoid" if moe.correction_bias else None,  # the bias needs it
-        "--moe-layer-freq": None if all(pattern) else _runs(pattern),
-    }
+    return {name: value for name, value in unusual(record).items() if name not in NO_SIZES}

@@ -9,7 +9,8 @@ from ...program.parallel import ORDER
 from ...systems.train_step.resolve import ResolvedTrain
 from ...systems.train_step.scenario import TrainScenario
 from .megatron import CP_TYPES, OF_EXPERTS, ORDER_PP_INSIDE, SHARDING
-from .shapes import PADDING, Flag, flags_of
+from .shape_flags import Flag, flags_of
+from .shapes import PADDING
 
 _COMPUTE: Mapping[str, Mapping[str, Flag]] = {
     "fp32": {},
