@@ -116,6 +116,7 @@ _KINDS = (
     OpKind("actions", "actions", phase="coarse", family="actions"),
     OpKind("hosts", "actions", family="issue"),
     OpKind("issue", "issue", family="issue", besides="layer.s"),
+    OpKind("idle", "idle", phase="memory", family="idle"),  # an action without work
     OpKind("host_adam", "host_adam", phase="optimizer", family="host_adam"),
     OpKind("cycle", "cycle", family="cycle"),
     # Host work of a weight update

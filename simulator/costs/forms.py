@@ -49,6 +49,7 @@ _WHOLE = _Forms(one_by_one={EXCHANGE: train.exchange, COPY: train.copy})
 _FORMS = _Forms(
     one_by_one={
         **dict.fromkeys((PRODUCT, ATTENTION, EXPERTS, MEMORY, "issue"), train.kernel),
+        "idle": train.idle,
         "host_adam": train.step_on_host,
         "cycle": train.cycle,
     },

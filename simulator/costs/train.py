@@ -16,6 +16,11 @@ def kernel(pricing: Pricing, op: int, rank: int) -> Price:
     return Price(float(found.seconds[0]), float(found.spread[0]), int(found.provenance[0]))
 
 
+def idle(_pricing: Pricing, _op: int, _rank: int) -> Price:
+    """The price of an action without work."""
+    return Price(0.0, 0.0, PROVENANCE.index("exact"))
+
+
 def exchange(pricing: Pricing, op: int, rank: int) -> Price:
     """The price of an exchange seen from one of its ranks, by the algorithm that the system names."""
     return pricing.exchanges.price(pricing.collective(op), rank)

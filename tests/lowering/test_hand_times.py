@@ -76,6 +76,11 @@ def test_sends_lie_on_the_way_of_the_first_micro_batch():
     )
 
 
+def test_stages_without_layers_pass_on_what_comes_in():
+    uneven = program(4, 1, parallel={"pp": 4, "layers": [2, 2, 0, 0]})
+    assert makespan(uneven, seconds(1, 2, 0, send_recv=0.25)) == 4 * 3 + 2 * 3 * 0.25
+
+
 def test_weight_gradients_hold_sends_up_unless_they_are_held_back():
     at_once = program(4, 1, parallel={"pp": 4})
     held_back = program(4, 1, parallel={"pp": 4}, overlap={"wgrad": True})

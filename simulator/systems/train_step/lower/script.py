@@ -12,7 +12,7 @@ from ....models.blocks import embedding, head, mtp_in
 from ....models.kernels import Kernels
 from .held import Holdings, Share, Unit, exchanges
 from .layers import After, LayerWriter, gradients
-from .piece import BEHIND, HOST, Fragment, LayerPass, PieceWriter
+from .piece import BEHIND, COMPUTE, HOST, Fragment, LayerPass, PieceWriter
 from .plan import TrainPlan
 
 Part = Callable[[int, Sequence[int]], After]
@@ -112,8 +112,8 @@ class Script:
     def closing(self) -> list[Callable[[], None]]:
         """The steps after the last layer: the head of a forward, the embedding of a backward."""
         if self.one.kind == "F":
-            return self._own([self._head] if self.stage.head or self.stage.mtp else [])
-        return self._own([self._embed_back] if self.stage.embedding else [])
+            return self._own([*([self._head] if self.stage.head or self.stage.mtp else []), self._idle])
+        return self._own([*([self._embed_back] if self.stage.embedding else []), self._idle])
 
     @property
     def by_layer(self) -> list[list[Callable[[], None]]]:
@@ -169,6 +169,12 @@ class Script:
             lambda: self._run(on.dispatch_back, number),
             lambda: self._end_back(number, weights, last),
         ]
+
+    def _idle(self) -> None:
+        """Write an empty op for an action without work, so that what follows it waits for what it waits for."""
+        if not self.tail and not self.heads:
+            self.w.layer = -1
+            self.heads = self.tail = [self.w.op("idle", COMPUTE)]
 
     def _enter(self, number: int) -> None:
         """Begin a layer with the next op. The embedding counts as part of the layer after it."""
