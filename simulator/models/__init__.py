@@ -3,7 +3,7 @@
 from .hf import from_hf_config, load_hf_config, read_keys
 from .model import Fp8, Mla, ModelSpec, Moe
 from .presets import preset, preset_config, preset_names
-from .tensors import Weights, active_params, total_params, weights
+from .tensors import Weights, active_params, total_params, trained_params, weights
 
 __all__ = [
     "Fp8",
@@ -19,5 +19,6 @@ __all__ = [
     "preset_names",
     "read_keys",
     "total_params",
+    "trained_params",
     "weights",
 ]

@@ -34,7 +34,7 @@ from . import (
     streams,
     towers,
 )
-from .kernels import Kept, Kernel, Kernels
+from .kernels import Kept, Kernel, Kernels, weight_gradient
 from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 from .model import Inputs, LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm, norm_of
@@ -201,10 +201,15 @@ class Layer:
         inside = [own | {_WITHIN[part] for part in own if part in _WITHIN} for own in wholes]
         return tuple(zip(self.all, map(frozenset, inside), strict=True))
 
-    @property
+    @cached_property
     def has_gradients(self) -> bool:
         """Whether gradients pass through any kernel."""
         return any(kernel.passes for kernel in self.all)
+
+    @cached_property
+    def learns(self) -> bool:
+        """Whether any kernel has weights that are trained."""
+        return any(weight_gradient(kernel) is not None for kernel in self.all)
 
 
 def layer(spec: ModelSpec, number: int, shard: Shard) -> Layer:

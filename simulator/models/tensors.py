@@ -36,6 +36,15 @@ def active_params(spec: ModelSpec, mtp: bool = False) -> int:
     return _params(spec, mtp, active=True)
 
 
+def trained_params(spec: ModelSpec) -> int:
+    """The parameters that have gradients, of a model of which a part may be frozen; no MTP layers."""
+    kinds = Counter(spec.kind(number) for number in range(spec.n_layers))
+    layers = sum(count * n_elements(each for each in layer_parameters(spec, kind) if each.learned)
+                 for kind, count in kinds.items())  # fmt: skip
+    embedding = n_elements(embedding_parameters(spec)) * (not spec.frozen.embedding)
+    return layers + embedding + n_elements(head_parameters(spec, spec.tie_word_embeddings)) * (not spec.frozen.head)
+
+
 def layer_params(spec: ModelSpec, kind: LayerKind, active: bool = False) -> int:
     """A layer of one kind; with `active`, only what one token passes through."""
     table = layer_parameters(spec, kind)

@@ -52,6 +52,10 @@ def test_a_what_if_changes_what_it_names_and_nothing_else(folder):
     }
 
 
+def test_sets_of_a_model_are_compared_as_lists(folder):
+    assert open_side(Operand(folder / "step.toml", ("freeze.layers=2",))).inputs["model.frozen.layers"] == [0, 1]
+
+
 def test_what_ifs_multiply_what_changes_say(folder):
     given = Operand(folder / "step.toml", ("batch.micro=2",), ("micro-batch x2",))
 

@@ -41,6 +41,8 @@ PLANS = {
     "LoRA": (64, 2, 2048, LLAMA, {"lora": {"rank": 16}}),
     "recomputed": (64, 2, 2048, LLAMA, {"recompute": {"mode": "full"}}),
     "frozen": (64, 2, 4096, LLAMA, {"freeze": {"layers": -2, "embedding": True}}),
+    "frozen, offloaded": (64, 2, 4096, LLAMA, {"freeze": {"layers": 8, "embedding": True},
+                                               "offload": {"activations": 0.5}}),
     "frozen stages": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "freeze": {"layers": 6}}),
     "stages without a backward": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4},
                                   "freeze": {"layers": 11, "embedding": True}}),

@@ -4,7 +4,7 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.systems.train_step.memory import static_bytes
 
-from .steps import HIDDEN, LAYER, LAYERS, MOE, TABLE, labels, ops, program, resolved
+from .steps import HIDDEN, LAYER, LAYERS, MOE, TABLE, labels, ops, program, resolved, run, seconds
 
 FIRST_TWO = {"layers": 2, "embedding": True}
 ENDS = {"embedding": True, "head": True}
@@ -32,9 +32,28 @@ def test_layers_before_all_that_is_trained_have_no_backward(freeze, inputs, weig
     assert (count("down_dgrad", **step), count("down_wgrad", **step)) == (inputs, weights)
 
 
+def test_what_layers_without_a_backward_keep_is_not_offloaded():
+    made = program(1, 8, freeze=FIRST_TWO, offload={"activations": 0.5, "slots": 1}, schedule={"name": "gpipe"})
+    moved = [*ops(made, label="offload"), *ops(made, label="onload")]
+    assert set(made.tags["layer"][moved].tolist()) == {2, 3}
+
+
 def test_the_head_passes_gradients_without_weights_of_its_own():
     made = program(1, 1, freeze={"head": True})
     assert [len(ops(made, label=f"logits_{of}")) for of in ("dgrad", "wgrad")] == [1, 0]
+
+
+def test_tokens_go_to_experts_only_where_layers_work():
+    """Two exchanges of a layer's forward; two of a backward, where gradients pass."""
+    made = [program(2, 1, MOE, parallel={"ep": 2}, freeze=freeze) for freeze in (FIRST_TWO, {"layers": 2})]
+    assert [len(ops(one, kind="all_to_all")) for one in made] == [2 * LAYERS + 2 * 2, 2 * 2 * LAYERS]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_gradients_are_reduced_after_the_backward_that_gives_them(zero):
+    made = run(program(2, 2, parallel={"zero": zero}, freeze={"layers": "all", "embedding": True}), seconds(1, 2, 1))
+    sent, computed = (ops(made.program, label=label) for label in ("reduce gradients", "logits_wgrad"))
+    assert made.start_s[sent].min() >= made.end_s[computed[0 if zero > 1 else -1]]
 
 
 def test_layers_without_a_backward_are_not_computed_again():
@@ -120,7 +139,7 @@ def test_new_weights_in_8_bits_are_those_of_trained_layers():
             r"freeze.layers = 'first': .*expected how many of the first, numbers such as",
         ),
         ({"freeze": {"layers": True}}, r"freeze.layers = True: .*expected how many"),
-        ({"freeze": {"layers": "all", **ENDS}}, r"freeze = .*something that is trained"),
+        ({"freeze": {"layers": "all", **ENDS}}, r"freeze: freezes all of llama3-8b; expected something"),
         ({"freeze": FIRST_TWO, "lora": {"rank": 4}}, r"freeze: goes without lora"),
         (
             {"freeze": FIRST_TWO, "overrides": {"tie_word_embeddings": True}},

@@ -42,6 +42,14 @@ TORCH = {"stack": "transformers", "loss": "passes", "memory": {"gate": False, "n
 FROZEN = "freeze_config: {{freeze_embeddings: {}, freeze_vision_tower: {}, freeze_language_model: {}}}"
 
 
+def test_a_frozen_embedding_of_a_tied_model_is_its_output_matrix_too(tmp_path):
+    file = tmp_path / "vlm.yaml"
+    more = FROZEN.format("true", "true", "false")
+    model = NAMED.format("Qwen/Qwen3-0.6B")
+    file.write_text(AUTOMODEL.format(total=8, local=1, seq_len=2048, model=model, more=more))
+    assert said(file, 1)["freeze"] == {"embedding": True, "head": True}
+
+
 @pytest.mark.parametrize(
     ("more", "towers", "freeze"),
     [

@@ -176,6 +176,12 @@ def test_what_torchtitan_does_not_take_is_a_fault(change, line):
         export_recipe(check_train(DENSE | change, "r"), "torchtitan")
 
 
+def test_frozen_parts_are_no_keys_of_hugging_faces_trainer():
+    frozen = {"model": {"preset": "qwen2.5-vl-7b"}, "towers": {"vision": {"frozen": True}}, "freeze": {"layers": 2}}
+    with pytest.raises(UserError, match=r"freeze: the trainer's file trains(?s:.*)towers\.vision\.frozen: the trainer"):
+        export_recipe(check_train(DENSE | {"parallel": {"zero": 3}} | frozen, "r"), "fsdp")
+
+
 def test_the_nearest_to_zero_2_keeps_weights_until_the_backward_ends():
     exported = export_recipe(check_train(DENSE | {"parallel": {"zero": 2}}, "r"), "fsdp", nearest=True)
     again = parse_recipe(str(exported), "config.yaml", "dgx-h100", form="trl").table["parallel"]

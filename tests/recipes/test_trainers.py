@@ -118,6 +118,23 @@ def test_what_a_key_of_llama_factory_says(table, text, key, value):
     assert table(FACTORY + text).get(key) == value
 
 
+@pytest.mark.parametrize(
+    ("model", "text", "freeze"),
+    [
+        ("Qwen3-8B", "freeze_trainable_layers: 40", {"embedding": True, "head": True}),
+        ("Qwen3-8B", "freeze_trainable_layers: -40", {"embedding": True, "head": True}),
+        ("Qwen3-8B", "freeze_extra_modules: norm", {"layers": -2, "embedding": True, "head": True}),
+        ("Qwen3-8B", "freeze_extra_modules: embed_tokens", {"layers": -2, "head": True}),
+        ("Qwen3-0.6B", "freeze_extra_modules: embed_tokens", {"layers": -2}),
+        ("Qwen3-0.6B", "", {"layers": -2, "embedding": True, "head": True}),
+    ],
+)
+def test_llama_factory_freezes_what_the_model_has(table, model, text, freeze):
+    """Of a tied model embedding and output matrix are one parameter; Qwen3 0.6B is one."""
+    found = table(FACTORY.replace("Qwen3-8B", model) + "finetuning_type: freeze\n" + text)
+    assert found["freeze"] == freeze
+
+
 SEES = FACTORY.replace("Qwen3-8B", "Qwen2.5-VL-7B-Instruct")
 
 
@@ -261,6 +278,7 @@ def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
         (FACTORY + "finetuning_type: oft", "finetuning_type = 'oft': not modelled"),
         (FACTORY.replace("do_train: true", ""), "do_train: is missing; expected true"),
         (FACTORY + "finetuning_type: freeze\nfreeze_trainable_layers: 0", "freeze_trainable_layers = 0: expected how"),
+        (SEES + "freeze_language_model: true", "freezes all of qwen2.5-vl-7b"),
         (FACTORY + "use_kt: true", "use_kt = True: not modelled"),
         (FACTORY + "tensor_model_parallel_size: 2", "tensor_model_parallel_size = 2: not read"),
         ("model_name_or_path:\ndo_train: true", "model_name_or_path: is missing; expected a model"),

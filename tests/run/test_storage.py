@@ -47,6 +47,19 @@ def test_gpus_below_one_pcie_switch_share_its_uplink_when_they_are_copied(one):
     assert resolved.saving.stall_s == pytest.approx(2 * 20e9 / uplink, rel=1e-4)
 
 
+def test_moments_and_gradients_are_those_of_what_is_trained(tmp_path):
+    """Weights in 2 bytes; master weights and two moments of the head in 12; its gradients in 4."""
+    path, vocabulary, hidden, total = tmp_path / "head.toml", 128256, 4096, 8_030_261_248
+    step = '[model]\npreset = "llama3-8b"\n[freeze]\nlayers = "all"\nembedding = true\n'
+    step += "[batch]\nglobal = 8\nseq_len = 512\n"
+    path.write_text(ONE_NODE.replace('[step]\ntime = "1 s"\n', step).replace('bytes = "160 GB"\n', ""))
+    trained = vocabulary * hidden + hidden
+
+    resolved = simulate(path).resolved
+
+    assert (resolved.checkpoint_bytes, resolved.gradient_bytes) == (2 * total + 12 * trained, 4 * trained)
+
+
 def test_a_node_writes_no_faster_than_its_nics_carry(one):
     """Eight NICs of 200 Gb/s on a store that would take all at once."""
     resolved = simulate(one, ["checkpoint.bytes=10 TB"]).resolved

@@ -152,12 +152,13 @@ def _machines(cluster: str | Mapping[str, Any], nodes: int, where: str) -> dict[
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Leaves of nested tables; lists are leaves."""
+    """Leaves of nested tables; lists are leaves, and so are sets, in order."""
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
             yield from _flat(item, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", list(item) if isinstance(item, tuple) else item
+            leaf = sorted(item) if isinstance(item, frozenset) else item
+            yield f"{prefix}{key}", list(leaf) if isinstance(leaf, tuple) else leaf
 
 
 def _read_report(path: Path) -> Side:

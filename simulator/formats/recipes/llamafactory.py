@@ -10,7 +10,7 @@ _STAGES = ("pt", "sft")
 _TUNING = ("lora", "full", "freeze")
 _OTHER_STAGES = ("rm", "ppo", "dpo", "kto")
 _OTHER_TUNING = ("oft",)
-_ENDS = {"embed_tokens": "embedding", "embeddings": "embedding", "lm_head": "head", "norm": "head"}
+_ENDS = {"embed_tokens": "embedding", "embeddings": "embedding", "lm_head": "head"}
 _OF_MEDIA = (
     "freeze_vision_tower", "freeze_multi_modal_projector", "freeze_language_model", "image_max_pixels",
     "image_min_pixels", "video_max_pixels", "video_fps", "video_maxlen", "audio_sampling_rate",
@@ -82,9 +82,12 @@ def _towers(args: Arguments, *, adapters: bool) -> dict[str, Any] | None:
     """What towers say where the file has images or other media: by default frozen (hparams/finetuning_args.py)."""
     if not any(map(args.has, _OF_MEDIA)) and "mllm" not in args.hint("dataset"):
         return None
+    kept = args.switch("freeze_multi_modal_projector", True)
     if not args.switch("freeze_vision_tower", True):
+        if kept and not adapters:
+            args.not_modelled.append("freeze_multi_modal_projector: a trained tower has a trained projector here")
         return {}
-    projector = not adapters and args.switch("freeze_multi_modal_projector", True)
+    projector = not adapters and kept
     return {"frozen": True} | ({"frozen_projector": True} if projector else {})
 
 

@@ -94,6 +94,8 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
         yield fault(where, "parallel.order", p.order, f"expected {ORDER}")
     if scenario.freeze is not None:
         yield f"{where}: freeze: the trainer's file trains all layers"
+    for name in (name for name, tower in scenario.towers.items() if tower.frozen and scenario.lora is None):
+        yield f"{where}: towers.{name}.frozen: the trainer's file trains all of the model"
     if scenario.precision.compute not in _COMPUTES:
         yield fault(where, "precision.compute", scenario.precision.compute, f"the trainer has {', '.join(_COMPUTES)}")
 

@@ -191,7 +191,7 @@ class TrainerStep:
         found: dict[str, Any] = {"stack": STACK, "model": dict(self.shape.model), **training.more, **keys}
         for name, table in tables.items():
             found[name] = dict(found.get(name, {})) | table
-        found |= self._towers()
+        found |= self._towers() | self._freeze()
         found["parallel"] = self._parallel(found.get("schedule", {})) | found["parallel"]
         if self.shape.spec.moe:
             args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
@@ -211,6 +211,23 @@ class TrainerStep:
         said = ", ".join(f"towers.{name}.inputs = 1" for name in names)
         args.assumed.append(f"{said}: how many a sequence has, and of which size, the data says")
         return {"towers": {name: dict(self.training.towers) for name in names}}
+
+    def _freeze(self) -> Tables:
+        """What is frozen of this model: of the layers that it has; of a tied matrix nothing that has a trained name."""
+        said, spec, args = self.training.more.get("freeze"), self.shape.spec, self.files.own
+        if said is None:
+            return {}
+        found, layers = dict(said), said.get("layers", 0)
+        first = layers.partition("-")[0] if isinstance(layers, str) else str(-layers)
+        if first.isdigit() and int(first) >= spec.num_hidden_layers:  # so many are trained
+            found["layers"] = 0
+        if spec.tie_word_embeddings:
+            found["embedding"] = found["head"] = said.get("embedding", False) and said.get("head", True)
+        tower = self.training.towers or {"frozen": True, "frozen_projector": True}
+        rest = tower.get("frozen") and (tower.get("frozen_projector") or not spec.towers)
+        if rest and found == {"layers": "all", "embedding": True, "head": True}:
+            args.faults.append(f"{args.where}: freezes all of {spec.name}; expected something that is trained")
+        return {"freeze": found}
 
     def _share(self, dp: int) -> tuple[Tables, dict[str, Any]]:
         """Who shares the step: DeepSpeed, FSDP, or DistributedDataParallel where nothing is said."""

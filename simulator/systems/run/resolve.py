@@ -60,7 +60,7 @@ class ResolvedRun(ResolvedSteps):
 
     @cached_property
     def checkpoint_bytes(self) -> float:
-        """Weights, master weights and moments of the whole model."""
+        """Weights of the whole model, with master weights and moments of what is trained."""
         said, types = self.scenario.checkpoint, self.scenario.precision
         if said is None or said.bytes is not None:
             return float(said.bytes or 0) if said is not None else 0.0
@@ -71,7 +71,7 @@ class ResolvedRun(ResolvedSteps):
             return 0.0
         held = state_bytes(
             Count(self.parameters, 0, 0), zero=0, shard_dense=1, shard_expert=1, compute=types.compute,
-            moments=types.moments, master=types.master,
+            moments=types.moments, master=types.master, trained=Count(self.trained, 0, 0),
         )  # fmt: skip
         return float(held.weights + held.master + held.moments)
 

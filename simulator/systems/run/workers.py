@@ -9,7 +9,7 @@ import numpy as np
 
 from ...collectives import effective_capacity
 from ...hardware import Cluster, cluster, limits
-from ...models import ModelSpec, total_params
+from ...models import ModelSpec, total_params, trained_params
 from ...profile import Estimate
 from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
@@ -149,7 +149,7 @@ class ResolvedWorkers(ResolvedScenario):
     @cached_property
     def gradient_bytes(self) -> float:
         """Bytes of a worker's gradients, in the type in which they travel."""
-        return float(self.scenario.step.gradient or self._value_bytes * self.parameters)
+        return float(self.scenario.step.gradient or self._value_bytes * self.trained)
 
     @property
     def _value_bytes(self) -> int:
@@ -162,10 +162,16 @@ class ResolvedWorkers(ResolvedScenario):
         """Parameters of the model, 0 if only the step's time is known."""
         return 0 if self.spec is None else total_params(self.spec)
 
+    @property
+    def trained(self) -> int:
+        """Parameters of the model that are trained, 0 if only the step's time is known."""
+        spec = self.spec if self.resolved_step is None else self.resolved_step.spec
+        return 0 if spec is None else trained_params(spec)
+
     @cached_property
     def parameter_bytes(self) -> float:
-        """Bytes of the model that workers read from servers, in 16 bits."""
-        return float(self.scenario.step.parameters or 2 * self.parameters or self.gradient_bytes)
+        """Bytes of what workers read from servers, in 16 bits: what changes."""
+        return float(self.scenario.step.parameters or 2 * self.trained or self.gradient_bytes)
 
     # Links
 
@@ -260,7 +266,7 @@ class ResolvedWorkers(ResolvedScenario):
         spec = self.spec
         if spec is None:
             return ()
-        count = self.parameters / spec.hidden_size**2
+        count = self.trained / spec.hidden_size**2
         return ((spec.hidden_size, spec.hidden_size, count),)
 
     # Speeds

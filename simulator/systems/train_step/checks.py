@@ -50,7 +50,7 @@ def as_trained(spec: ModelSpec, towers: Mapping[str, Tower], freeze: Freeze | No
     whole = len(frozen.layers) == made.num_hidden_layers and freeze.embedding and freeze.head
     learns = any(tower.inputs and tower.inputs.is_trained(False) for tower in made.towers)
     if whole and not learns and not made.num_nextn_predict_layers:
-        raise UserError(fault(where, "freeze", freeze.model_dump(), "something that is trained"))
+        raise UserError(f"{where}: freeze: freezes all of {spec.name}; expected something that is trained")
     return replace(made, frozen=frozen)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ...base.units import format_seconds
 from ...insight import CriticalPath, slowed_lines
-from ...models import ModelSpec
-from ...models.model import Inputs
+from ...models import ModelSpec, total_params, trained_params
+from ...models.model import Frozen, Inputs
 from ...profile import profile_notes, stack_chain, stack_defaults, stack_names
 from ...uncertainty import CRITICAL, Interval, size_notes
 from ..machines import shape_loss_s
@@ -29,6 +29,8 @@ def notes_of(resolved: ResolvedTrain) -> Iterator[str]:
     scenario, spec = resolved.scenario, resolved.spec
     yield from (*scenario.notes, *spec.assumptions)
     yield from (_reads(tower, scenario.batch.seq_len) for tower in spec.towers)
+    if spec.frozen != Frozen():
+        yield _on_frozen(spec)
     yield from profile_notes(resolved.profile_names, scenario.profile)
     yield from resolved.cluster.notes
     yield from _on_machines(resolved)
@@ -46,6 +48,13 @@ def _reads(tower: ModelSpec, seq_len: int) -> str:
     given = f", which give {of.items * of.span // of.projector.merge:,} of its tokens" if of.projector else ""
     frozen = "; frozen" * of.frozen + " with its projector" * of.projector_frozen
     return f"{tower.name}: each sequence has {many}{given}{frozen}"
+
+
+def _on_frozen(spec: ModelSpec) -> str:
+    """How much is trained, in words."""
+    layers, learns = spec.num_hidden_layers, spec.num_hidden_layers - len(spec.frozen.layers)
+    share = f"{trained_params(spec):,} of {total_params(spec):,}"
+    return f"freeze: {share} parameters are trained; {learns} of {layers} layers are"
 
 
 def _on_machines(resolved: ResolvedTrain) -> Iterator[str]:

@@ -34,7 +34,7 @@ def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
     return BeforeValidator(checked)
 
 
-_LAYERS = re.compile(r"all|\d{1,6}(-\d{0,6})?(,\d{1,6}(-\d{0,6})?)*")
+_LAYERS = re.compile(r"all|[0-9]{1,6}(-[0-9]{0,6})?(,[0-9]{1,6}(-[0-9]{0,6})?)*")
 Sequences = Annotated[PositiveInt, _whole("sequences", 8)]
 Tokens = Annotated[PositiveInt, Field(le=2**31), _whole("tokens", 8192)]
 Bucket = Annotated[PositiveInt | Literal["tensor"], _whole("elements", 40_000_000, "tensor")]

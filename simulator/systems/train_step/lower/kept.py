@@ -71,13 +71,18 @@ def buffer_parts(plan: TrainPlan) -> Mapping[str, Mapping[str, float]]:
 
 
 def _by_layer(plan: TrainPlan, stage: int) -> dict[int, Mapping[str, int]]:
-    """Kept bytes of each decoder layer by part; the first one includes the embedding's output."""
+    """Kept bytes of each decoder layer by part; the first one includes the embedding's output.
+
+    Layers without a backward have nothing that could come back for it: what they keep stays.
+    """
     own, again = plan.stages[stage], plan.again
     embedded = embedding(plan.spec, plan.shard) if own.embedding else ()
     found: dict[int, Mapping[str, int]] = {}
     for position, number in enumerate(own.layers):
-        total = Counter(activations(plan.layer(number), "full" if again.whole(position) else "selective", again.parts))
+        found[number] = total = Counter[str]()
+        if not plan.layer(number).has_gradients:
+            continue
+        total.update(activations(plan.layer(number), "full" if again.whole(position) else "selective", again.parts))
         for kernel in embedded if position == 0 else ():
             total.update(dict(kernel.keeps))
-        found[number] = total
     return found

@@ -67,7 +67,7 @@ class Script:
         for step in self.opening:
             step()
         for (position, number), steps in zip(self._order, self.by_layer, strict=True):
-            if alike:
+            if alike and self._works_on(number):
                 self._append(position, number, fragments)
             else:
                 for step in steps:
@@ -101,6 +101,11 @@ class Script:
             step()
         return alone.w.fragment(alone.tail, alone.heads, alone._passes.get(number))
 
+    def _works_on(self, number: int) -> bool:
+        """Whether the action has anything to do in a layer: none in a backward where nothing is trained so far."""
+        layer = self.plan.layer(number)
+        return self.one.kind == "F" or (layer.learns if self.one.kind == "W" else layer.has_gradients)
+
     @property
     def opening(self) -> list[Callable[[], None]]:
         """The steps before the first layer: the embedding of a forward, the head of a backward."""
@@ -128,7 +133,7 @@ class Script:
 
     def _parts(self, position: int, number: int) -> list[Callable[[], None]]:
         write = {"F": self._forward, "B": self._backward, "I": self._backward, "W": self._weights}[self.one.kind]
-        return write(position, number)
+        return write(position, number) if self._works_on(number) else self._pass_over(number)
 
     def _own(self, steps: Sequence[Callable[[], None]]) -> list[Callable[[], None]]:
         """The same steps, whose ops are tagged with this action's number in the piece."""
@@ -169,6 +174,16 @@ class Script:
             lambda: self._run(on.dispatch_back, number),
             lambda: self._end_back(number, weights, last),
         ]
+
+    def _pass_over(self, number: int) -> list[Callable[[], None]]:
+        """A layer without work: what waits to be written is, and gradients that wait for their bucket may go."""
+
+        def leave() -> None:
+            self._write_held_back()
+            self._ends.append(list(self.tail))
+            self._reduce_layer(number)
+
+        return [leave] if self.one.kind == "W" else [*[_nothing] * 4, leave]
 
     def _idle(self) -> None:
         """Write an empty op for an action without work, so that what follows it waits for what it waits for."""
@@ -301,6 +316,8 @@ class Script:
 
     def _head_back(self) -> None:
         for number, kernels in reversed(self._head_kernels()):
+            if self.one.kind == "W" and number < 0 and not self.plan.trains_head:
+                continue
             issued = self._issued(number)
             extra = [*issued, *self._gathered(self._units[-1] if number < 0 else number)]
             began = len(self.w)
@@ -423,3 +440,7 @@ class Script:
                 self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
                 for _ in range(buckets)
             ][-1:]
+
+
+def _nothing() -> None:
+    """A step without ops."""
