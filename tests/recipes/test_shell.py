@@ -6,6 +6,7 @@ from runcast.simulator.formats.recipes import Additions, parse_settings, read_re
 from runcast.simulator.formats.recipes.commands import seal, unseal
 from runcast.simulator.formats.recipes.forms import read_arguments
 from runcast.simulator.formats.recipes.shell import Variables
+from runcast.simulator.formats.recipes.sources import include_sourced
 
 SMALL = (
     "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16 "
@@ -132,6 +133,11 @@ def test_a_loop_that_adds_to_a_variable_is_noted(loop, said, adds):
         ("for i in `seq 3`; do", None),
         ("for i in $(seq $N); do", "12345"),
         ("for i in {4..2}; do", "432"),
+        ("for i in {0..6..3}; do", "036"),
+        ("for i in {6..0..3}; do", "630"),
+        ("for i in $(seq 1 $N 9); do", "16"),
+        ("for i in $(seq 9 -4 1); do", "951"),
+        ("for i in $(seq 9 0 1); do", None),
         ("for i in a b; do", "ab"),
         ("for i in *; do", None),
         ("for ((i=0; i<9; i+=0)); do", None),
@@ -143,6 +149,12 @@ def test_a_loop_that_only_assigns_is_read_turn_by_turn(loop, values, adds):
     variables = Variables({})
     found = read_arguments(f"N=5\nP=x\n{loop}\n  {adds}\ndone\nx --split $P", "x", variables)
     assert (found[0].values == (f"x{values}",), "P" in variables.grown) == (values is not None, values is None)
+
+
+def test_a_loop_that_counts_and_prints_is_noted():
+    variables = Variables({})
+    read_arguments("N=2\nfor i in 1 2; do\n  N=$((N+2))\n  echo $N\ndone\nx --split $N", "x", variables)
+    assert list(variables.grown) == ["N"]
 
 
 def test_a_loop_that_starts_runs_is_read_once():
@@ -194,6 +206,26 @@ def test_a_script_of_sizes_may_be_named_by_a_variable_or_started(tmp_path, line,
 
     told = [line for line in recipe.assumed if "beside" in line]
     assert (recipe.config["num_hidden_layers"], told) == (4, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments"),
+    [
+        ("bash run.sh 16 $N", "16 $N $10"),
+        ("sh run.sh '16' --fast", "16 --fast $10"),
+        ('bash run.sh "$@"', "${1:-8} ${2-4} $10"),
+        ("bash run.sh 16 && sleep 5", "16 ${2-4} $10"),
+        ("bash run.sh", "${1:-8} ${2-4} $10"),
+    ],
+)
+def test_a_started_script_has_its_arguments(tmp_path, line, arguments):
+    (tmp_path / "run.sh").write_text("x ${1:-8} ${2-4} $10")
+    assert include_sourced(line, tmp_path) == f"x {arguments}"
+
+
+def test_functions_have_arguments_of_their_own(tmp_path):
+    (tmp_path / "run.sh").write_text(own := "f() { x $1; }\nf 2")
+    assert include_sourced("bash run.sh 16", tmp_path) == own
 
 
 @pytest.mark.parametrize(

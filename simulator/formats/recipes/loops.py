@@ -17,8 +17,8 @@ _UNTIL: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 _CONDITION = re.compile(r"(\w+)(<=|>=|!=|<|>)(.+)")
 _STEP = re.compile(r"\w+(?:(?P<once>\+\+|--)|(?P<sign>[+-])=(?P<by>.+))|(?P<pre>\+\+|--)\w+")
-_RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)\}")
-_SEQUENCE = re.compile(r"\$\(seq\s+(\S+)(?:\s+(\S+))?\)")
+_RANGE = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)(?:\.\.(-?[0-9]+))?\}")
+_SEQUENCE = re.compile(r"\$\(seq\s+(\S+)(?:\s+(\S+))?(?:\s+(\S+))?\)")
 
 
 def unroll(words: Sequence[str], start: int, calculate: Calculate) -> tuple[list[str], int] | None:
@@ -65,16 +65,13 @@ def _assigns_only(words: Sequence[str]) -> bool:
 
 
 def _listed(head: Sequence[str], calculate: Calculate) -> list[str] | None:
-    """The values of `for x in a b c`, `{1..8}` or `$(seq 8)`."""
+    """The values of `for x in a b c`, `{1..8}`, `{0..8..2}`, `$(seq 8)` or `$(seq 0 2 8)`."""
     if head[1:2] != ["in"]:
         return None
     found: list[str] = []
     for word in map(unseal, head[2:]):
-        ends = _ends_of(word, calculate)
-        if ends is not None:
-            first, last = ends
-            step = 1 if first <= last else -1
-            found += [str(value) for value in range(first, last + step, step)[: _MOST_TURNS + 1]]
+        if (counted := _range_of(word, calculate)) is not None:
+            found += [str(value) for value in counted[: _MOST_TURNS + 1]]
         elif re.search(r"[$`*?{(]", word):
             return None
         else:
@@ -82,12 +79,17 @@ def _listed(head: Sequence[str], calculate: Calculate) -> list[str] | None:
     return found if len(found) <= _MOST_TURNS else None
 
 
-def _ends_of(word: str, calculate: Calculate) -> tuple[int, int] | None:
+def _range_of(word: str, calculate: Calculate) -> range | None:
+    """The numbers of a range of the shell, which turns by itself, or of `seq`, which does not."""
     if found := _RANGE.fullmatch(word):
-        return int(found[1]), int(found[2])
+        first, last, by = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
+        return range(first, last + 1, by) if first <= last else range(first, last - 1, -by)
     if found := _SEQUENCE.fullmatch(word):
-        first, last = (calculate(text.lstrip("$")) for text in ((found[1], found[2]) if found[2] else ("1", found[1])))
-        return None if first is None or last is None or last < first else (first, last)
+        texts = [text.lstrip("$") for text in found.groups() if text]
+        begin, step, end = map(calculate, {1: ["1", "1", *texts], 2: [texts[0], "1", texts[-1]]}.get(len(texts), texts))
+        if begin is None or not step or end is None:
+            return None
+        return range(begin, end + (1 if step > 0 else -1), step)
     return None
 
 

@@ -272,7 +272,8 @@ def _grown_name(word: str) -> str:
         return ""
     name, more, value = found.groups()
     own = any(name in (of.group("bare"), of.group("name")) for of in _REFERENCE.finditer(value))
-    return name if more or own else ""
+    counted = any(name in re.findall(r"\w+", of.group()) for of in _ARITHMETIC.finditer(value))
+    return name if more or own or counted else ""
 
 
 def _result(command: Sequence[str], variables: Variables) -> bool | None:

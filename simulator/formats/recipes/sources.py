@@ -9,7 +9,8 @@ from .shell import Variables
 
 _PATH = r"(?P<path>[^\s\"'`;|&<>()]+\.sh)[\"'`]*"  # without the commands in front of it: $(dirname $0)
 _SOURCE = re.compile(rf"^[ \t]*(?:source|\.)[ \t][^\n]*?{_PATH}[ \t]*$", re.MULTILINE)
-_START = re.compile(rf"^[ \t]*(?:exec[ \t]+)?(?:bash|sh)[ \t]+[^\s\w-]*{_PATH}(?:[ \t][^\n]*)?$", re.MULTILINE)
+_START = re.compile(rf"^[ \t]*(?:exec[ \t]+)?(?:bash|sh)[ \t]+[^\s\w-]*{_PATH}(?P<more>[ \t][^\n]*)?$", re.MULTILINE)
+_PLAIN = re.compile(r"""[\w./:,=${}-]+|"[^"`@*]*"|'[^']*'""")
 _ASSIGNMENT = re.compile(r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=(["']?)([^"'\n$`]*)\2[ \t]*$""", re.MULTILINE)
 _SIZES = re.compile(r"--(num-layers|hidden-size|hybrid-(layer|override)-pattern)\b")
 
@@ -19,7 +20,7 @@ def include_sourced(text: str, folder: Path, settings: Mapping[str, str] | None 
 
     They lie beside it, or where the end of their path leads from there: `models/7b.sh`. Variables in a path are those
     of `settings`, or plain values that the script assigns. Where no sizes of a model are found, a script that it starts
-    (`bash run.sh`) is put in, too.
+    (`bash run.sh 8`) is put in, too, with its arguments.
     """
     included: set[Path] = set()
     variables = Variables(dict(settings or {}))
@@ -32,10 +33,22 @@ def include_sourced(text: str, folder: Path, settings: Mapping[str, str] | None 
             return found[0]
         included.add(file)
         use = f": {found['path']}\n" if "$" in found["path"] else ""  # so that its variables count as used
-        return use + _SOURCE.sub(include, read_text(file, "a script", MOST_SETTINGS))
+        read = _with_arguments(read_text(file, "a script", MOST_SETTINGS), found.groupdict().get("more") or "")
+        return use + _SOURCE.sub(include, read)
 
     whole = _SOURCE.sub(include, text)
     return whole if _SIZES.search(whole) else _START.sub(include, whole)
+
+
+def _with_arguments(text: str, line: str) -> str:
+    """A started script with its arguments in place of `$1` and `${2:-default}`, as far as they are plain words."""
+    has_functions = re.search(r"\(\)\s*\{", text)  # their `$1` is another one
+    for number, word in enumerate(line.split()[:9], 1):
+        if has_functions or not _PLAIN.fullmatch(word):
+            break
+        argument = word.strip("\"'")
+        text = re.sub(rf"\${number}(?![0-9])|\${{{number}(?::?[-=?][^{{}}]*)?}}", lambda _, it=argument: it, text)
+    return text
 
 
 def _find(path: str, folder: Path) -> Path | None:
