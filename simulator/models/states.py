@@ -1,5 +1,6 @@
 """What one rank holds: parameters, their training states, and activations kept for the backward."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -102,6 +103,12 @@ def adapter_count(
     """LoRA adapters of one layer: two factors of each adapted GEMM; experts have none."""
     shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=rank, adapted=tuple(targets))
     return Count(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
+
+
+def adapter_params(spec: ModelSpec, rank: int, targets: Collection[str]) -> int:
+    """LoRA adapters of all layers of a whole model."""
+    layers = Counter(spec.first_alike)
+    return sum(many * adapter_count(spec, number, rank, targets, tp=1).dense for number, many in layers.items())
 
 
 def packed_count(of: Layer, base: str) -> Count:

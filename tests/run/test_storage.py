@@ -60,6 +60,15 @@ def test_moments_and_gradients_are_those_of_what_is_trained(tmp_path):
     assert (resolved.checkpoint_bytes, resolved.gradient_bytes) == (2 * total + 12 * trained, 4 * trained)
 
 
+def test_workers_exchange_gradients_of_adapters(tmp_path):
+    """Of rank 4 beside a square product: 4 rows of 4,096 and as many columns, in each of 32 layers."""
+    path = tmp_path / "adapters.toml"
+    step = '[model]\npreset = "llama3-8b"\n[lora]\nrank = 4\ntargets = ["proj"]\n[batch]\nglobal = 8\nseq_len = 512\n'
+    path.write_text(ONE_NODE.replace('[step]\ntime = "1 s"\n', step))
+
+    assert simulate(path).resolved.gradient_bytes == 4 * 32 * 4 * (4096 + 4096)
+
+
 def test_a_node_writes_no_faster_than_its_nics_carry(one):
     """Eight NICs of 200 Gb/s on a store that would take all at once."""
     resolved = simulate(one, ["checkpoint.bytes=10 TB"]).resolved

@@ -10,6 +10,7 @@ import numpy as np
 from ...collectives import effective_capacity
 from ...hardware import Cluster, cluster, limits
 from ...models import ModelSpec, total_params, trained_params
+from ...models.states import adapter_params
 from ...profile import Estimate
 from ..machines import ResolvedScenario, shape_of
 from ..train_step.resolve import ResolvedTrain
@@ -164,8 +165,11 @@ class ResolvedWorkers(ResolvedScenario):
 
     @property
     def trained(self) -> int:
-        """Parameters of the model that are trained, 0 if only the step's time is known."""
-        spec = self.spec if self.resolved_step is None else self.resolved_step.spec
+        """Parameters that are trained, of the model or its adapters; 0 if only the step's time is known."""
+        step = self.resolved_step
+        spec = self.spec if step is None else step.spec
+        if step is not None and step.plan.lora:
+            return adapter_params(step.spec, step.plan.shard.lora_rank, step.plan.shard.adapted)
         return 0 if spec is None else trained_params(spec)
 
     @cached_property
