@@ -55,6 +55,8 @@ PLANS = {
     "passes": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4, "zero": 2, "sync_each_microbatch": False},
                                         "schedule": {"passes": 2}}),
     "zb-h1": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "schedule": {"name": "zb-h1"}}),
+    "zb-h1, frozen": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4, "zero": 2}, "schedule": {"name": "zb-h1"},
+                      "freeze": {"layers": "all", "head": True}}),
     "v-half": (64, 4, 4096, LLAMA_70B, {"parallel": {"tp": 4, "pp": 4}, "schedule": {"name": "v-half"}}),
     "ep": (64, 2, 4096, QWEN, {"parallel": {"ep": 8}}),
     "pairs": (64, 8, 4096, QWEN, {"parallel": {"pp": 2, "ep": 8}, "schedule": PAIRS}),

@@ -215,16 +215,18 @@ def test_a_script_of_sizes_may_be_named_by_a_variable_or_started(tmp_path, line,
         ("sh run.sh '16' --fast", "16 --fast $10"),
         ('bash run.sh "$@"', "${1:-8} ${2-4} $10"),
         ("bash run.sh 16 && sleep 5", "16 ${2-4} $10"),
+        ("bash run.sh $2 b", "$2 b $10"),
         ("bash run.sh", "${1:-8} ${2-4} $10"),
     ],
 )
 def test_a_started_script_has_its_arguments(tmp_path, line, arguments):
-    (tmp_path / "run.sh").write_text("x ${1:-8} ${2-4} $10")
-    assert include_sourced(line, tmp_path) == f"x {arguments}"
+    (tmp_path / "run.sh").write_text("set -e\nx ${1:-8} ${2-4} $10")
+    assert include_sourced(line, tmp_path) == f"set -e\nx {arguments}"
 
 
-def test_functions_have_arguments_of_their_own(tmp_path):
-    (tmp_path / "run.sh").write_text(own := "f() { x $1; }\nf 2")
+@pytest.mark.parametrize("own", ["f() { x $1; }\nf 2", "A=$1\nshift\nx $1", "awk '{print $1}'", r"x \$1"])
+def test_what_has_arguments_of_its_own_keeps_them(tmp_path, own):
+    (tmp_path / "run.sh").write_text(own)
     assert include_sourced("bash run.sh 16", tmp_path) == own
 
 

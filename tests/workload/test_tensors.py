@@ -186,13 +186,14 @@ RESIDUALS = [{}, {"parallel_residual": False}, {"parallel_residual": True}]
 RESIDUALS += [{"parallel_residual": True, "shared_norm": shared} for shared in (True, False)]
 GATED_DELTA = ("linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim")
 GATED_DELTA += ("linear_conv_kernel_dim", "full_attention_interval")
+KIMI_DELTA = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
 OF_INDEXER = ("index_topk", "index_n_heads", "index_head_dim", "index_topk_freq", "index_skip_topk_offset")
 OF_COMPRESSED = ("o_groups", "o_lora_rank", "index_topk", "index_n_heads", "index_head_dim")
 OWN_KEYS = {  # refused by other families
     **{name: OF_INDEXER for name, family in FAMILIES.items() if family.indexer},
     **{name: OF_COMPRESSED for name, family in FAMILIES.items() if family.compressed},
     **{name: GATED_DELTA for name, family in FAMILIES.items() if family.mixer == "gated_delta"},
-    "kimi_linear": ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"),
+    **{name: KIMI_DELTA for name, family in FAMILIES.items() if family.mixer == "kimi_delta"},
 }
 
 
@@ -217,7 +218,7 @@ OPTIONS = ("mamba_conv_bias", "mamba_proj_bias", "mamba_rms_norm", "conv_bias", 
 def mixer_keys(draw, model_type):
     """The keys of what replaces attention and of layers, most by their canonical names."""
     family = FAMILIES.get(model_type, Family())
-    if not family.mixer or model_type in OWN_KEYS:
+    if not family.mixer or (model_type in OWN_KEYS and not family.alone):
         return {}
     groups = draw(st.integers(1, 3))
     letters = draw(st.lists(st.sampled_from("M*-E"), min_size=5, max_size=9))

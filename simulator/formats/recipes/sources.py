@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from ...base.files import MOST_SETTINGS, read_text
@@ -11,6 +12,10 @@ _PATH = r"(?P<path>[^\s\"'`;|&<>()]+\.sh)[\"'`]*"  # without the commands in fro
 _SOURCE = re.compile(rf"^[ \t]*(?:source|\.)[ \t][^\n]*?{_PATH}[ \t]*$", re.MULTILINE)
 _START = re.compile(rf"^[ \t]*(?:exec[ \t]+)?(?:bash|sh)[ \t]+[^\s\w-]*{_PATH}(?P<more>[ \t][^\n]*)?$", re.MULTILINE)
 _PLAIN = re.compile(r"""[\w./:,=${}-]+|"[^"`@*]*"|'[^']*'""")
+_OWN_ARGUMENTS = re.compile(
+    r"\(\)\s*\{|^\s*(shift\b|set\s+--)", re.MULTILINE
+)  # `$1` of functions, or another one later
+_ARGUMENT = re.compile(r"""'[^'\n]*'|\\\$|\$(?P<bare>[1-9])(?![0-9])|\$\{(?P<name>[1-9])(?::?[-=?][^{}]*)?\}""")
 _ASSIGNMENT = re.compile(r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=(["']?)([^"'\n$`]*)\2[ \t]*$""", re.MULTILINE)
 _SIZES = re.compile(r"--(num-layers|hidden-size|hybrid-(layer|override)-pattern)\b")
 
@@ -42,13 +47,13 @@ def include_sourced(text: str, folder: Path, settings: Mapping[str, str] | None 
 
 def _with_arguments(text: str, line: str) -> str:
     """A started script with its arguments in place of `$1` and `${2:-default}`, as far as they are plain words."""
-    has_functions = re.search(r"\(\)\s*\{", text)  # their `$1` is another one
-    for number, word in enumerate(line.split()[:9], 1):
-        if has_functions or not _PLAIN.fullmatch(word):
-            break
-        argument = word.strip("\"'")
-        text = re.sub(rf"\${number}(?![0-9])|\${{{number}(?::?[-=?][^{{}}]*)?}}", lambda _, it=argument: it, text)
-    return text
+    given = [word.strip("\"'") for word in takewhile(_PLAIN.fullmatch, line.split())]
+
+    def put_in(found: re.Match[str]) -> str:
+        number = int(found["bare"] or found["name"] or 0)
+        return given[number - 1] if 0 < number <= len(given) else found[0]
+
+    return text if _OWN_ARGUMENTS.search(text) else _ARGUMENT.sub(put_in, text)
 
 
 def _find(path: str, folder: Path) -> Path | None:

@@ -54,7 +54,8 @@ def _on_frozen(spec: ModelSpec) -> str:
     """How much is trained, in words."""
     layers, learns = spec.num_hidden_layers, spec.num_hidden_layers - len(spec.frozen.layers)
     share = f"{trained_params(spec):,} of {total_params(spec):,}"
-    return f"freeze: {share} parameters are trained; {learns} of {layers} layers are"
+    mtp = ", and MTP layers" * bool(spec.num_nextn_predict_layers)
+    return f"freeze: {share} parameters are trained; {learns} of {layers} layers are{mtp}"
 
 
 def _on_machines(resolved: ResolvedTrain) -> Iterator[str]:

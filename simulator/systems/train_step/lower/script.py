@@ -186,7 +186,7 @@ class Script:
         return [leave] if self.one.kind == "W" else [*[_nothing] * 4, leave]
 
     def _idle(self) -> None:
-        """Write an empty op for an action without work, so that what follows it waits for what it waits for."""
+        """Write an empty op where an action has none, so that what follows it waits for what it waits for."""
         if not self.tail and not self.heads:
             self.w.layer = -1
             self.heads = self.tail = [self.w.op("idle", COMPUTE)]
@@ -411,6 +411,8 @@ class Script:
         """Add a unit's gradients to their bucket. It is sent when it is full or the stage is done."""
         if not self.one.reduce:
             return
+        if not len(self.w):
+            self._idle()
         self.w.layer = number
         self.w.mark("grads", len(self.w) - 1)
         if self.holdings.leads:
