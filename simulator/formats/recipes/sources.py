@@ -12,9 +12,7 @@ _PATH = r"(?P<path>[^\s\"'`;|&<>()]+\.sh)[\"'`]*"  # without the commands in fro
 _SOURCE = re.compile(rf"^[ \t]*(?:source|\.)[ \t][^\n]*?{_PATH}[ \t]*$", re.MULTILINE)
 _START = re.compile(rf"^[ \t]*(?:exec[ \t]+)?(?:bash|sh)[ \t]+[^\s\w-]*{_PATH}(?P<more>[ \t][^\n]*)?$", re.MULTILINE)
 _PLAIN = re.compile(r"""[\w./:,=${}-]+|"[^"`@*]*"|'[^']*'""")
-_OWN_ARGUMENTS = re.compile(
-    r"\(\)\s*\{|^\s*(shift\b|set\s+--)", re.MULTILINE
-)  # `$1` of functions, or another one later
+_OTHERS = re.compile(r"\(\)\s*\{|^\s*(shift\b|set\s+--)", re.MULTILINE)  # functions have their own `$1`; or it changes
 _ARGUMENT = re.compile(r"""'[^'\n]*'|\\\$|\$(?P<bare>[1-9])(?![0-9])|\$\{(?P<name>[1-9])(?::?[-=?][^{}]*)?\}""")
 _ASSIGNMENT = re.compile(r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=(["']?)([^"'\n$`]*)\2[ \t]*$""", re.MULTILINE)
 _SIZES = re.compile(r"--(num-layers|hidden-size|hybrid-(layer|override)-pattern)\b")
@@ -53,7 +51,7 @@ def _with_arguments(text: str, line: str) -> str:
         number = int(found["bare"] or found["name"] or 0)
         return given[number - 1] if 0 < number <= len(given) else found[0]
 
-    return text if _OWN_ARGUMENTS.search(text) else _ARGUMENT.sub(put_in, text)
+    return text if _OTHERS.search(text) else _ARGUMENT.sub(put_in, text)
 
 
 def _find(path: str, folder: Path) -> Path | None:

@@ -208,10 +208,9 @@ class Script:
         self._passes[number] = found._replace(tails=tuple(self.tail), last=max(found.last, *self.tail))
 
     def _begin_back(self, position: int, number: int) -> None:
-        weights = self._gathered(number) if self.plan.layer(number).has_gradients else []
-        extra = [*self._issued(number), *weights]
+        extra = [*self._issued(number), *self._gathered(number)]
         self._enter(number)
-        if self.plan.again.whole(position) and self.plan.layer(number).has_gradients:
+        if self.plan.again.whole(position):
             self._run(self.layers.forward_again, number, extra)
             extra = []
         self._run(self.layers.add_up_back, number, extra)
@@ -375,13 +374,13 @@ class Script:
     # Data parallelism
 
     @cached_property
-    def _held(self) -> dict[int, Unit]:
+    def _unit_of(self) -> dict[int, Unit]:
         """What is reduced and gathered together, by layer, in model order."""
         return {unit.layer: unit for unit in self.holdings.units(self.stage)}
 
     @cached_property
     def _units(self) -> list[int]:
-        return list(self._held)
+        return list(self._unit_of)
 
     def _gathered(self, number: int) -> list[int]:
         """ZeRO-3: write the gather of a unit's weights, beside earlier units of this or of earlier actions."""
@@ -395,7 +394,7 @@ class Script:
         found = [
             self.w.op("all_gather", "fsdp", after, name="gather weights", group=share.group,
                       size_bytes=self.holdings.gathered_bytes(number, share.parameters, share.lane))
-            for share in self.holdings.shares(self._held[number].held)
+            for share in self.holdings.shares(self._unit_of[number].held)
             if len(share.group) > 1
         ]  # fmt: skip
         if back < 0 and found:
@@ -421,7 +420,7 @@ class Script:
     def _fill_buckets(self, number: int) -> None:
         """Add a unit's gradients to their buckets, and send full buckets."""
         after, done = [len(self.w) - 1], number == self._units[0]
-        for share in self.holdings.shares(self._held[number].learned):
+        for share in self.holdings.shares(self._unit_of[number].learned):
             size, _ = self._bucket.get(share.lane, (0, share))
             self._bucket[share.lane] = (size + share.parameters, share)
         sharding = self.plan.sharding
