@@ -12,7 +12,7 @@ PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
 .DEFAULT_GOAL := help
-.PHONY: help run test slow slow-together slow-alone bench docs pictures lint ruff types floors hooks lock profiles ledger wheel clean
+.PHONY: help run test slow slow-together slow-alone bench docs pictures lint ruff types floors hooks lock profiles ledger pages wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -76,17 +76,35 @@ lock: $(VENV)/.made  ## write constraints.txt and requirements.lock from the ran
 	$(LOCK) --custom-compile-command "make lock  (without torch and triton: CONTRIBUTING.md says why)" \
 	  -c constraints.txt --generate-hashes --no-emit-package torch --no-emit-package triton -o requirements.lock
 
-# What the ledger of weight updates says of software stacks, and the pages that show every row of the ledgers. The
-# predictions of training steps are kept beside their ledger, and a figure needs a Chromium.
-ledger: $(VENV)/.test  ## stacks fitted to published weight updates again, and the pages of all ledgers
-	$(VENV)/bin/runcast calibrate stacks --out data/validation/weight_update_fit.json
+# What ledgers say of software stacks and of how sure predictions are, and the pages that show every row of the ledgers.
+# The predictions of training steps are kept beside their ledger, and a figure needs a Chromium. What other pages show
+# moves with it: make pages.
+CALIBRATE = $(VENV)/bin/runcast calibrate
+ledger: $(VENV)/.test  ## stacks fitted to published updates and steps again, and the pages of all ledgers: 15 minutes
+	$(CALIBRATE) stacks --out data/validation/weight_update_fit.json
 	$(PY) tests/docs/ledger_page.py > docs/weight-update-ledger.md
-	$(VENV)/bin/runcast calibrate stacks --kind train_step --out data/validation/training_fit.json
+	$(CALIBRATE) stacks --kind train_step --out data/validation/training_fit.json
+	$(CALIBRATE) errors --out data/validation/training_errors.json
+	$(CALIBRATE) memory --out data/validation/memory_errors.json
+	$(CALIBRATE) data-sheets --out data/validation/data_sheet_errors.json
+	$(CALIBRATE) run-errors --out data/validation/run_errors.json
 	mkdir -p out
 	$(VENV)/bin/runcast validate --kind train_step --csv out/training-ledger.csv
 	$(PY) tests/docs/training_ledger_page.py out/training-ledger.csv
 	$(PY) tests/docs/run_ledger_page.py > docs/run-ledger.md
 	$(PY) -m tests.docs.cycle_ledger_page > docs/rl-cycle-ledger.md
+	$(PY) -m tests.docs.uncertainty_page
+	$(PY) -m tests.docs.unseen_page
+
+# What commands print on pages, and two pages that are tables of predictions. Read the difference before you commit it.
+PLAYED := choosing-a-stack collectives compare devices explain fabrics own-runs own-schedules questions run search sweeps
+PLAYED := README.md $(PLAYED:%=docs/%.md) docs/traces.md $(wildcard docs/tutorials/*.md)
+pages: $(VENV)/.test  ## what commands print in README and docs, anew: three minutes
+	$(PY) -m tests.docs.console $(PLAYED)
+	$(PY) -m tests.report.test_train_page
+	$(PY) -m tests.report.test_costs_page
+	$(PY) -m tests.docs.what_ifs_page
+	$(PY) -m tests.docs.own_runs_page
 
 # The shipped profiles again, from tables that stay outside: make profiles TABLES=DIR. --wider is what
 # carrying models from one device to another was seen to cost, in one generation and across two (docs/profiles.md).

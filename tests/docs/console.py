@@ -24,14 +24,14 @@ _PYTHON = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIMIT_S = 300  # a command
 
 
-def played(text: str) -> str:
-    """The page with what its examples really print."""
+def played(text: str, *, silent: bool = False) -> str:
+    """The page with what its examples really print. With `silent`, commands that show nothing stay so."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as free:
         workplace = Path(folder)
         for name in ("data", "docs", "tests"):
             (workplace / name).symlink_to(ROOT / name)
         (workplace / "out").mkdir()
-        text = _CONSOLE.sub(lambda block: f"```console\n{_commands(block[1], workplace)}```", text)
+        text = _CONSOLE.sub(lambda block: f"```console\n{_commands(block[1], workplace, silent)}```", text)
         interpreter = code.InteractiveConsole({"folder": free})
         with contextlib.chdir(ROOT):
             return _PYTHON.sub(lambda block: f"```pycon\n{_session(interpreter, block[1])}```", text)
@@ -46,8 +46,14 @@ def _behind(prompt: str, block: str) -> list[str]:
     return re.findall(rf"^{re.escape(prompt)}(.*)$", block, re.MULTILINE)
 
 
-def _commands(block: str, workplace: Path) -> str:
-    return "".join(f"$ {command}\n{_printed(command, workplace)}" for command in _behind("$ ", block))
+def _commands(block: str, workplace: Path, silent: bool) -> str:
+    shown = zip(_behind("$ ", block), re.split(r"^\$ .*\n", block, flags=re.MULTILINE)[1:], strict=True)
+    return "".join(_played(command, workplace, silent and not before.strip()) for command, before in shown)
+
+
+def _played(command: str, workplace: Path, silent: bool) -> str:
+    printed = _printed(command, workplace)
+    return f"$ {command}\n{'' if silent else printed}"
 
 
 def _printed(command: str, workplace: Path) -> str:
@@ -82,4 +88,4 @@ def _session(interpreter: code.InteractiveConsole, block: str) -> str:
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         page = Path(name)
-        page.write_text(played(page.read_text()))
+        page.write_text(played(page.read_text(), silent=page.name == "README.md"))
