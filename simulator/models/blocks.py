@@ -38,7 +38,7 @@ from .kernels import Kept, Kernel, Kernels, weight_gradient
 from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
 from .model import Inputs, LayerKind, ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm, norm_of
-from .shard import Shard, gemm, memory_bound, rank_view
+from .shard import ADAPTER, Shard, gemm, memory_bound, rank_view
 
 _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[ModelSpec, Any, Shard], Kernels]]] = {
     LinearAttention: (linear_attention.parameters, linear_attention.kernels),
@@ -287,7 +287,7 @@ def _is_unread(kernel: Kernel, later: Kernels) -> bool:
         return False
     branch = takewhile(lambda each: each.kind != "residual_add", later)
     readers = ("down",) if first == "down" else _READ_NORMS
-    return not {each.name for each in branch} & {f"{name}_lora_a" for name in readers}
+    return not any(each.part == "lora" and each.name.partition(ADAPTER)[0] in readers for each in branch)
 
 
 def _of_projector(inputs: Inputs, layer: Layer) -> Layer:

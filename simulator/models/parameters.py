@@ -36,6 +36,11 @@ class Parameter(NamedTuple):
     copy: bool = False
 
     @property
+    def module(self) -> str:
+        """The last part of the name of the module that has it: q_proj of self_attn.q_proj.weight."""
+        return self.name.removesuffix(".weight").rpartition(".")[2]
+
+    @property
     def size(self) -> int:
         """Elements in a layer, over all experts."""
         return prod(self.shape) * (self.experts or 1)

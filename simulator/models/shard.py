@@ -8,6 +8,8 @@ from .model import ModelSpec
 from .parameters import Parameters, matrix
 
 _SCALE = 4 / 128  # bytes of an element's share of its scale: one in fp32 for 128 of a row (arXiv 2412.19437, 3.3.2)
+PRODUCTS, ALL_LINEAR = ("qkv", "proj", "up", "down"), "all-linear"
+"""Of `Shard.adapted`: roles of GEMMs, and PEFT's word for each module of these."""
 STORED = {"bf16": 2.0, "fp8": 1 + _SCALE, "e5m6": 1.5 + _SCALE}
 """Bytes of an element of an activation that is kept or sent in a type of its own; E5M6 has 12 bits."""
 
@@ -17,8 +19,8 @@ class Shard:
     """What one rank computes of a micro-batch of `batch` sequences of `seq` tokens.
 
     `linear` is the precision of GEMMs, `dtype` of everything else. `load` is the tokens of the most loaded rank's
-    experts over their even share. `learns`: weights have gradients. `lora_rank` adds adapters to the GEMMs in
-    `adapted`, and `base` is the type in which their frozen weights lie, if it is packed (`kernels.PACKED`). `unfused`
+    experts over their even share. `learns`: weights have gradients. `lora_rank` adds adapters to what `adapted`
+    names (`adapted_widths`), and `base` is the type of frozen weights, if they are packed (`kernels.PACKED`). `unfused`
     attention has separate kernels for scores and softmax, with `dropout` of the scores. `loss_passes`: the loss takes
     separate passes over the logits, in fp32. `keeps_gathered`: the backward keeps what is gathered over tp, not the
     rank's own part; `keeps_gate`: also the gate's activation; `keeps_repeated`: keys and values once for each head of
@@ -144,7 +146,7 @@ def gemm(
     kept_width: int = 0,
     dtype: str = "",
 ) -> Kernels:
-    """The GEMM of this name on `tokens` tokens, and the two GEMMs of its adapter; none without parameters.
+    """The GEMM of this name on `tokens` tokens, and the kernels of its adapters; none without parameters.
 
     `role` is the name under which it may have an adapter. The backward keeps `keeps` bytes of each output, or of
     `kept_width` values per token. On a grid there are `side` equal steps, which add to one result.
@@ -155,12 +157,36 @@ def gemm(
     kept = (Kept(part, round(tokens * (kept_width or n) * keeps)),) if keeps else ()
     shape = (tokens, n, k)
     base = Kernel("gemm", name, part, shape, dtype or shard.base or shard.linear, keeps=kept, trained=shard.trains)
-    if not shard.lora_rank or role not in shard.adapted:
-        return (*[replace(base, keeps=())] * (shard.side - 1), base)
+    adapters = adapted_widths(shard, table, name, role) if shard.lora_rank and role else {}
+    made = [kernel for end, width in adapters.items() for kernel in _adapter(shard, name, end, tokens, width, k)]
+    return (*[replace(base, keeps=())] * (shard.side - 1), base, *made)
+
+
+ADAPTER = "_lora_"
+"""Behind the name of a GEMM in those of its adapters' kernels."""
+
+
+def adapted_widths(shard: Shard, table: Parameters, name: str, role: str) -> dict[str, int]:
+    """The outputs of a GEMM on this rank to which each of its adapters adds, by what their kernels' names end in.
+
+    A product that has `role` has one adapter, as `linear_qkv` in Megatron-Core; else each of its modules that is
+    named has one, as q_proj, k_proj and v_proj in PEFT. What a checkpoint stores as one tensor is one module.
+    """
+    own = [each for each in table if each.gemm == name]
+    if role in shard.adapted:
+        return {"": matrix(own, name, shard.tp)[0]}
+    modules = dict.fromkeys(each.module for each in own if {each.module, ALL_LINEAR} & set(shard.adapted))
+    alike = {module: [each for each in own if each.module == module] for module in modules}
+    return {f".{module}": matrix(some, name, shard.tp)[0] for module, some in alike.items()}
+
+
+def _adapter(shard: Shard, name: str, end: str, tokens: int, n: int, k: int) -> Kernels:
     rank, wide = shard.lora_rank, shard.plain
-    down_kept = (Kept("lora", tokens * rank * shard.wide),)
-    down = Kernel("gemm", f"{name}_lora_a", "lora", (tokens, rank, k), wide, keeps=down_kept)
-    return (base, down, Kernel("gemm", f"{name}_lora_b", "lora", (tokens, n, rank), wide))
+    kept = (Kept("lora", tokens * rank * shard.wide),)
+    return (
+        Kernel("gemm", f"{name}{ADAPTER}a{end}", "lora", (tokens, rank, k), wide, keeps=kept),
+        Kernel("gemm", f"{name}{ADAPTER}b{end}", "lora", (tokens, n, rank), wide),
+    )
 
 
 def product(shard: Shard, part: str, name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:

@@ -12,7 +12,7 @@ from .blocks import Layer, embedding_parameters, head_parameters, layer, layer_p
 from .kernels import Kernel, Kernels, element_bytes, weights_of
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, n_elements, split
-from .shard import Shard
+from .shard import ALL_LINEAR, Shard
 from .sparse_mla import LEARNING
 
 MODES = ("none", "selective", "full")
@@ -100,9 +100,18 @@ def head_copies(spec: ModelSpec) -> int:
 def adapter_count(
     spec: ModelSpec, number: int, rank: int, targets: Collection[str], *, tp: int, ep: int = 1, etp: int = 1
 ) -> Count:
-    """LoRA adapters of one layer: two factors of each adapted GEMM; experts have none."""
+    """LoRA adapters of one layer: two factors of each adapted GEMM or module; experts have none."""
     shard = Shard(1, 1, tp=tp, ep=ep, etp=etp, lora_rank=rank, adapted=tuple(targets))
-    return Count(sum(k.shape[1] * k.shape[2] for k in layer(spec, number, shard).all if k.part == "lora"))
+    return Count(sum(weights_of(k.kind, k.shape) for k in layer(spec, number, shard).all if k.part == "lora"))
+
+
+def adapter_modules(spec: ModelSpec) -> list[str]:
+    """The modules of a model's layers that may have adapters of their own, by the last parts of their names."""
+    shard = Shard(1, 1, lora_rank=1, adapted=(ALL_LINEAR,))
+    kernels = [
+        each for number in set(spec.first_alike) for each in layer(spec, number, shard).all if each.part == "lora"
+    ]
+    return list(dict.fromkeys(each.name.rpartition(".")[2] for each in kernels))
 
 
 def adapter_params(spec: ModelSpec, rank: int, targets: Collection[str]) -> int:

@@ -118,7 +118,8 @@ def test_all_ranks_together_do_what_the_model_and_recomputation_need(step):
 @examples(40)
 @given(steps())
 def test_activations_peak_where_the_schedule_says(step):
-    if step.scenario.offload.activations:
+    frozen_beside = step.scenario.freeze and step.scenario.schedule.name == "interleaved-overlap"
+    if step.scenario.offload.activations or frozen_beside:  # a backward may end before its forward keeps anything
         return
     found = peaks(timed(step))
     for rank, row in enumerate(step.grid.rows):

@@ -81,7 +81,7 @@ def test_a_recipe_for_images_says_what_is_frozen(tmp_path, more, towers, freeze)
          (128, 4, 2048), 1,
          {"model": {"preset": "qwen2.5-7b"}, "parallel": {"zero": 3, "sync_each_microbatch": False},
           "batch": {"global": 128, "micro": 4, "seq_len": 2048}, "precision": {"reduce": "fp32"},
-          "attention": "flash-2", "lora": {"rank": 8}}),
+          "attention": "flash-2", "lora": {"rank": 8, "targets": ["all-linear"]}}),
         (NAMED.format("meta-llama/Llama-3.3-70B-Instruct"),
          "distributed: {strategy: fsdp2, tp_size: 4, cp_size: 1, pp_size: 2, activation_checkpointing: true, "
          "pipeline: {pp_schedule: interleaved1f1b, pp_microbatch_size: 1, layers_per_stage: 4}}\n" + PEFT.format(16),
@@ -89,7 +89,7 @@ def test_a_recipe_for_images_says_what_is_frozen(tmp_path, more, towers, freeze)
          {"model": {"preset": "llama3-70b"}, **AGAIN, "parallel": {"tp": 4, "pp": 2, "zero": 3, "reshard": False,
           "sequence_parallel": False, "sync_each_microbatch": False},
           "schedule": {"name": "interleaved", "vpp": 10, "passes": 8}, "batch": {"global": 32, "seq_len": 4096},
-          "precision": {"reduce": "fp32"}, "attention": "flash-2", "lora": {}}),
+          "precision": {"reduce": "fp32"}, "attention": "flash-2", "lora": {"targets": ["all-linear"]}}),
         (NAMED.format("Qwen/Qwen3-32B") + "\n  backend: {attn: te, linear: te, rms_norm: torch_fp32}",
          "distributed: {strategy: fsdp2, tp_size: 2, cp_size: 2, pp_size: 1, activation_checkpointing: true}\n"
          "packed_sequence: {packed_sequence_size: 4096}",

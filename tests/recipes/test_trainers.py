@@ -7,7 +7,9 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.formats.recipes import Additions, read_recipe, scenario_table
-from runcast.simulator.models import preset_names
+from runcast.simulator.formats.recipes.finetuning import fit_adapters, read_adapters
+from runcast.simulator.formats.recipes.tables import to_arguments
+from runcast.simulator.models import preset, preset_names
 
 AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 2\nsample_packing: true\n"
 FACTORY = "model_name_or_path: Qwen/Qwen3-8B\ndo_train: true\nfinetuning_type: full\n"
@@ -37,9 +39,9 @@ def table(read):
     [
         ("gradient_accumulation_steps: 4", "batch", {"global": 64, "micro": 2, "seq_len": 4096}),
         ("batch_size: 8", "batch", {"global": 64, "micro": 2, "seq_len": 4096}),
-        (LORA + "lora_target_linear: true", "lora", {}),
-        (LORA + "lora_target_modules: [q_proj, v_proj, down_proj]", "lora", {"targets": ["qkv", "down"]}),
-        (LORA, "lora", {"targets": ["qkv"]}),
+        (LORA + "lora_target_linear: true", "lora", {"targets": ["all-linear"]}),
+        (LORA + "lora_target_modules: [q_proj, v_proj, down_proj]", "lora", {"targets": ["q_proj", "v_proj", "down"]}),
+        (LORA, "lora", {"targets": ["q_proj", "v_proj"]}),
         ("", "parallel", {"zero": 0}),
         (SHARDED, "parallel", {"zero": 3}),
         (SHARDED + "gradient_accumulation_steps: 2", "parallel", {"zero": 3, "sync_each_microbatch": False}),
@@ -101,8 +103,8 @@ def test_what_a_key_of_axolotl_says(table, text, key, value):
         ("tf32: true", "precision", {"compute": "tf32", "reduce": "fp32"}),
         ("finetuning_type: lora", "precision", {"reduce": "fp32"}),
         ("finetuning_type: lora\nfp16: true", "precision", {"compute": "fp16", "reduce": "fp32"}),
-        ("finetuning_type: lora\nlora_rank: 4", "lora", {"rank": 4}),
-        ("finetuning_type: lora\nlora_target: q_proj,k_proj,v_proj", "lora", {"rank": 8, "targets": ["qkv"]}),
+        ("finetuning_type: lora\nlora_rank: 4", "lora", {"rank": 4, "targets": ["all-linear"]}),
+        ("finetuning_type: lora\nlora_target: q_proj,k_proj", "lora", {"rank": 8, "targets": ["q_proj", "k_proj"]}),
         ("sequence_parallel_size: 4\nsequence_parallel_mode: ulysses", "parallel",
          {"cp": 4, "cp_type": "ulysses", "zero": 0}),
         ("fsdp: full_shard auto_wrap", "parallel", {"zero": 3}),
@@ -243,10 +245,24 @@ def test_what_an_optimizer_and_adapters_leave_out_is_named(read):
     recipe = read(AXOLOTL + LORA + "lora_target_modules: [q_proj, lm_head]\noptimizer: muon\n")
 
     assert recipe.not_modelled[1:] == (
-        "lora_target_modules lm_head: only qkv, proj, up and down of a layer have adapters",
+        "lora_target_modules lm_head: only GEMMs of attention and MLP have adapters",
         "optimizer = muon: AdamW's states and step are assumed",
     )
-    assert "lora.targets: q_proj without k_proj, v_proj is taken as all of qkv" in recipe.assumed
+
+
+@pytest.mark.parametrize(
+    ("model", "modules", "targets"),
+    [
+        ("phi-4", "q_proj, k_proj, gate_proj, down_proj", ("qkv", "up", "down")),
+        ("llama3-8b", "q_proj, qkv_proj, o_proj", ("q_proj", "proj")),
+        ("deepseek-v3", "q_proj, q_b_proj, linear_kv_up_proj", ("q_b_proj", "kv_b_proj")),
+    ],
+)
+def test_adapters_are_on_modules_that_the_model_has(model, modules, targets):
+    args = to_arguments({"lora_target_modules": modules.split(", ")}, "axolotl", "lora.yaml")
+    found = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False)
+
+    assert fit_adapters(args, found, preset(model))["targets"] == targets
 
 
 def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):

@@ -42,11 +42,12 @@ def said(text, additions=None):
         ("", "loss", "fused"),
         ("loss_type: nll", "loss", "passes"),
         ("loss_type: chunked_nll", "memory", {"logits": 0.0}),
-        ("use_peft: true", "lora", {"targets": ["qkv"]}),
-        ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora", {"rank": 32}),
-        ("use_peft: true\nload_in_4bit: true", "lora", {"targets": ["qkv"], "base": "nf4"}),
+        ("use_peft: true", "lora", {"targets": ["q_proj", "v_proj"]}),
+        ("use_peft: true\nlora_r: 32\nlora_target_modules: [all-linear]", "lora",
+         {"rank": 32, "targets": ["all-linear"]}),
+        ("use_peft: true\nload_in_4bit: true", "lora", {"targets": ["q_proj", "v_proj"], "base": "nf4"}),
         ("use_peft: true\nload_in_4bit: true\nuse_bnb_nested_quant: true", "lora",
-         {"targets": ["qkv"], "base": "nf4-double"}),
+         {"targets": ["q_proj", "v_proj"], "base": "nf4-double"}),
     ],
 )  # fmt: skip
 def test_what_a_key_says(text, key, value):

@@ -17,6 +17,7 @@ NAMED_SPARSE = ("qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3", "gpt-oss-120b
 ODD = ("gemma2-9b", "nemotron-h-8b", "falcon-7b")  # of layers that some tools have no words for
 MACHINES = ("dgx-h100", "dgx-a100", "dgx-b200", "h800-hgx", "gb200-nvl72", "h20-hgx")
 STACKS = ("generic", "generic", "megatron-core", "megatron-bridge", "nanotron", "pytorch-fsdp", "torchtitan")
+ADAPTED = (("all-linear",), ("q_proj", "v_proj"), ("qkv", "up"), ("proj", "down"))  # of which PEFT has no third
 FORMATS = ("megatron", "torchtitan", "fsdp")
 
 
@@ -79,7 +80,7 @@ def _draw(chance: Random, form: str) -> dict[str, Any]:
         **({"attention": one(("flash-2", "unfused"))} if maybe(0.15) else {}),
         **({"loss": "passes"} if maybe(0.15) else {}),
         **({"bucket": one((20_000_000, "tensor"))} if maybe(0.1) else {}),
-        **({"lora": {"rank": 16} | one(bases)} if alone and maybe(0.3) else {}),
+        **({"lora": {"rank": 16, "targets": one(ADAPTED)} | one(bases)} if alone and maybe(0.3) else {}),
     }  # fmt: skip
 
 

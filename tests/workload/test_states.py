@@ -15,6 +15,7 @@ from runcast.simulator.models.states import (
     Count,
     StateBytes,
     adapter_count,
+    adapter_params,
     copy_bytes,
     embedding_count,
     head_count,
@@ -142,6 +143,26 @@ def test_adapters_of_llama():
     assert adapter_count(spec, 0, 16, targets, tp=1) == Count(expected)
     assert adapter_count(spec, 0, 16, ("proj",), tp=4) == Count(16 * (1024 + 4096))
     assert adapter_count(spec, 0, 16, (), tp=1) == Count(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "targets", "trained"),
+    [
+        ("llama3-8b", 16, ("all-linear",), 41_943_040),
+        ("llama3-8b", 16, ("q_proj", "v_proj"), 6_815_744),
+        ("llama3-70b", 16, ("all-linear",), 207_093_760),
+        ("llama3-8b", 8, ("q_proj", "k_proj", "v_proj", "proj"), 6_815_744),
+    ],
+)
+def test_adapters_of_modules_are_as_many_as_peft_prints(name, rank, targets, trained):
+    """What `print_trainable_parameters` prints of these models."""
+    assert adapter_params(preset(name), rank, targets) == trained
+
+
+def test_a_module_that_ranks_share_has_adapters_of_its_part():
+    spec = preset("llama3-8b")
+    cut = {targets: adapter_count(spec, 0, 16, (targets,), tp=4).dense for targets in ("k_proj", "o_proj")}
+    assert cut == {"k_proj": 16 * (4096 + 256), "o_proj": 16 * (1024 + 4096)}
 
 
 def test_routed_experts_have_no_adapters():

@@ -1,19 +1,30 @@
 """What trainers on Hugging Face models say in the same words: adapters, optimizers, attention and the loss."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from ...models import ModelSpec
+from ...models.shard import ALL_LINEAR, PRODUCTS
+from ...models.states import adapter_modules
 from .arguments import Arguments
 
-_TARGETS = {
-    "qkv": r"(q|k|v|qkv|query_key_value|wqkv|c_attn|in_proj_qkvz?)(_proj)?|(q_a|q_b|kv_a|kv_b)_proj(_with_mqa)?"
-    r"|linear_(q|k|v|qkv)|linear_(q|kv)_(down|up)_proj",
+_MODULES = {
+    **{f"{one}_proj": rf"(linear_)?{one}(_proj)?" for one in "qkv"},
+    "q_a_proj": r"q_a_proj|linear_q_down_proj", "q_b_proj": r"q_b_proj|linear_q_up_proj",
+    "kv_a_proj_with_mqa": r"kv_a_proj(_with_mqa)?|linear_kv_down_proj", "kv_b_proj": r"kv_b_proj|linear_kv_up_proj",
+    "qkv": r"(qkv|query_key_value|wqkv|c_attn|in_proj_qkvz?)(_proj)?|linear_qkv",
     "proj": r"(o|out|linear)_proj|dense|wo|attn_out",
-    "up": r"(gate|up|gate_up)_proj|dense_h_to_4h|w1|w3|(linear_)?fc1|c_fc",
+    "gate_proj": r"gate_proj|w1|linear_fc1_gate", "up_proj": r"up_proj|w3|linear_fc1_up",
+    "up": r"gate_up_proj|dense_h_to_4h|(linear_)?fc1|c_fc",
     "down": r"down_proj|dense_4h_to_h|w2|(linear_)?fc2|c_proj",
+}  # fmt: skip
+"""What `lora.targets` names, by the modules that adapters name."""
+_PRODUCTS = {
+    "qkv": ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
+    "up": ("gate_proj", "up_proj"),
 }
-"""Modules that adapters name, by the GEMMs of a layer that a scenario has."""
-_PARTS = {"qkv": ("q_proj", "k_proj", "v_proj"), "up": ("gate_proj", "up_proj")}
+"""Products of several modules, which some models have as one."""
 _STATES = re.compile(
     r"([\w.]+\.)?(paged_)?(fusedadam|adamw_(torch|hf|apex)\w*|adamw|adam|adamw_(8bit|bnb_8bit)|ao_adamw_\w+|flash_adamw?|optimi_adamw)"
 )
@@ -25,18 +36,36 @@ _KERNELS = {
 
 
 def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool, default: int = 8) -> dict[str, Any]:
-    """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every GEMM of a layer."""
+    """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every linear module of a layer."""
     found: dict[str, Any] = {"rank": args.whole(rank, default)}
     modules = [name.rpartition(".")[2].lower() for name in args.texts(targets)]
-    if all_linear or "all" in modules or "all-linear" in modules:
-        return found
+    if all_linear or "all" in modules or ALL_LINEAR in modules:
+        return found | {"targets": (ALL_LINEAR,)}
     if not modules:
-        args.assumed.append("lora.targets = qkv: PEFT's default for Llama, q_proj and v_proj")
-        return found | {"targets": ("qkv",)}
+        args.assumed.append("lora.targets = q_proj and v_proj: PEFT's default for Llama")
+        return found | {"targets": ("q_proj", "v_proj")}
     if any(re.search(r"[\\()|*\[\]]", name) for name in args.texts(targets)):
-        args.assumed.append(f"lora.targets = all GEMMs of a layer: {args.spelling(targets)} is a pattern")
-        return found
-    return found | {"targets": _adapted_gemms(args, targets, modules)}
+        args.assumed.append(f"lora.targets = {ALL_LINEAR}: {args.spelling(targets)} is a pattern")
+        return found | {"targets": (ALL_LINEAR,)}
+    return found | {"targets": _adapted(args, targets, modules)}
+
+
+def fit_adapters(args: Arguments, lora: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
+    """The `[lora]` table with the product of modules that a model does not have apart."""
+    has, fitted = {*adapter_modules(spec), *PRODUCTS, ALL_LINEAR}, dict.fromkeys(lora["targets"])
+    for product, parts in _PRODUCTS.items():
+        if not has.intersection(parts) and (missing := [part for part in parts if part in fitted]):
+            args.assumed.append(
+                f"lora.targets: {', '.join(missing)} of {spec.name} are part of {product}, which has one adapter"
+            )
+            fitted = dict.fromkeys(product if part in missing else part for part in fitted)
+        elif has.intersection(parts):
+            fitted.pop(product, None)
+    if not (targets := tuple(part for part in fitted if part in has)):
+        args.faults.append(
+            f"{args.where}: adapters: expected some of the modules of {spec.name}: {', '.join(sorted(has))}"
+        )
+    return {**lora, "targets": targets}
 
 
 def read_base(packed: bool, double: bool) -> dict[str, str]:
@@ -44,26 +73,19 @@ def read_base(packed: bool, double: bool) -> dict[str, str]:
     return {"base": "nf4-double" if double else "nf4"} if packed else {}
 
 
-def _adapted_gemms(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
-    """The GEMMs of a layer that these modules are parts of; a module without one is named as not modelled."""
-    gemms = {name: _gemm(name) for name in modules}
-    for name in [name for name, gemm in gemms.items() if gemm is None]:
-        args.not_modelled.append(
-            f"{args.spelling(targets)} {name}: only qkv, proj, up and down of a layer have adapters"
-        )
-    for gemm, parts in _PARTS.items():
-        missing = [part for part in parts if part not in modules]
-        if missing and len(missing) < len(parts):
-            present = ", ".join(part for part in parts if part in modules)
-            args.assumed.append(f"lora.targets: {present} without {', '.join(missing)} is taken as all of {gemm}")
-    adapted = tuple(gemm for gemm in _TARGETS if gemm in gemms.values())
+def _adapted(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
+    """What these modules are in a scenario; a module that is none is named as not modelled."""
+    found = {name: _module(name) for name in modules}
+    for name in [name for name, module in found.items() if module is None]:
+        args.not_modelled.append(f"{args.spelling(targets)} {name}: only GEMMs of attention and MLP have adapters")
+    adapted = tuple(module for module in _MODULES if module in found.values())
     if not adapted:
         args.fault(targets, "expected some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj")
     return adapted
 
 
-def _gemm(name: str) -> str | None:
-    return next((gemm for gemm, names in _TARGETS.items() if re.fullmatch(names, name)), None)
+def _module(name: str) -> str | None:
+    return next((module for module, names in _MODULES.items() if re.fullmatch(names, name)), None)
 
 
 def read_moments(args: Arguments, key: str) -> str:

@@ -290,4 +290,6 @@ def _adapters(args: Arguments) -> dict[str, Any]:
         args.not_modelled.append(f"peft = {scheme}: LoRA is assumed, which takes fewer passes")
     if not args.has("peft.dim"):
         args.imply("peft.dim", _RANK)
-    return read_adapters(args, "peft.dim", "peft.target_modules", not args.has("peft.target_modules"))
+    if not args.has("peft.target_modules"):
+        return {"rank": args.whole("peft.dim")}  # linear_qkv, linear_proj, linear_fc1 and linear_fc2
+    return read_adapters(args, "peft.dim", "peft.target_modules", all_linear=False)

@@ -90,11 +90,12 @@ def _adapters(args: Arguments) -> dict[str, Any]:
     if not args.switch("use_lora"):
         return {}
     targets = "lora_target_modules"
+    args.require("lora_rank", "the rank of the adapters")
     if not args.has(targets):
         named = args.text("lora_target_preset", "no modules are given")
         args.assumed.append(f"lora.targets = all GEMMs of a layer: {named}")
-    args.require("lora_rank", "the rank of the adapters")
-    return {"lora": read_adapters(args, "lora_rank", targets, not args.has(targets))}
+        return {"lora": {"rank": args.whole("lora_rank")}}
+    return {"lora": read_adapters(args, "lora_rank", targets, all_linear=False)}
 
 
 def _imply_batch(args: Arguments, machine: Machine, stated: int | None) -> None:

@@ -14,14 +14,13 @@ from ...systems.train_step.scenario import TrainScenario
 from .model_names import id_of
 
 _KERNELS = {"flash": "flash_attention_3", "flash-2": "flash_attention_2", "unfused": "eager"}
-_MODULES = {
-    "qkv": ("q_proj", "k_proj", "v_proj"), "proj": ("o_proj",), "up": ("gate_proj", "up_proj"), "down": ("down_proj",),
-}  # fmt: skip
+_MODULES = {"proj": "o_proj", "down": "down_proj"}
 _COMPUTE = {"fp32": {"bf16": False}, "tf32": {"bf16": False, "tf32": True}, "bf16": {"bf16": True}}
 _COMPUTES: Mapping[str, Mapping[str, bool]] = {**_COMPUTE, "fp16": {"bf16": False, "fp16": True}}
 _ONE = ("tp", "cp", "pp", "ep")
 
 REASONS: Mapping[str, str] = {
+    "lora.targets": "PEFT has an adapter of each module: name modules (q_proj, up_proj, ...), or all-linear",
     "model.mtp": "multi-token prediction is not trained",
     "parallel.zero": "FSDP shards weights, gradients and states (3), or nothing is sharded (0)",
     "parallel.shard": "copies are whole, or of a node each",
@@ -122,11 +121,9 @@ def _recompute(scenario: TrainScenario) -> dict[str, Any]:
 def _adapters(scenario: TrainScenario) -> dict[str, Any]:
     if (lora := scenario.lora) is None:
         return {}
-    modules = [module for target in lora.targets for module in _MODULES[target]]
-    every = set(lora.targets) == set(_MODULES)
+    modules = [_MODULES.get(target, target) for target in lora.targets]
     packed = {"load_in_4bit": True, "use_bnb_nested_quant": lora.base == "nf4-double"} if lora.base else {}
-    names = ["all-linear"] if every else modules
-    return {"use_peft": True, "lora_r": lora.rank, "lora_target_modules": names, **packed}
+    return {"use_peft": True, "lora_r": lora.rank, "lora_target_modules": modules, **packed}
 
 
 def _sharding(scenario: TrainScenario) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...base.files import MOST_SETTINGS, read_text
+from ...models.shard import ALL_LINEAR
 from ...program.parallel import ParallelDims
 from ...systems.train_step.checks import indivisible
 from . import deepspeed
@@ -18,6 +19,7 @@ from .additions import Additions
 from .arguments import Arguments, Machine
 from .automodel import read_automodel
 from .axolotl import read_axolotl
+from .finetuning import fit_adapters
 from .forms import is_json
 from .hugging_face import find_model
 from .llamafactory import read_llamafactory
@@ -191,11 +193,13 @@ class TrainerStep:
         found: dict[str, Any] = {"stack": STACK, "model": dict(self.shape.model), **training.more, **keys}
         for name, table in tables.items():
             found[name] = dict(found.get(name, {})) | table
-        found |= self._towers() | self._freeze()
+        found |= self._towers() | self._freeze() | self._adapters()
         found["parallel"] = self._parallel(found.get("schedule", {})) | found["parallel"]
         if self.shape.spec.moe:
             args.assumed.append("experts.routing = balanced: each expert gets as many tokens")
-            if "up" in training.more.get("lora", {}).get("targets", ("up",)) and "lora" in training.more:
+            if {"up", "gate_proj", "up_proj", ALL_LINEAR}.intersection(
+                training.more.get("lora", {}).get("targets", ())
+            ):
                 args.not_modelled.append("lora.targets: routed experts have no adapters here; theirs would take time")
         launcher = self.files.launcher
         if launcher and launcher.whole("num_processes", self.machine.gpus) != self.machine.gpus:
@@ -211,6 +215,10 @@ class TrainerStep:
         said = ", ".join(f"towers.{name}.inputs = 1" for name in names)
         args.assumed.append(f"{said}: how many a sequence has, and of which size, the data says")
         return {"towers": {name: dict(self.training.towers) for name in names}}
+
+    def _adapters(self) -> Tables:
+        said = self.training.more.get("lora")
+        return {} if said is None else {"lora": fit_adapters(self.files.own, said, self.shape.spec)}
 
     def _freeze(self) -> Tables:
         """What is frozen of this model: of the layers that it has; of a tied matrix nothing that has a trained name."""

@@ -15,7 +15,8 @@ from ...base.units import format_seconds
 from ...hardware import Cluster
 from ...models import ModelSpec, total_params
 from ...models.model import Frozen, Inputs
-from ...models.states import adapter_count
+from ...models.shard import ALL_LINEAR, PRODUCTS
+from ...models.states import adapter_modules, adapter_params
 from ...profile import profile_for
 from ...program.parallel import ParallelDims
 from .routing import expert_islands
@@ -308,14 +309,21 @@ def misfits(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[st
 
 
 def _check_adapters(scenario: TrainScenario, spec: ModelSpec, where: str) -> Iterator[str]:
-    """Errors: adapters of GEMMs that the model has not; experts and layers without attention have none here."""
+    """Errors: adapters of GEMMs and modules that the model has not, or two of one GEMM; experts have none here."""
     lora = scenario.lora
     if lora is None:
         return
-    numbers = {spec.kind(number): number for number in range(spec.n_layers)}.values()
-    if not any(sum(adapter_count(spec, number, lora.rank, lora.targets, tp=1)) for number in numbers):
+    sizes = {target: adapter_params(spec, lora.rank, (target,)) for target in lora.targets}
+    if set(lora.targets) <= {*PRODUCTS, ALL_LINEAR} and not any(sizes.values()):
         allowed = f"no GEMM of {spec.name} that has one here; experts and state-space layers have none"
         yield fault(where, "lora.targets", list(lora.targets), allowed)
+    modules = ", ".join(adapter_modules(spec)) or "none"
+    for target in lora.targets:
+        if not sizes[target] and target not in (*PRODUCTS, ALL_LINEAR):
+            allowed = f"{', '.join(PRODUCTS)}, {ALL_LINEAR}, or modules of {spec.name}: {modules}"
+            yield fault(where, "lora.targets", target, allowed)
+    if adapter_params(spec, lora.rank, lora.targets) != sum(sizes.values()):
+        yield fault(where, "lora.targets", list(lora.targets), "a module once: alone, in its product, or in all-linear")
 
 
 def machine_misfits(

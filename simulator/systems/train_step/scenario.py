@@ -17,6 +17,7 @@ from pydantic import (
 
 from ...collectives import MEASURED
 from ...collectives.algorithms import algorithms
+from ...models.shard import PRODUCTS
 from ..lengths import check_lognormal
 from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
 
@@ -236,8 +237,10 @@ class Lora(Table):
     """Adapters are trained, the base is frozen."""
 
     rank: PositiveInt = Field(16, description="rank of the adapters")
-    targets: tuple[Literal["qkv", "proj", "up", "down"], ...] = Field(
-        ("qkv", "proj", "up", "down"), description="which products have adapters"
+    targets: tuple[str, ...] = Field(
+        PRODUCTS,
+        description="what has an adapter: products (qkv, proj, up, down), as in Megatron-Core, or modules of the "
+        "model (q_proj, gate_proj, ...), as in PEFT, of which all-linear is all",
     )
     base: Literal["nf4", "nf4-double"] | None = Field(
         None,
@@ -248,7 +251,7 @@ class Lora(Table):
     @model_validator(mode="after")
     def _something(self) -> "Lora":
         if not self.targets:
-            raise ValueError("targets: expected at least one product, or no [lora]")
+            raise ValueError("targets: expected at least one product or module, or no [lora]")
         return self
 
 

@@ -14,6 +14,7 @@ from itertools import takewhile
 
 from ....models.blocks import Layer
 from ....models.kernels import WEIGHTLESS, Kernel, Kernels, input_gradient, weight_gradient
+from ....models.shard import ADAPTER
 from ....models.sparse_mla import LEARNING
 from ....models.states import recomputation
 from .context import ContextWriter
@@ -399,5 +400,5 @@ def _split_head(kernels: Kernels) -> tuple[Kernels, Kernels]:
 
 def _reads_gathered(kernel: Kernel) -> bool:
     """Whether a kernel is a GEMM (or its input gradient) outside attention that reads gathered tokens."""
-    name = kernel.name.removesuffix("_dgrad").removesuffix("_lora_a").removesuffix("_lora_b")
+    name = kernel.name.removesuffix("_dgrad").partition(ADAPTER)[0]
     return kernel.kind in ("gemm", "dgrad") and kernel.part not in WEIGHTLESS and name not in _OWN
