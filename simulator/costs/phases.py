@@ -24,7 +24,8 @@ PHASES = (*BUSY, *WAITS)
 
 _LANES = {
     "compute": "dp",  # an exchange on the compute lane: ranks agree on the norm of gradients
-    "etp": "ep", "edp": "dp", "h2d": "offload", "d2h": "offload", "rows": "dp", "fusion": "dp",
+    "etp": "ep", "edp": "dp", "dp_replicate": "dp", "edp_replicate": "dp",
+    "h2d": "offload", "d2h": "offload", "rows": "dp", "fusion": "dp",
     "tp_row": "tp", "tp_col": "tp",
 }  # fmt: skip
 

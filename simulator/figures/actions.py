@@ -30,7 +30,7 @@ TRAFFIC: dict[str, Callable[[str], bool]] = {
     "tp, cp": lambda lane: lane in ("tp", "tp_row", "tp_col", "cp"),
     "ep": lambda lane: lane in ("ep", "etp"),
     "sends": lambda lane: " to " in lane,
-    "dp": lambda lane: lane in ("dp", "edp", "fsdp", "rows"),
+    "dp": lambda lane: lane in ("dp", "edp", "dp_replicate", "edp_replicate", "fsdp", "rows"),
     "offload": lambda lane: lane == "d2h",
     "onload": lambda lane: lane == "h2d",
 }

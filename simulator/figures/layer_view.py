@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 MOST_KERNELS = 48
 WAITED = 0.3  # a panel starts behind a gap that is longer than this share of it
 ROW_PX, PANEL_GAP_PX, HEAD_PX = 24, 62, 20
-LANES = (COMPUTE, "tp", "cp", "ep", "etp", "fsdp", "dp", "edp", "d2h", "h2d")
-LANE_NAME = {"d2h": "offload", "h2d": "onload", "edp": "dp of experts", "etp": "tp of experts"}
+LANES = (COMPUTE, "tp", "cp", "ep", "etp", "fsdp", "dp", "edp", "dp_replicate", "edp_replicate", "d2h", "h2d")
+LANE_NAME = {
+    "d2h": "offload", "h2d": "onload", "edp": "dp of experts", "etp": "tp of experts", "dp_replicate": "dp of replicas",
+    "edp_replicate": "dp of replicas of experts",
+}  # fmt: skip
 NETWORK = frozenset({
     "mlp_norm", "up", "down", "activation", "ffn_sub_norm", "post_norm", "router", "topk", "permute", "unpermute",
     "sort", "unsort", "experts", "expert_norm", "shared_gate", "add_shared", "latent_down", "latent_up",

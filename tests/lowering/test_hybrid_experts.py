@@ -25,5 +25,6 @@ def test_experts_are_sharded_inside_a_copy_of_the_model(shard, ep, dense, expert
 def test_their_gradients_are_scattered_inside_and_summed_across():
     made = program(16, 1, MOE, parallel={"zero": 3, "shard": 8, "ep": 2})
     own = EXPERTS // 2 * 3 * HIDDEN * EXPERT_INTER * 4
-    found = {(made.kind_of(op), made.groups[made.group[op]]): int(made.bytes[op]) for op in ops(made, lane="edp")}
+    found = {(made.kind_of(op), made.groups[made.group[op]]): int(made.bytes[op])
+             for lane in ("edp", "edp_replicate") for op in ops(made, lane=lane)}  # fmt: skip
     assert found == {("reduce_scatter", (0, 2, 4, 6)): own, ("all_reduce", (0, 8)): own // 4}

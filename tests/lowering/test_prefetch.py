@@ -43,6 +43,25 @@ def test_backwards_have_a_distance_of_their_own(ahead):
     assert found == {0: [4.25, 6.5, 8.75, 11.0], 1: [3.25, 4.25, 6.25, 8.25], 2: [2.5, 3.25, 4.25, 6.25]}[ahead]
 
 
+@pytest.mark.parametrize(
+    ("parallel", "gathers"),
+    [({"reshard": True}, 6), ({"reshard": False}, 3), ({"reshard": False, "sync_each_microbatch": False}, 1)],
+)
+def test_weights_that_stay_for_the_backward_are_gathered_in_each_forward(parallel, gathers):
+    """FSDP 2 drops weights behind each backward whose gradients are reduced, whatever it does behind forwards."""
+    made = program(4, 3, parallel={"zero": 3, **parallel})
+    assert len(ops(made, label="gather weights")) == gathers * LAYERS
+
+
+@pytest.mark.parametrize(("reduce", "add", "took"), [(1.0, 0.5, 4.5), (1.0, 3.0, 13.0), (3.0, 1.0, 13.0)])
+def test_replicas_add_up_while_the_next_unit_is_reduced(reduce, add, took):
+    """Four units on two lanes, one of which always works: FSDP 2's stream for replicas beside that of shards."""
+    made = program(8, 1, parallel={"zero": 3, "shard": 4})
+    timeline = run(made, {"reduce_scatter": reduce, "all_reduce": add})
+    sums = ops(made, lane="dp_replicate")
+    assert (len(sums), max(timeline.end_s[sums])) == (LAYERS, took)
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 2, 100])
 def test_as_much_is_gathered_however_far_ahead(ahead):
     made = program(4, 3, parallel={"zero": 3, "prefetch": ahead})

@@ -13,6 +13,7 @@ import torch
 
 from ....simulator.base.op_kinds import EXCHANGE, op_kind
 from ....simulator.systems.train_step.lower import ACTIONS
+from ....simulator.systems.train_step.lower.held import AMONG_REPLICAS
 from .backward import Backward
 from .exchanges import Exchanges
 from .flow import Flow, Step
@@ -113,8 +114,9 @@ class Binder:
         return self.tags[op], self._lane(op), self.program.kind_of(op)
 
     def _lane(self, op: int) -> str:
-        """The first of an op's lanes on this rank."""
-        return next(name for place, name in self.view.peers.lanes_of[op] if place == self.view.place)
+        """The first of an op's lanes on this rank; what replicas add up is of the parameters of the lane beside it."""
+        own = next(name for place, name in self.view.peers.lanes_of[op] if place == self.view.place)
+        return own.removesuffix(AMONG_REPLICAS)
 
     def _bind(self, op: int) -> Act:
         tag, kind = self.tags[op], self.program.kind_of(op)

@@ -39,7 +39,9 @@ class Cells(NamedTuple):
         opens, last = _first_of_each(of_stage, forward), _first_of_each(of_stage[::-1], gradient[::-1])[::-1]
         each = sharding.level >= 2 and sharding.each_microbatch
         reduces = gradient if each else last & sharding.overlap_grads
-        return cls(rank, columns, opens, opens & (sharding.level >= 3), reduces)
+        kept = grid.ranks > 1 or not sharding.each_microbatch  # weights, from one micro-batch to the next
+        gathers = (opens if kept else forward) & (sharding.level >= 3)
+        return cls(rank, columns, opens, gathers, reduces)
 
     def passes(self, cell: int) -> tuple[Pass, ...]:
         """The actions of a cell."""

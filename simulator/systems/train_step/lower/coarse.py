@@ -180,10 +180,11 @@ class _CoarseTraffic(Traffic):
     def _reduce(
         self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
         messages: int,
-    ) -> None:  # fmt: skip
+    ) -> int:  # fmt: skip
         op = self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size, group=group)
         if messages > 1:
             self.times.append((op, messages))
+        return op
 
 
 class _CoarseStep(Step):

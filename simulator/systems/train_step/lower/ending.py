@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from ....profile.forms import WIDE_ROW
-from .held import LANES, Share
+from .held import Share, gradient_lanes
 from .piece import COMPUTE, D2H, H2D, HOST
 from .traffic import Traffic
 
@@ -76,7 +76,7 @@ class Ending:
 
     def _lanes(self, rank: int) -> list[tuple[int, str]]:
         """The lanes that carry gradients. The norm holds them too, because it needs all gradients."""
-        return [(rank, lane) for lane in LANES]
+        return [(rank, lane) for lane in gradient_lanes(self.plan)]
 
     def _owned(self, rank: int) -> int:
         """The number of parameters that a rank updates."""

@@ -21,6 +21,15 @@ from .plan import Stage, TrainPlan
 
 LANES = ("dp", "edp")
 """Lanes of a rank that carry gradients and new weights: for dense parameters, and for experts."""
+AMONG_REPLICAS = "_replicate"
+"""Behind a lane's name: the lane on which replicas of a shard add up gradients. FSDP 2 has a stream for that, so that
+the next unit is reduced in the shard group meanwhile; Megatron-LM's buckets have one stream for both."""
+
+
+def gradient_lanes(plan: TrainPlan) -> tuple[str, ...]:
+    """The lanes of a rank that carry gradients."""
+    apart = plan.sharding.level >= 3 and plan.dims.size("dp_replicate") > 1
+    return (*LANES, *(lane + AMONG_REPLICAS for lane in LANES)) if apart else LANES
 
 
 class Share(NamedTuple):
@@ -35,15 +44,16 @@ class Share(NamedTuple):
     lane: str
 
 
-def exchanges(share: Share, level: int, each: float) -> Iterator[tuple[str, tuple[int, ...], float]]:
-    """The exchanges that sum gradients of `each` bytes: (kind, group, bytes).
+def exchanges(share: Share, level: int, each: float) -> Iterator[tuple[str, str, tuple[int, ...], float]]:
+    """The exchanges that sum gradients of `each` bytes: (kind, lane, group, bytes).
 
     Sharded gradients are reduce-scattered; replicas then all-reduce.
     """
     if len(share.group) > 1:
-        yield ("reduce_scatter" if level else "all_reduce"), share.group, share.parameters * each
+        yield ("reduce_scatter" if level else "all_reduce"), share.lane, share.group, share.parameters * each
     if len(share.replicas) > 1:
-        yield "all_reduce", share.replicas, share.parameters * each / len(share.group)
+        lane = share.lane + AMONG_REPLICAS * (level >= 3)
+        yield "all_reduce", lane, share.replicas, share.parameters * each / len(share.group)
 
 
 class Unit(NamedTuple):

@@ -436,9 +436,11 @@ class Script:
         """Write a bucket's exchange: reduce-scatter if sharded, all-reduce if replicated, both for hybrid sharding."""
         sharding = self.plan.sharding
         buckets = sharding.messages(size, self.plan.tensors(number, experts=share.lane == "edp"))
-        for kind, group, total in exchanges(share._replace(parameters=size), sharding.level, self.plan.types.reduced):
+        for kind, lane, group, total in exchanges(
+            share._replace(parameters=size), sharding.level, self.plan.types.reduced
+        ):
             after = [
-                self.w.op(kind, share.lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
+                self.w.op(kind, lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
                 for _ in range(buckets)
             ][-1:]
 

@@ -19,7 +19,7 @@ from ....schedules.grid import KINDS
 from .assembly import Assembly, Stamps
 from .cells import Cells, Placed
 from .ending import Ending
-from .held import LANES, Holdings
+from .held import Holdings, gradient_lanes
 from .kept import resident_bytes, stage_buffer
 from .layers import LayerWriter
 from .offload import Offload
@@ -216,7 +216,7 @@ class Step:
 
     def sends(self, piece: Piece) -> list[tuple[int, str, int]]:
         """The ops of a piece that send gradients: (op, lane, layer)."""
-        lanes = {self.tables.lanes(name): name for name in (*LANES, "fusion")}
+        lanes = {self.tables.lanes(name): name for name in (*gradient_lanes(self.plan), "fusion")}
         ops = np.flatnonzero(np.isin(piece.lane, list(lanes))).tolist()
         return [(op, lanes[int(piece.lane[op])], int(piece.layer[op])) for op in ops]
 

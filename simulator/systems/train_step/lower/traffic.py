@@ -45,16 +45,19 @@ class Traffic:
 
     def reduce_gradients(self, rank: int, share: Share, messages: int, after: Sequence[int]) -> None:
         """Write the reduction of a share's gradients, in `messages` consecutive messages."""
-        lanes = [(other, share.lane) for other in self.holders(rank)]
-        for kind, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
-            self._reduce(kind, lanes, after, self._ranks(rank, group), size, messages)
+        for kind, lane, group, size in exchanges(share, self.plan.sharding.level, self.plan.types.reduced):
+            lanes = [(other, lane) for other in self.holders(rank)]
+            after = [self._reduce(kind, lanes, after, self._ranks(rank, group), size, messages)]
 
     def _reduce(
         self, kind: str, lanes: Sequence[tuple[int, str]], after: Iterable[int], group: tuple[int, ...], size: float,
         messages: int,
-    ) -> None:  # fmt: skip
-        for _ in range(messages):
+    ) -> int:  # fmt: skip
+        """The last of these messages."""
+        return [
             self.assembly.op(kind, lanes, after, name="reduce gradients", size_bytes=size / messages, group=group)
+            for _ in range(messages)
+        ][-1]
 
     def _ranks(self, rank: int, group: Sequence[int]) -> tuple[int, ...]:
         """The ranks of a group that is counted from the first rank of a pipeline rank."""
