@@ -48,6 +48,7 @@ def cost_coarse(
     cluster: Cluster,
     profile: Profile,
     choice: Choice,
+    slowness: Floats,
     places: Sequence[Place] | None = None,
     memo: Memo | None = None,
 ) -> CoarseCosts:
@@ -55,7 +56,8 @@ def cost_coarse(
 
     A part of an action takes the time that it takes in a simulation of the action's kernels alone. Other ops are priced
     as at the finer level. `choice` names algorithms of exchanges. The ranks of one of `places` (default: the Program's
-    places) act alike at the same time.
+    places) act alike at the same time. All in an action but its exchanges takes as many times as long as `slowness`,
+    by rank, says of the slowest of its ranks; other ops of the step do not.
     Interference between messages and actions is the mean interference between messages and the actions' kernels and
     exchanges, weighted by their time over all actions.
     """
@@ -63,7 +65,13 @@ def cost_coarse(
     found = cost(coarse.alone, cluster, profile, choice, places=places, memo=memo)
     alone = _Alone(coarse.alone, coarse.actions, found, cluster, coarse.hosts)
     each = replace(coarse.program, bytes=coarse.program.bytes // coarse.times)
-    costs = cost(each, cluster, profile, choice, actions=alone.prices(coarse), places=places, memo=memo)
+    prices, mix = alone.prices(coarse), alone.mix[coarse.actions.place[coarse.action]]
+    slow = alone.slowness(slowness)[coarse.action]
+    for factor in np.unique(slow[slow > 1]).tolist():
+        longer = alone.slowed(factor)
+        prices = replace(prices, seconds=np.where(slow == factor, longer.prices(coarse).seconds, prices.seconds))
+        mix = np.where((slow == factor)[:, None], longer.mix[coarse.actions.place[coarse.action]], mix)
+    costs = cost(each, cluster, profile, choice, actions=prices, places=places, memo=memo)
     work = costs.work_s * coarse.times
     costs = replace(
         costs,
@@ -71,8 +79,8 @@ def cost_coarse(
         link_bytes=bytes_by_link(work, costs.row, costs.demand, costs.rate_bytes_per_s, len(costs.link_names)),
         interference=alone.interference(coarse.program, costs, profile),
     )
-    slow = not coarse.hosts and bool((alone.host_s > _SLOW * alone.device_s).any())
-    return CoarseCosts(costs, alone.mix[coarse.actions.place[coarse.action]], slow)
+    has_slow_hosts = not coarse.hosts and bool((alone.host_s > _SLOW * alone.device_s).any())
+    return CoarseCosts(costs, mix, has_slow_hosts)
 
 
 class _Inside(NamedTuple):
@@ -114,6 +122,17 @@ class _Alone:
     def _on(self, *lanes: str) -> NDArray[np.bool_]:
         named = np.array([lane.name in lanes for lane in self.program.lanes], bool)
         return named[self.program.lanes_of.values]
+
+    def slowed(self, factor: float) -> "_Alone":
+        """The same actions where all but exchanges takes `factor` times as long."""
+        return replace(self, costs=self.costs.scale(~self.program.is_kind(*EXCHANGES), factor))
+
+    def slowness(self, by_rank: Floats) -> Floats:
+        """That of the slowest rank of each action of the step."""
+        found = np.ones(len(self.actions.place))
+        for ranks, actions in self._stages.items():
+            found[actions] = by_rank[list(ranks)].max()
+        return found
 
     @cached_property
     def _messages(self) -> NDArray[np.bool_]:

@@ -1,6 +1,6 @@
 """Costs of the ops of a step: the profile's numbers for this layout, whole stages as places, slow nodes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import log2, sqrt
@@ -12,6 +12,7 @@ from ...profile import Profile
 from ...program import Place, Program
 from .flash2 import FLASH2, FLASH2_KERNELS, measures_flash2
 from .lower import Coarse
+from .lower.coarse import HOSTS, KIND
 from .pieces import CoarseCosts, cost_coarse
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def price(resolved: "ResolvedTrain", program: Program) -> Costs:
     with _faults_of(resolved):
         places, profile = _whole_stages(resolved), profile_of_layout(resolved)
         costs = cost(program, resolved.cluster, profile, resolved.choice, places=places, memo=resolved.memo)
-    return _slowed(resolved, costs, program)
+    return _slowed(resolved, costs, program, EXCHANGES)
 
 
 def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> CoarseCosts:
@@ -39,8 +40,8 @@ def price_coarse(resolved: "ResolvedTrain", step: Coarse) -> CoarseCosts:
     with _faults_of(resolved):
         places = _whole_stages(resolved)
         profile = profile_of_layout(resolved)
-        found = cost_coarse(step, resolved.cluster, profile, resolved.choice, places, resolved.memo)
-    return found._replace(costs=_slowed(resolved, found.costs, step.program))
+        found = cost_coarse(step, resolved.cluster, profile, resolved.choice, resolved.slowness, places, resolved.memo)
+    return found._replace(costs=_slowed(resolved, found.costs, step.program, (*EXCHANGES, KIND, HOSTS)))
 
 
 def profile_of_layout(resolved: "ResolvedTrain") -> Profile:
@@ -119,12 +120,12 @@ def _whole_stages(resolved: "ResolvedTrain") -> list[Place]:
     return [Place(f"pp {stage}", tuple(of)) for stage, of in enumerate(ranks)]
 
 
-def _slowed(resolved: "ResolvedTrain", costs: Costs, program: Program) -> Costs:
-    """Lengthen the ops of slow nodes, except exchanges."""
+def _slowed(resolved: "ResolvedTrain", costs: Costs, program: Program, but: Sequence[str]) -> Costs:
+    """Lengthen the ops of slow nodes, but those of these kinds."""
     for place, at in enumerate(program.places):
         factor = float(resolved.slowness[list(at.ranks)].max())
         if factor > 1:
-            costs = costs.scale(program.only_at([place]) & ~program.is_kind(*EXCHANGES), factor)
+            costs = costs.scale(program.only_at([place]) & ~program.is_kind(*but), factor)
     return costs
 
 
