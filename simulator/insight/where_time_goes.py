@@ -7,11 +7,12 @@ An op alone takes `uncontended_s`. Kernels slow down beside exchanges on their G
 and where they share a link with others. What overlaps is not free: `slowed_s` is its price.
 
 On a rank of a training step (`split_by_place`) the parts add up to all of the time. Its compute lane is busy with
-kernels of a phase, or idle until something ends; then the gap is named after that: an exchange of an axis, a stage
-elsewhere (`pipeline`), the host.
+kernels of a phase, or idle until something ends. Then the gap is cut where what it waits for has begun, and so on back:
+each piece is named after what the rank itself did in it: an exchange of an axis, a copy, the host. What others did
+before that is named after the exchange that waited for them, or it is `pipeline`, a stage elsewhere.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Floats
 from ..base.op_kinds import COPY, kinds_of_form
-from ..costs import BUSY, EXCHANGES, PHASES, Costs, phase_of_lane, phase_of_op
+from ..costs import EXCHANGES, PHASES, Costs, phase_of_op
 from ..costs.phases import COMPUTE
 from ..profile import PROVENANCE
 from ..program import Program
@@ -103,17 +104,17 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
     program, phase = timeline.program, phase_of_op(timeline.program)
     until = np.full(len(program.places), timeline.makespan_s) if until_s is None else until_s
     found = np.zeros((len(program.places), len(PHASES)))
-    others = _other_lanes(program)
     for lane, at in enumerate(program.lanes):
         if at.name != COMPUTE:
             continue
-        ops = program.order[lane]
+        ops, own = program.order[lane], _ops_of(program, at.place)
         start, end = timeline.start_s[ops], timeline.end_s[ops]
-        gap = start - np.concatenate(([0.0], end[:-1]))
+        ended = np.concatenate(([0.0], end))
         found[at.place] += _by_phase(program, phase, ops, end - start, mix)
-        found[at.place] += np.bincount(_waited_for(timeline, phase, ops), gap, minlength=len(PHASES))
-        behind = until[at.place] - (end[-1] if len(end) else 0.0)
-        found[at.place, PHASES.index(_trailing(timeline, others[at.place], until[at.place]))] += behind
+        found[at.place] += _waits(timeline, phase, own, timeline.cause[ops], ended[:-1], start)
+        last, of_others = _last(timeline, own, float(ended[-1]), until[at.place])
+        found[at.place] += _waits(timeline, phase, own, last, ended[-1:], until[at.place] - of_others)
+        found[at.place, PHASES.index("pipeline")] += of_others.sum()
     return found
 
 
@@ -145,26 +146,38 @@ def _by_phase(
     return mixed
 
 
-def _waited_for(timeline: Timeline, phase: NDArray[np.int64], ops: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The phase of what each op was let go by; compute elsewhere is a stage of the pipeline."""
-    cause = timeline.cause[ops]
-    waited = phase[cause]
-    waited[(cause < 0) | (waited < len(BUSY))] = PHASES.index("pipeline")
-    return waited
-
-
-def _other_lanes(program: Program) -> list[list[int]]:
-    """For each place its lanes except the lane of kernels."""
-    found: list[list[int]] = [[] for _ in program.places]
+def _ops_of(program: Program, place: int) -> NDArray[np.bool_]:
+    """A mask of the ops that hold a lane of a place."""
+    found = np.zeros(len(program), bool)
     for lane, at in enumerate(program.lanes):
-        if at.name != COMPUTE:
-            found[at.place].append(lane)
+        if at.place == place:
+            found[program.order[lane]] = True
     return found
 
 
-def _trailing(timeline: Timeline, lanes: Sequence[int], until_s: float) -> str:
-    """What a rank waits for after its last kernel: the gather of its own weights, or other stages."""
-    program = timeline.program
-    late = [(timeline.end_s[program.order[lane][-1]], lane) for lane in lanes if len(program.order[lane])]
-    end, lane = max(late, default=(0.0, -1))
-    return phase_of_lane(program.lanes[lane].name) if end >= until_s else "pipeline"
+def _waits(
+    timeline: Timeline, phase: NDArray[np.int64], own: NDArray[np.bool_], cause: NDArray[np.int64], since: Floats,
+    until: Floats,
+) -> Floats:  # fmt: skip
+    """Seconds by phase of gaps from `since` to `until`, whose ends are those of the ops `cause` (-1: of nothing).
+
+    A gap is followed back along causes while they are ops of the place (`own`); the rest has the phase of the last.
+    """
+    found, named = np.zeros(len(PHASES)), np.full(len(cause), PHASES.index("pipeline"))
+    while len(cause):
+        here = (cause >= 0) & own[cause]
+        began = np.where(here, np.clip(timeline.start_s[cause], since, until), since)
+        named = np.where(here, phase[cause], named)
+        found += np.bincount(named, until - began, minlength=len(PHASES))
+        more = here & (began > since)
+        cause, since, until, named = timeline.cause[cause[more]], since[more], began[more], named[more]
+    return found
+
+
+def _last(
+    timeline: Timeline, own: NDArray[np.bool_], since_s: float, until_s: float
+) -> tuple[NDArray[np.int64], Floats]:
+    """What a rank does last, if it is after `since_s` (else -1), and the seconds from there to `until_s`."""
+    op = int(np.where(own, timeline.end_s, -1.0).argmax()) if own.any() else -1
+    end_s = min(max(float(timeline.end_s[op]) if op >= 0 else 0.0, since_s), until_s)
+    return np.array([op if end_s > since_s else -1]), np.array([until_s - end_s])
