@@ -36,13 +36,14 @@ def active_params(spec: ModelSpec, mtp: bool = False) -> int:
     return _params(spec, mtp, active=True)
 
 
-def trained_params(spec: ModelSpec) -> int:
-    """The parameters that have gradients, of a model of which a part may be frozen; no MTP layers."""
-    kinds = Counter(spec.kind(number) for number in range(spec.n_layers))
+def trained_params(spec: ModelSpec, mtp: bool = False) -> int:
+    """The parameters that have gradients, of a model of which a part may be frozen; no MTP layers unless `mtp`."""
+    kinds = Counter(spec.kind(number) for number in range(spec.n_layers + spec.num_nextn_predict_layers * mtp))
     layers = sum(count * n_elements(each for each in layer_parameters(spec, kind) if each.learned)
                  for kind, count in kinds.items())  # fmt: skip
     embedding = n_elements(embedding_parameters(spec)) * (not spec.frozen.embedding)
-    return layers + embedding + n_elements(head_parameters(spec, spec.tie_word_embeddings)) * (not spec.frozen.head)
+    head = n_elements(head_parameters(spec, spec.tie_word_embeddings)) * (not spec.frozen.head)
+    return layers + embedding + head + _beside_mtp(spec, mtp)
 
 
 def layer_params(spec: ModelSpec, kind: LayerKind, active: bool = False) -> int:
@@ -61,7 +62,13 @@ def _params(spec: ModelSpec, mtp: bool, active: bool) -> int:
     kinds = Counter(spec.kind(number) for number in range(spec.n_layers + extra))
     layers = sum(count * layer_params(spec, kind, active) for kind, count in kinds.items())
     ends = n_elements(embedding_parameters(spec)) + n_elements(head_parameters(spec, spec.tie_word_embeddings))
-    return layers + ends + (min(extra, 1) if spec.mtp_apart else extra) * n_elements(mtp_parameters(spec))
+    return layers + ends + _beside_mtp(spec, mtp)
+
+
+def _beside_mtp(spec: ModelSpec, mtp: bool) -> int:
+    """What MTP layers have beside a layer of the stack, which is always trained."""
+    extra = spec.num_nextn_predict_layers * mtp
+    return (min(extra, 1) if spec.mtp_apart else extra) * n_elements(mtp_parameters(spec))
 
 
 @dataclass(frozen=True, eq=False)

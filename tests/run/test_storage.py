@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator import simulate
+from runcast.simulator.models import preset, total_params
 from runcast.simulator.systems.run.training.input import Input
 from runcast.simulator.systems.run.training.storage import Checkpoint, Machine, Saving, saving
 
@@ -60,13 +61,29 @@ def test_moments_and_gradients_are_those_of_what_is_trained(tmp_path):
     assert (resolved.checkpoint_bytes, resolved.gradient_bytes) == (2 * total + 12 * trained, 4 * trained)
 
 
-def test_workers_exchange_gradients_of_adapters(tmp_path):
+def test_workers_exchange_gradients_of_adapters_and_save_these_with_their_states(tmp_path):
     """Of rank 4 beside a square product: 4 rows of 4,096 and as many columns, in each of 32 layers."""
     path = tmp_path / "adapters.toml"
     step = '[model]\npreset = "llama3-8b"\n[lora]\nrank = 4\ntargets = ["proj"]\n[batch]\nglobal = 8\nseq_len = 512\n'
-    path.write_text(ONE_NODE.replace('[step]\ntime = "1 s"\n', step))
+    path.write_text(ONE_NODE.replace('[step]\ntime = "1 s"\n', step).replace('bytes = "160 GB"\n', ""))
+    adapters = 32 * 4 * (4096 + 4096)
 
-    assert simulate(path).resolved.gradient_bytes == 4 * 32 * 4 * (4096 + 4096)
+    resolved = simulate(path).resolved
+
+    assert (resolved.gradient_bytes, resolved.checkpoint_bytes) == (4 * adapters, 14 * adapters)
+
+
+@pytest.mark.parametrize("mtp", [True, False])
+def test_layers_for_multi_token_prediction_are_exchanged_and_saved_where_a_step_trains_them(tmp_path, mtp):
+    path = tmp_path / "deepseek.toml"
+    step = f'[model]\npreset = "deepseek-v3"\nmtp = {str(mtp).lower()}\n[parallel]\npp = 2\nep = 4\n'
+    step += "[batch]\nglobal = 8\nseq_len = 512\n"
+    path.write_text(ONE_NODE.replace('[step]\ntime = "1 s"\n', step).replace('bytes = "160 GB"\n', ""))
+
+    resolved = simulate(path).resolved
+
+    total, biases = total_params(preset("deepseek-v3"), mtp), 256 * (58 + mtp)  # of routers, which have no gradients
+    assert (resolved.parameters, resolved.trained) == (total, total - biases)
 
 
 def test_a_node_writes_no_faster_than_its_nics_carry(one):

@@ -60,17 +60,18 @@ class ResolvedRun(ResolvedSteps):
 
     @cached_property
     def checkpoint_bytes(self) -> float:
-        """Weights of the whole model, with master weights and moments of what is trained."""
+        """Weights of the whole model, with master weights and moments of what is trained; of adapters nothing else."""
         said, types = self.scenario.checkpoint, self.scenario.precision
         if said is None or said.bytes is not None:
             return float(said.bytes or 0) if said is not None else 0.0
-        if self.step is None or self.scenario.lora is not None:
+        if self.step is None:
             stated = said.stall is not None and (said.mode == "blocking" or said.write is not None)
             if not stated or said.read is not None:
                 raise self._fault("checkpoint.bytes", None, "say what is saved: no whole model is trained here")
             return 0.0
+        saved = self.trained if self.scenario.lora is not None else self.parameters
         held = state_bytes(
-            Count(self.parameters, 0, 0), zero=0, shard_dense=1, shard_expert=1, compute=types.compute,
+            Count(saved, 0, 0), zero=0, shard_dense=1, shard_expert=1, compute=types.compute,
             moments=types.moments, master=types.master, trained=Count(self.trained, 0, 0),
         )  # fmt: skip
         return float(held.weights + held.master + held.moments)

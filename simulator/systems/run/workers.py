@@ -161,7 +161,7 @@ class ResolvedWorkers(ResolvedScenario):
     @property
     def parameters(self) -> int:
         """Parameters of the model, 0 if only the step's time is known."""
-        return 0 if self.spec is None else total_params(self.spec)
+        return 0 if self.spec is None else total_params(self.spec, self._has_mtp)
 
     @property
     def trained(self) -> int:
@@ -170,7 +170,13 @@ class ResolvedWorkers(ResolvedScenario):
         spec = self.spec if step is None else step.spec
         if step is not None and step.plan.lora:
             return adapter_params(step.spec, step.plan.shard.lora_rank, step.plan.shard.adapted)
-        return 0 if spec is None else trained_params(spec)
+        return 0 if spec is None else trained_params(spec, self._has_mtp)
+
+    @property
+    def _has_mtp(self) -> bool:
+        """Whether the step trains layers for multi-token prediction, which its checkpoints then have, too."""
+        step = self.resolved_step
+        return step is not None and any(stage.mtp for stage in step.plan.stages)
 
     @cached_property
     def parameter_bytes(self) -> float:
