@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .attention import head_norms
 from .blocks import Layer, embedding_parameters, head_parameters, layer, layer_parameters, mtp_parameters
-from .kernels import Kernel, Kernels, element_bytes, weights_of
+from .kernels import PACKED, Kernel, Kernels, element_bytes, weights_of
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, n_elements, split
 from .shard import ALL_LINEAR, Shard
@@ -253,5 +253,6 @@ def recomputation(layer: Layer, mode: str = "none", parts: Collection[str] = ())
 
 def _expert_activation(experts: Kernel) -> Kernel:
     rows, _, inter, *_, etp, _, matrices = experts.shape
-    size = round(rows * inter / etp * matrices * max(element_bytes(experts.dtype), 2))
+    wide = 2 if experts.dtype in PACKED else max(element_bytes(experts.dtype), 2)
+    size = round(rows * inter / etp * matrices * wide)
     return Kernel("swiglu" if matrices == 3 else "gelu", "activation", "activation", (inter // etp,), "bf16", size)

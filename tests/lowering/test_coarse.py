@@ -63,13 +63,16 @@ PLANS = {
     "dualpipe": (64, 8, 4096, QWEN, {"parallel": {"pp": 4, "ep": 8}, "schedule": {"name": "dualpipe"}}),
     "tied": (16, 4, 4096, QWEN_TIED, {"parallel": {"pp": 2}}),
     "MTP": (64, 4, 4096, DEEPSEEK, {"parallel": {"pp": 2, "ep": 8}}),
+    "a slow node": (64, 8, 4096, LLAMA_70B, {"parallel": {"tp": 8, "pp": 4}, "slow": [{"node": 0, "factor": 2.0}]}),
+    "slow nodes": (64, 2, 4096, QWEN, {"parallel": {"pp": 2, "ep": 8}, "slow": [{"node": 0, "factor": 1.2},
+                                       {"node": 5, "factor": 1.5}]}),
     "slow hosts": (64, 4, 512, LLAMA, {"stack": "nanotron", "parallel": {"zero": 0}}),
     "slow hosts, pipeline": (64, 8, 2048, LLAMA_70B, {"stack": "nanotron", "parallel": {"tp": 4, "pp": 4}}),
     "slow hosts, chunks": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": CHUNKS}),
     "slow hosts, pairs": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": PAIRS}),
     SPLIT: (64, 16, 2048, LLAMA_70B, {"stack": "nanotron", "parallel": {"tp": 4, "pp": 4},
             "schedule": {"name": "zb-h1"}}),
-    "hosts as slow as kernels": (64, 16, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 4, "ep": 4}}),
+    "hosts as slow as kernels": (64, 16, 4608, QWEN, {**NO_GRAPHS, "parallel": {"pp": 4, "ep": 4}}),
 }  # fmt: skip
 
 

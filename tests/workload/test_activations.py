@@ -343,3 +343,11 @@ def test_a_gate_of_ops_of_its_own_stays_beside_the_product():
 def test_what_stays_takes_no_time(keeps):
     plain, more = (layer(preset("llama3-8b"), 0, Shard(1, 64, tp=2, **given)).all for given in ({}, keeps))
     assert [replace(k, keeps=()) for k in plain] == [replace(k, keeps=()) for k in more]
+
+
+@pytest.mark.parametrize("module", ["activation", "moe_act"])
+def test_activations_of_packed_experts_are_as_wide_as_others(module):
+    shards = [Shard(1, 64, lora_rank=4, adapted=("qkv",), base=base) for base in ("", "nf4")]
+    wide, packed = (recomputation(layer(preset("qwen3-30b-a3b"), 0, one), "selective", [module]) for one in shards)
+
+    assert (len(wide), packed) == (1, wide)

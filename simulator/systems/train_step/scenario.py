@@ -59,7 +59,11 @@ class Parallel(Table):
     prefetch_backward: NonNegativeInt | None = Field(
         None, description="the same in backwards; 0 is FSDP's BACKWARD_POST (default: as prefetch)"
     )
-    reshard: bool = Field(True, description="zero 3: whether weights are dropped after the forward")
+    reshard: bool = Field(
+        True,
+        description="zero 3: whether weights are dropped after forwards; after backwards whose gradients are reduced "
+        "they are, but in a pipeline",
+    )
     sync_each_microbatch: bool = Field(True, description="zero 2, 3: whether gradients are reduced each micro-batch")
     order: str = Field("tp-cp-ep-dp-pp", description="axes from the nearest ranks to the farthest")
     tp_2d: bool = Field(False, description="whether the tp = q x q ranks are a grid whose products are SUMMA's")
