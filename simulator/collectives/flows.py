@@ -6,21 +6,22 @@ ring are spread as the fabric routes them, so some may collide; an all-to-all ha
 all equal routes. The slowest flow decides, as the others wait for it.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Floats, Ints
 from ..hardware import Cluster
+from ..hardware.fabrics.plan import Level
 
 Pair = tuple[int, int]
 ALL_TO_ALLS = ("all_to_all", "direct")
 
 _MOST_STEPS = 20_000_000
-"""Leaves times links for which the bytes of an all-to-all are followed; of more, each site's narrowest level counts.
+"""Leaves times links for which the bytes of an all-to-all are followed; of more, the levels of whole fabrics count.
 
 Measured on one core: a torus of 32 x 32 (4.2 million) takes 2 s, a fat tree of 64 leaves (half a million) 0.05 s.
 """
@@ -85,12 +86,20 @@ def _left(cluster: Cluster, load: NDArray[np.float64]) -> float:
 def _all_to_all(cluster: Cluster, groups: Sequence[Sequence[int]], direct: bool) -> float:
     """The share that is left if every rank sends equally to all ranks of its group on other islands."""
     sent = _between_leaves(cluster, groups, direct)
-    steps = len({dst for _, dst in sent}) * len(cluster.network.links)
-    return _left(cluster, _evenly(cluster, sent)) if steps <= _MOST_STEPS else _by_level(cluster, sent)
+    steps = int(sent.rate.any(axis=0).sum()) * len(cluster.network.links)
+    levels = list(cluster.network.levels) if steps > _MOST_STEPS else []
+    return _by_level(cluster, levels, sent) if levels else _left(cluster, _evenly(cluster, sent))
 
 
-def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]], direct: bool) -> dict[tuple[str, str], float]:
-    """The bytes/s that an all-to-all of each group sends from one leaf to another, through all NICs of its ranks."""
+class _Sent(NamedTuple):
+    """Bytes/s from one switch to another: `rate[i, j]` from the i-th to the j-th of these names."""
+
+    names: list[str]
+    rate: Floats
+
+
+def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]], direct: bool) -> _Sent:
+    """What an all-to-all of each group sends from one leaf to another, through all NICs of its ranks."""
     nodes = cluster.network.leaves
     number = {leaf: i for i, leaf in enumerate(dict.fromkeys(leaf for leaves in nodes for leaf in leaves))}
     most, many = max(map(len, nodes)), len(number)
@@ -101,8 +110,7 @@ def _between_leaves(cluster: Cluster, groups: Sequence[Sequence[int]], direct: b
     for group in beyond:
         for src, dst, rate in _pairs_of_leaves(cluster, group, users, leaf_at, direct):
             total += np.bincount(src * many + dst, rate, minlength=many * many)
-    names = list(number)
-    return {(names[i // many], names[i % many]): float(total[i]) for i in np.flatnonzero(total).tolist()}
+    return _Sent(list(number), total.reshape(many, many))
 
 
 def _pairs_of_leaves(
@@ -128,30 +136,35 @@ def _pairs_of_leaves(
         yield src[out], dst[out], each[out]
 
 
-def _evenly(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> NDArray[np.float64]:
+def _evenly(cluster: Cluster, sent: _Sent) -> NDArray[np.float64]:
     """The load of every link if bytes from switch to switch are spread over all equal routes."""
-    load, by_end = np.zeros(len(cluster.network.links)), defaultdict[str, dict[str, float]](dict)
-    for (src, dst), rate in sent.items():
-        by_end[dst][src] = rate
-    for dst, rates in by_end.items():
-        found = cluster.network.spread_evenly(dst, rates)
+    load, names = np.zeros(len(cluster.network.links)), sent.names
+    for dst, rates in zip(names, sent.rate.T, strict=True):
+        senders = {names[i]: float(rates[i]) for i in np.flatnonzero(rates).tolist()}
+        found = cluster.network.spread_evenly(dst, senders) if senders else 0.0
         if found is None:
-            src = next(src for src in rates if not len(cluster.network.paths(src, dst)))
+            src = next(src for src in senders if not len(cluster.network.paths(src, dst)))
             raise cluster.no_route(src, dst)
         load += found
     return load
 
 
-def _by_level(cluster: Cluster, sent: Mapping[tuple[str, str], float]) -> float:
-    """The share that the narrowest level leaves of what each leaf sends beyond itself, and links between sites do."""
-    network = cluster.network
-    beyond: dict[str, float] = defaultdict(float)
-    across: dict[tuple[str, str], float] = defaultdict(float)
-    for (src, dst), rate in sent.items():
-        home, there = network.border_of(src), network.border_of(dst)
-        if home == there:
-            beyond[src] += rate
-        else:
-            across[home, there] += rate
-    level = min((network.beyond.get(leaf, inf) / rate for leaf, rate in beyond.items()), default=1.0)
-    return min(level, _left(cluster, _evenly(cluster, across)))
+def _by_level(cluster: Cluster, levels: Sequence[Level], sent: _Sent) -> float:
+    """The share that the narrowest level leaves of what passes it, and links between sites do."""
+    homes = [cluster.network.border_of(leaf) for leaf in sent.names]
+    borders = list(dict.fromkeys(homes))
+    there = np.array(homes) == np.array(borders)[:, None]
+    across = there @ sent.rate @ there.T
+    np.fill_diagonal(across, 0.0)
+    least = min(_left_by(level, sent) for level in levels)
+    return min(least, _left(cluster, _evenly(cluster, _Sent(borders, across))))
+
+
+def _left_by(level: Level, sent: _Sent) -> float:
+    """The share that the links of a level leave of what leaves or reaches a part of it; other sites have their own."""
+    parts = {part: i for i, part in enumerate(level.bytes_per_s)}
+    part = np.array([parts[level.part[leaf]] if leaf in level.part else -1 for leaf in sent.names])
+    here, capacity = part >= 0, np.array(list(level.bytes_per_s.values()))
+    passing = np.where(here & here[:, None] & (part != part[:, None]), sent.rate, 0.0)
+    load = [np.bincount(part[here], passing.sum(axis=axis)[here], minlength=len(parts)) for axis in (0, 1)]
+    return float(1 / max(1.0, (np.array(load) / capacity).max()))

@@ -92,6 +92,30 @@ def test_messages_to_another_site_share_the_link_between_them():
     assert share_left(keys, "send_recv", (0, 8), *stages) == pytest.approx(1 / 8)
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.1])
+@pytest.mark.parametrize(("nodes", "keys"), [
+    (16, {"fabric": "torus", "sizes": [4, 4]}), (30, {"fabric": "torus", "sizes": [5, 3, 2]}),
+    (16, {"fabric": "mesh", "sizes": [4, 4]}), (15, {"fabric": "mesh", "sizes": [5, 3]}),
+    (32, {"fabric": "dragonfly", "groups": 4, "group_routers": 4, "global_links": 3}),
+    (20, {"fabric": "dragonfly", "groups": 4, "group_routers": 4, "global_links": 3}),
+    (100, {"fabric": "fat_tree", "leaf_radix": 8, "oversubscription": 3}),
+    (100, {"fabric": "fat_tree", "leaf_radix": 8, "core_oversubscription": 3}),
+    (33, {"fabric": "leaf_spine", "leaf_radix": 16, "oversubscription": 3}),
+    (32, {"fabric": "torus", "sizes": [8, 2], "sites": 2, "site_bandwidth": "10 Tb/s"}),
+    (32, {"fabric": "leaf_spine", "leaf_radix": 16, "nics": 2, "planes": 2, "oversubscription": 3}),
+])  # fmt: skip
+def test_levels_leave_an_all_to_all_what_following_every_byte_does(nodes, keys, factor, monkeypatch):
+    first = cluster({**SMALL, **keys}, nodes).network.hops[0].name
+    degraded = [] if factor == 1 else [{"link": first, "factor": factor}]
+    group = tuple(range(nodes))
+
+    def left(most_steps):
+        monkeypatch.setattr(flows, "_MOST_STEPS", most_steps)
+        return share_left({**SMALL, **keys, "degraded": degraded}, "all_to_all", group, nodes=nodes)
+
+    assert left(0) == pytest.approx(left(20_000_000))
+
+
 FOLLOWED = pytest.mark.parametrize("most_steps", [flows._MOST_STEPS, 0])
 """With every byte followed, and by levels alone, as where there are too many leaves for that."""
 

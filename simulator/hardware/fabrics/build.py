@@ -6,14 +6,16 @@ joined by one of `site_bytes_per_s` each way; routes leave a site only where the
 """
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 
 from .dragonfly import DRAGONFLY
 from .fat_tree import FAT_TREE
 from .ideal import LEAF, RAIL, SINGLE
 from .leaf_spine import LEAF_SPINE
-from .plan import Fabric, FabricError, Kind, Plan, Rates, across, both_ways
+from .plan import Fabric, FabricError, Hop, Kind, Leaves, Level, Levels, Plan, Rates, across, both_ways, no_levels
 from .rail_only import RAIL_ONLY
 from .torus import MESH, TORUS
 
@@ -114,7 +116,18 @@ def _sites(fabric: Fabric, rates: Rates) -> Plan:
     for a, b in permutations(range(fabric.sites), 2):
         far = across(_border(f"site{a}"), _border(f"site{b}"), fabric.site_bytes_per_s, fabric, ports=0)
         hops.append(far._replace(latency_s=fabric.site_latency_s))
-    return Plan(leaves, tuple(hops), {leaf: rate for plan in plans for leaf, rate in plan.beyond.items()})
+    return _joined(leaves, hops, plans)
+
+
+def _joined(leaves: Leaves, hops: Iterable[Hop], plans: Sequence[Plan]) -> Plan:
+    """These leaves and links, with the levels of each part."""
+    beyond = {leaf: rate for plan in plans for leaf, rate in plan.beyond.items()}
+    return Plan(leaves, tuple(hops), beyond, partial(_levels, [plan.levels for plan in plans]))
+
+
+def _levels(parts: Iterable[Levels]) -> Iterator[Level]:
+    for levels in parts:
+        yield from levels()
 
 
 def _border(site: str) -> str:
@@ -134,8 +147,7 @@ def _planes(fabric: Fabric, rates: Rates) -> Plan:
     leaves = tuple(
         tuple(plans[k % planes].leaves[node][k // planes] for k in range(len(nics))) for node, nics in enumerate(rates)
     )
-    hops = tuple(hop for plan in plans for hop in plan.hops)
-    return Plan(leaves, hops, {leaf: rate for plan in plans for leaf, rate in plan.beyond.items()})
+    return _joined(leaves, (hop for plan in plans for hop in plan.hops), plans)
 
 
 def _renamed(plan: Plan, prefix: str) -> Plan:
@@ -143,7 +155,13 @@ def _renamed(plan: Plan, prefix: str) -> Plan:
         tuple(tuple(prefix + leaf for leaf in leaves) for leaves in plan.leaves),
         tuple(hop._replace(src=prefix + hop.src, dst=prefix + hop.dst) for hop in plan.hops),
         {prefix + leaf: rate for leaf, rate in plan.beyond.items()},
+        partial(_renamed_levels, plan.levels, prefix),
     )
+
+
+def _renamed_levels(levels: Levels, prefix: str) -> Iterator[Level]:
+    for level in levels():
+        yield level._replace(part={prefix + leaf: part for leaf, part in level.part.items()})
 
 
 def _degraded(fabric: Fabric, plan: Plan) -> Plan:
@@ -164,4 +182,4 @@ def _degraded(fabric: Fabric, plan: Plan) -> Plan:
     for hop in hops:
         left[hop.src] += hop.bytes_per_s
     beyond = {leaf: min(rate, left[leaf]) for leaf, rate in plan.beyond.items()}
-    return replace(plan, hops=tuple(hop for hop in hops if hop.bytes_per_s), beyond=beyond)
+    return replace(plan, hops=tuple(hop for hop in hops if hop.bytes_per_s), beyond=beyond, levels=no_levels)

@@ -5,8 +5,9 @@ flows collide but by number. Leaves are alike: one that has few nodes has the up
 """
 
 from collections import defaultdict
+from functools import partial
 
-from .plan import Cabling, Fabric, Hop, Kind, Plan, Rates, leaves_of
+from .plan import Cabling, Fabric, Hop, Kind, Plan, Rates, leaves_of, uplinks
 
 
 def _single(fabric: Fabric, rates: Rates) -> Plan:
@@ -32,7 +33,7 @@ def _under_one_spine(fabric: Fabric, rates: Rates, cabling: Cabling) -> Plan:
     up = dict.fromkeys(load, max(load.values()) / fabric.oversubscription)
     hops = [Hop(leaf, "spine", "leaf", rate, fabric.switch_latency_s) for leaf, rate in up.items()]
     hops += [Hop("spine", leaf, "spine", rate, fabric.switch_latency_s) for leaf, rate in up.items()]
-    return Plan(leaves, tuple(hops), up)
+    return Plan(leaves, tuple(hops), up, partial(tuple, [uplinks(up)]))
 
 
 def _is_even(fabric: Fabric) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..graph import Link, Route
 from .build import IDEAL, KINDS, border_of, borders_of, build, plane_of
 from .paths import Paths
-from .plan import Fabric, Rates
+from .plan import Fabric, Level, Rates
 
 Shares = dict[int, float]
 """For each link, its bytes divided by those that are sent."""
@@ -41,8 +41,13 @@ class Network:
     def __init__(self, fabric: Fabric, rates: Rates):
         plan = build(fabric, rates)
         self.fabric, self.leaves, self.beyond = fabric, plan.leaves, plan.beyond
-        self.hops, self._borders = plan.hops, borders_of(fabric, len(rates))
+        self.hops, self._levels, self._borders = plan.hops, plan.levels, borders_of(fabric, len(rates))
         self.links = tuple(Link(hop.name, hop.kind, hop.bytes_per_s, hop.latency_s) for hop in plan.hops)
+
+    @property
+    def levels(self) -> Iterable[Level]:
+        """All ways to part it of which one may be the narrowest; none where links are not alike."""
+        return self._levels()
 
     @cached_property
     def _paths(self) -> Paths:

@@ -5,6 +5,7 @@ What each kind builds is a file of its own; what all kinds share (planes, sites,
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ...base.errors import UserError, fault
@@ -97,17 +98,34 @@ class Hop(NamedTuple):
         return f"{self.src}>{self.dst}"
 
 
+class Level(NamedTuple):
+    """The part of a fabric in which each leaf lies, and the bytes/s of the links that leave each part, all even."""
+
+    part: Mapping[str, str]
+    bytes_per_s: Mapping[str, float]
+
+
+Levels = Callable[[], Iterable[Level]]
+
+
+def no_levels() -> Iterable[Level]:
+    """Those of a fabric in which links that leave a part do not all carry as much."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Plan:
     """Where the cables of NICs end, and the links between switches.
 
     `beyond` is the rate in bytes/s at which all NICs under a leaf may send to other leaves at once, while all others
-    do: that of the fabric's narrowest level. A leaf that is not in it has no other level.
+    do: that of the fabric's narrowest level. A leaf that is not in it has no other level. `levels` are all ways to part
+    it of which one may be the narrowest.
     """
 
     leaves: Leaves
     hops: tuple[Hop, ...] = ()
     beyond: Mapping[str, float] = field(default_factory=dict)
+    levels: Levels = no_levels
 
 
 class FabricError(UserError):
@@ -172,8 +190,8 @@ def numbered(leaves: Leaves) -> list[str]:
     return sorted({leaf for each in leaves for leaf in each}, key=lambda leaf: int(leaf.removeprefix("leaf")))
 
 
-Above = Callable[[Fabric, Sequence[str], float], tuple[Sequence[Hop], float]]
-"""From the names of leaves and the rate of a port: the links above leaves, and `Plan.beyond` of each leaf."""
+Above = Callable[[Fabric, Sequence[str], float], tuple[Sequence[Hop], float, Sequence[Level]]]
+"""From the names of leaves and the rate of a port: the links above leaves, `Plan.beyond` of each leaf, the levels."""
 
 
 def plan_of_leaves(fabric: Fabric, rates: Rates, above: Above) -> Plan:
@@ -182,5 +200,10 @@ def plan_of_leaves(fabric: Fabric, rates: Rates, above: Above) -> Plan:
     names = numbered(leaves)
     if len(names) < 2:
         return Plan(leaves)
-    hops, beyond = above(fabric, names, port_rate(rates))
-    return Plan(leaves, tuple(hops), dict.fromkeys(names, beyond))
+    hops, beyond, levels = above(fabric, names, port_rate(rates))
+    return Plan(leaves, tuple(hops), dict.fromkeys(names, beyond), partial(tuple, levels))
+
+
+def uplinks(rates: Mapping[str, float]) -> Level:
+    """The level of leaves, each with uplinks of this rate."""
+    return Level({leaf: leaf for leaf in rates}, rates)

@@ -8,11 +8,12 @@ Routes go along one dimension after the other, x before y (dimension-order routi
 they are equally long.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import product
 from math import prod
 
-from .plan import Fabric, FabricError, Hop, Kind, Plan, Rates, across
+from .plan import Fabric, FabricError, Hop, Kind, Level, Plan, Rates, across
 
 Place = tuple[int, ...]
 
@@ -43,8 +44,8 @@ def _plan(fabric: Fabric, rates: Rates, closed: bool) -> Plan:
                 there = number[near]
                 rate = ports * min(each, sum(rates[there]) / (2 * len(long)))
                 hops.append(across(f"router{node}", f"router{there}", rate, fabric, ports, order=d))
-    beyond = _bisection_share(hops, sizes, closed)
-    return Plan(leaves, tuple(hops), dict.fromkeys((f"router{node}" for node in range(len(rates))), beyond))
+    beyond = dict.fromkeys((f"router{node}" for node in range(len(rates))), _bisection_share(hops, sizes, closed))
+    return Plan(leaves, tuple(hops), beyond, partial(_cuts, number, sizes, _narrowest(hops), closed))
 
 
 def _neighbours(place: Place, d: int, size: int, closed: bool) -> Iterator[tuple[Place, int]]:
@@ -60,10 +61,23 @@ def _bisection_share(hops: list[Hop], sizes: tuple[int, ...], closed: bool) -> f
 
     A torus is cut twice, a mesh once (Dally and Towles, Principles and Practices of Interconnection Networks, 2004).
     """
-    most = max(sizes)
-    narrowest = min(hop.bytes_per_s / hop.ports for hop in hops)
-    cut = 2 if closed else 1
-    return cut * narrowest / (most - most // 2)  # lines of `most` nodes, of which the larger half sends across
+    most, cut = max(sizes), 2 if closed else 1
+    return cut * _narrowest(hops) / (most - most // 2)  # lines of `most` nodes, of which the larger half sends across
+
+
+def _narrowest(hops: list[Hop]) -> float:
+    """Bytes/s of the slowest cable."""
+    return min(hop.bytes_per_s / hop.ports for hop in hops)
+
+
+def _cuts(number: Mapping[Place, int], sizes: tuple[int, ...], cable: float, closed: bool) -> Iterator[Level]:
+    """Each way to cut all lines along a dimension in two: a ring in halves, at two places; an open line at one."""
+    for d, size in enumerate(sizes):
+        rate = (2 if closed else 1) * cable * len(number) / size
+        for first in range(size if size > 1 else 0):
+            ahead, half = (first, size // 2) if closed else (0, first)
+            part = {f"router{node}": str((at[d] - ahead) % size < half) for at, node in number.items()}
+            yield Level(part, dict.fromkeys(part.values(), rate))
 
 
 TORUS = Kind(_torus, frozenset(("sizes",)))
