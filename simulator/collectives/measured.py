@@ -12,6 +12,9 @@ from .layout import Layout, Reach
 from .machines import Machines
 from .wires import Sent, Wires, bytes_sent, inside_bytes
 
+_ENDLESS = 1e24
+"""Bytes of a message whose latency does not count."""
+
 _NOTHING = Price(0.0, 0.0, PROVENANCE.index("exact"))
 
 
@@ -55,17 +58,22 @@ class Measured:
     def _parts(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> list[Estimate]:
         """The estimates between islands and inside each island, which go on at once; for one island, the latter."""
         machine = self._machines.machine_of(reach.rank)
-        features = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
         if reach.islands == 1:
-            return [machine.price_inside(kind, features)]
-        features |= self._network(kind, group, reach)
-        if kind == "send_recv":
-            return [machine.price_between("send_recv.network", features)]
-        between = machine.price_between(kind, features)
-        if reach.nearby == 1:
+            alone = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
+            return [machine.price_inside(kind, alone)]
+        between = self._between(kind, group, reach, size, self._rate(kind, group, reach))
+        if kind == "send_recv" or reach.nearby == 1:
             return [between]
         near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
         return [between, machine.price_inside(kind, near)]
+
+    def _between(self, kind: str, group: tuple[int, ...], reach: Reach, size: float, rate: float) -> Estimate:
+        """The estimate between islands, whose ranks have NICs of this rate each, in bytes/s."""
+        machine = self._machines.machine_of(reach.rank)
+        if kind == "send_recv":
+            return machine.price_between("send_recv.network", {"bytes": size, "link_bytes_per_s": rate})
+        network = {"nodes": float(reach.islands), "network_bytes_per_s": rate * reach.nearby}
+        return machine.price_between(kind, {"bytes": size, "gpus": float(len(group))} | network)
 
     def _stall_s(self, kind: str, reach: Reach) -> float:
         """Seconds that software adds to a collective between nodes."""
@@ -73,15 +81,17 @@ class Measured:
             return 0.0
         return self._machines.profile.value_or("exchange.s", 0.0)
 
-    def _network(self, kind: str, group: tuple[int, ...], reach: Reach) -> dict[str, float]:
-        """Features of an exchange between islands: the number of islands, and the rate of the group's NICs on one."""
-        machine = self._machines.machine_of(reach.rank)
+    def _rate(self, kind: str, group: tuple[int, ...], reach: Reach) -> float:
+        """The rate in bytes/s of a rank's NICs, lower where links between switches leave less than it can use of it."""
+        machine, left = self._machines.machine_of(reach.rank), self._layout.share_left(kind, group, reach)
         each = max(machine.limits.nics // machine.gpus, 1)
-        nics = machine.limits.nics * reach.nodes / reach.alike
-        nic = machine.limits.nic_bytes_per_s * self._layout.share_left(kind, group, reach)
-        if kind == "send_recv":
-            return {"link_bytes_per_s": nic * min(each, nics)}
-        return {"nodes": float(reach.islands), "network_bytes_per_s": nic * reach.nearby * min(each, nics)}
+        line = machine.limits.nic_bytes_per_s * min(each, machine.limits.nics * reach.nodes / reach.alike)
+        return line if left == 1 else line * min(1.0, left / self._used(kind, group, reach, line))
+
+    def _used(self, kind: str, group: tuple[int, ...], reach: Reach, line: float) -> float:
+        """The share of its NICs' line rate that a rank uses for endless messages."""
+        seconds = float(self._between(kind, group, reach, _ENDLESS, line).seconds[0])
+        return self._sent(kind, group, reach, _ENDLESS).nics / (seconds * line)
 
 
 def _price_of(estimate: Estimate) -> Price:

@@ -2,7 +2,7 @@
 
 import pytest
 from runcast.simulator import simulate
-from runcast.simulator.collectives import Machines
+from runcast.simulator.collectives import Collective, Layout, Machines, Measured
 from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.collectives.networks import Uplinks
 from runcast.simulator.hardware import cluster
@@ -43,6 +43,19 @@ def test_uplinks_leave_as_much_to_nics_on_slow_slots(op):
     fast, slow = (net.kinds["rail"].bytes_per_s * net.share_left("direct") for net in nets)
 
     assert slow == pytest.approx(min(fast, nets[1].kinds["rail"].bytes_per_s))
+
+
+@pytest.mark.parametrize(("oversubscription", "share"), [(1, 1), (4 / 3, 3 / 4), (2, 1 / 2), (4, 1 / 4)])
+def test_messages_between_pods_use_of_a_nic_no_more_than_uplinks_carry(oversubscription, share):
+    """A NIC of 50 GB/s sends at e times that."""
+    curve = load_profile("h100-sxm").model("send_recv.network").coefficients
+    cluster = machine(oversubscription, leaf_radix=round(4 + 4 / oversubscription))
+    pods = {rank: pod for pod in PODS for rank in pod}
+    priced = Measured(Machines(cluster, load_profile("h100-sxm")), Layout(cluster, pods))
+
+    found = priced.price(Collective("send_recv", (0, 4), 2**26), 0)
+
+    assert found.seconds == pytest.approx(curve["a_s"] + 2**26 / (min(curve["e"], share) * 50e9))
 
 
 def test_messages_inside_a_pod_need_none():
