@@ -3,7 +3,7 @@
 import pytest
 from runcast.simulator import simulate
 from runcast.simulator.collectives import Collective, Layout, Machines, Measured
-from runcast.simulator.collectives.algorithms.hops import ClusterNet
+from runcast.simulator.collectives.algorithms.hops import ClusterNet, Wire
 from runcast.simulator.collectives.networks import Uplinks
 from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import load_profile
@@ -43,6 +43,17 @@ def test_uplinks_leave_as_much_to_nics_on_slow_slots(op):
     fast, slow = (net.kinds["rail"].bytes_per_s * net.share_left("direct") for net in nets)
 
     assert slow == pytest.approx(min(fast, nets[1].kinds["rail"].bytes_per_s))
+
+
+def test_uplinks_do_not_slow_a_library_that_sends_less_than_they_carry():
+    """Rings across pods of 50 GB/s leave a quarter, 12.5 GB/s."""
+    net = ClusterNet(Machines(machine(4), load_profile("h100-sxm")), (0, 4), "all_reduce", dict.fromkeys(ALL, ALL))
+    rates = []
+    for most in (5e9, 10e9, 20e9):
+        one = net.crowded().under(Wire(most_bytes_per_s=most))
+        rates.append(one.kinds["striped"].bytes_per_s * one.share_left(hop="striped"))
+
+    assert rates == pytest.approx([5e9, 10e9, 12.5e9])
 
 
 @pytest.mark.parametrize(("oversubscription", "share"), [(1, 1), (4 / 3, 3 / 4), (2, 1 / 2), (4, 1 / 4)])

@@ -238,8 +238,8 @@ class IslandNet(ABC):
         """The ranks of an island; those of several sites have unequal hops."""
         return 0 if self.sites else self.near
 
-    def share_left(self, sends: Sends = None) -> float:
-        """The share of the rate between islands that links leave to messages at the same time."""
+    def share_left(self, sends: Sends = None, hop: HopKind = "rail") -> float:
+        """The share of the rate of a hop between islands that links leave to messages at the same time."""
         return 1.0
 
     def hops(self, pairs: Pairs) -> Hops:
@@ -247,14 +247,15 @@ class IslandNet(ABC):
         ranks = self.islands * self.near
         at_switch = np.maximum(pairs.src, pairs.dst) >= ranks
         inside = np.where(at_switch, self.islands == 1, pairs.src // self.near == pairs.dst // self.near)
-        beyond = self.kinds.get("striped" if pairs.striped else "rail")
+        hop: HopKind = "striped" if pairs.striped else "rail"
+        beyond = self.kinds.get(hop)
         near = self.kinds.get("inside") or beyond
         far = beyond or near
         assert near is not None, "a message needs two ranks"
         assert far is not None
         return Hops(
             np.where(inside, near.latency_s, far.latency_s + self._site_latencies_s(pairs)),
-            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left()) * pairs.ways,
+            np.where(inside, 1 / near.bytes_per_s, 1 / far.bytes_per_s / self.share_left(hop=hop)) * pairs.ways,
             self._ports(pairs.src, inside, pairs.way),
             self._ports(pairs.dst, inside, pairs.way),
         )
@@ -321,5 +322,5 @@ class IslandNet(ABC):
         return term.steps * max(hops, default=0.0)
 
     def _hop_s(self, hop: HopKind, term: Term, held: float) -> float:
-        size = term.size if hop == "inside" else term.size / self.share_left(term.sends)
+        size = term.size if hop == "inside" else term.size / self.share_left(term.sends, hop)
         return held * self._latency_s(hop, term) + size / self.kinds[hop].bytes_per_s

@@ -108,17 +108,23 @@ class ClusterNet(IslandNet):
         other._crowded = not self._machines.cluster.network.is_even
         return other
 
-    def share_left(self, sends: Sends = None) -> float:
-        """The share that links between switches leave; a stage's groups send at the same time.
+    def share_left(self, sends: Sends = None, hop: HopKind = "rail") -> float:
+        """The share of a hop's rate that links between switches leave; a stage's groups send at the same time.
 
-        They leave a share of what NICs send; a hop whose PCIe slot is slower than its NIC has more of its own left.
+        They leave a share of what NICs send; what a slot, a library or an algorithm sends less than that stays whole.
         """
         if not self._crowded or self.islands == 1:
             return 1.0
+        nics = self.near if hop == "striped" else 1
+        most = self._wire.on(Hop(0.0, nics * self._left_bytes_per_s(sends)), 0.0)
+        return min(1.0, most.bytes_per_s / self.kinds[hop].bytes_per_s)
+
+    def _left_bytes_per_s(self, sends: Sends) -> float:
+        """What links between switches leave the NICs of a rank."""
         key = (*map(bytes, (sends.src, sends.dst)), sends.striped) if isinstance(sends, Pairs) else sends
         if key not in self._lefts:
-            left = self._left_of_line_rate(sends) / self._sustained
-            self._lefts[key] = min(1.0, left * self._slowest_s(0.0, 1.0) / self._slowest_s(0.0, 1.0, kind="nic"))
+            line_s = self._slowest_s(0.0, 1.0, kind="nic") * self._sustained
+            self._lefts[key] = self._left_of_line_rate(sends) / line_s
         return self._lefts[key]
 
     @property
