@@ -194,6 +194,7 @@ CROWDED = {
 @pytest.mark.parametrize(("op", "algorithm"), [
     ("all_reduce", "halving_doubling"), ("all_reduce", "recursive_doubling"), ("all_gather", "recursive_doubling"),
     ("broadcast", "binomial"), ("scatter", "binomial"), ("all_reduce", "ring"),
+    ("gather", "direct"), ("scatter", "direct"), ("reduce", "ring_gather"),
 ])  # fmt: skip
 def test_closed_forms_take_the_share_that_their_own_messages_leave(fabric, op, algorithm):
     """Not that of a ring: on a torus a ring leaves all, and partners far away share links."""

@@ -73,6 +73,13 @@ def _passed_on(group: Group) -> Chunks:
     return Chunks(ranks**2, rounds, buffers=ranks)
 
 
+def _root_and_others(group: Group, *, back: bool) -> Pairs:
+    """The root sends to every other rank in turn, or they to it, in the order of their places after the root."""
+    others = (group.root + np.arange(1, group.ranks)) % group.ranks
+    root = np.full_like(others, group.root)
+    return Pairs(others, root, in_turn=True) if back else Pairs(root, others, in_turn=True)
+
+
 def _to_root(group: Group, *, back: bool) -> Chunks:
     """The root and every other rank in turn. Block i belongs to the rank i places after the root."""
 
@@ -99,13 +106,14 @@ def _pairwise_terms(group: Group, size: float) -> list[Term]:
     return [inside, between._replace(site_steps=group.near * sum(bool(way.any()) for way in ways))]
 
 
-def _rooted_terms(group: Group, size: float) -> list[Term]:
+def rooted_terms(group: Group, size: float, *, back: bool) -> list[Term]:
     """Of messages between the root and each other rank in turn, those of ranks at other sites take longer."""
     inside, between = _terms(group, size)
-    return [inside, between._replace(site_steps=ranks_at_other_sites(group))]
+    sends = _root_and_others(group, back=back)
+    return [inside, between._replace(sends=sends, site_steps=_ranks_at_other_sites(group))]
 
 
-def ranks_at_other_sites(group: Group) -> int:
+def _ranks_at_other_sites(group: Group) -> int:
     """Ranks at other sites than the root's."""
     sites = group.site_of(group.everyone)
     return int(np.count_nonzero(sites != sites[group.root]))
@@ -123,5 +131,5 @@ PAIRWISE = Algorithm(
 HIERARCHICAL = Algorithm("all_to_all", "hierarchical", _passed_on_terms, _passed_on)
 DIRECT_ALL_GATHER = Algorithm("all_gather", "direct", _terms, _all_gather)
 DIRECT_REDUCE_SCATTER = Algorithm("reduce_scatter", "direct", _terms, _reduce_scatter)
-DIRECT_GATHER = Algorithm("gather", "direct", _rooted_terms, partial(_to_root, back=True))
-DIRECT_SCATTER = Algorithm("scatter", "direct", _rooted_terms, partial(_to_root, back=False))
+DIRECT_GATHER = Algorithm("gather", "direct", partial(rooted_terms, back=True), partial(_to_root, back=True))
+DIRECT_SCATTER = Algorithm("scatter", "direct", partial(rooted_terms, back=False), partial(_to_root, back=False))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
+from statistics import harmonic_mean
 from typing import NamedTuple
 
 import numpy as np
@@ -121,7 +122,7 @@ class ClusterNet(IslandNet):
 
     def _left_bytes_per_s(self, sends: Sends) -> float:
         """What links between switches leave the NICs of a rank."""
-        key = (*map(bytes, (sends.src, sends.dst)), sends.striped) if isinstance(sends, Pairs) else sends
+        key = (*map(bytes, (sends.src, sends.dst)), sends.striped, sends.in_turn) if isinstance(sends, Pairs) else sends
         if key not in self._lefts:
             line_s = self._slowest_s(0.0, 1.0, kind="nic") * self._sustained
             self._lefts[key] = self._left_of_line_rate(sends) / line_s
@@ -139,8 +140,10 @@ class ClusterNet(IslandNet):
         if not isinstance(sends, Pairs):
             return Uplinks(cluster, stages).share_left(sends or self._op, self.ranks, self.near)
         groups = tiles(self.ranks, stages.get(self.ranks[0], self.ranks))
-        pairs = [(group[a], group[b]) for a, b in self._ends(sends) for group in groups]
-        return share_by_flows(cluster, "send_recv", pairs, self.near)
+        ends = list(self._ends(sends))
+        at_once = [[(group[a], group[b]) for group in groups for a, b in pairs]
+                   for pairs in ([[pair] for pair in ends] if sends.in_turn else [ends])]  # fmt: skip
+        return harmonic_mean([share_by_flows(cluster, "send_recv", pairs, self.near) for pairs in at_once])
 
     def _ends(self, pairs: Pairs) -> Iterator[tuple[int, int]]:
         """The ranks whose NICs carry messages between islands: of a striped one, all of both islands."""

@@ -69,7 +69,8 @@ class Pairs:
 
     Messages between islands are cut over all NICs of an island if `striped`. Numbers from the group's size on are
     switches that add what they receive; any number of messages may reach or leave one. Of messages that go `ways` ways
-    at the same time, these are those of one `way`: each has a part of its own of every port.
+    at the same time, these are those of one `way`: each has a part of its own of every port. Those `in_turn`, as of a
+    root, are no round: each waits for the one before, so they share no links.
     """
 
     src: Ints
@@ -77,6 +78,7 @@ class Pairs:
     striped: bool = False
     ways: int = 1
     way: int = 0
+    in_turn: bool = False
 
     def hops(self, group: Group) -> tuple[HopKind, ...]:
         """The kinds of hops of these messages."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .binomial import gather_rounds, part_terms, scatter_rounds
-from .direct import ranks_at_other_sites
+from .direct import rooted_terms
 from .messages import Algorithm, Chunks, Group, Pairs, Round, Term, fixed, needs_power_of_two, powers_of_two
 from .ring import ring_round
 
@@ -74,10 +74,7 @@ def _ring_and_gather(group: Group) -> Chunks:
 
 
 def _ring_and_gather_terms(group: Group, size: float) -> list[Term]:
-    each = size / group.ranks
-    inside = Term(group.near - 1, each, ("inside",))
-    beyond = Term(group.ranks - group.near, each, ("rail",), beside=True, site_steps=ranks_at_other_sites(group))
-    return [Term(group.ranks - 1, each, group.ring_hops), inside, beyond]
+    return [Term(group.ranks - 1, size / group.ranks, group.ring_hops), *rooted_terms(group, size, back=True)]
 
 
 HALVING_GATHER = Algorithm("reduce", "halving_gather", _doubling_terms, _halving, refuses=needs_power_of_two)
