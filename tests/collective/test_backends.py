@@ -79,6 +79,16 @@ def test_the_timeline_ends_with_the_best_way_of_a_library():
         assert found.timeline.makespan_s == pytest.approx(found.report.best.seconds, rel=1e-12)
 
 
+@pytest.mark.parametrize("keys", [{"gpus": 6}, {"cluster": "gh200", "nodes": 3}])
+def test_sizes_for_which_a_library_has_no_algorithm_are_told_and_never_measured(keys):
+    """MPICH's reduce of more than 2 KiB between ranks that are no power of two."""
+    found = predicted("reduce", "1 KiB:8 KiB", backend="mpi", **keys)
+
+    assert {size: row.algorithm for size, row in found.winners.items()} == {KI: "binomial", 2 * KI: "binomial"}
+    assert found.best == found.winners[2 * KI]
+    assert any(note.startswith("left out: 2 of 4 sizes, 4 KiB to 8 KiB: mpi takes no") for note in found.notes)
+
+
 KEYS = {"collective.backend": "mpi", "collective.protocol": "LL", "collective.channels": 4}
 
 

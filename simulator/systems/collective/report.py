@@ -51,9 +51,13 @@ class CollectiveReport(Report):
 
     @property
     def winners(self) -> Mapping[int, Row]:
-        """The row of each size that a library chooses, else the fastest; the fitted curve where there is no other."""
+        """The row of each size that a library chooses, else the fastest; the fitted curve where there is no other.
+
+        A library may choose none at some sizes.
+        """
         found: dict[int, Row] = {}
-        for row in sorted(self.rows, key=lambda row: (not row.chosen, row.algorithm == MEASURED, row.seconds)):
+        rows = [row for row in self.rows if row.chosen] or self.rows
+        for row in sorted(rows, key=lambda row: (row.algorithm == MEASURED, row.seconds)):
             found.setdefault(row.bytes, row)
         return dict(sorted(found.items()))
 

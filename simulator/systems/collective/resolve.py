@@ -10,6 +10,7 @@ from math import exp
 import numpy as np
 
 from ...base.errors import UserError
+from ...base.units import format_bytes
 from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Price, longest
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
@@ -342,9 +343,8 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def best(self) -> Row:
         """At the largest size what a library chooses, else the fastest; the fitted curve where there is no other."""
-        largest = [row for row in self.rows if row.bytes == max(self.keys.sizes)]
-        chosen = [row for row in largest if row.chosen] or largest
-        return min(chosen, key=lambda row: (row.algorithm == MEASURED, row.seconds))
+        rows = [row for row in self.rows if row.chosen] or self.rows
+        return min(rows, key=lambda row: (-row.bytes, row.algorithm == MEASURED, row.seconds))
 
     @cached_property
     def best_net(self) -> ClusterNet:
@@ -368,7 +368,8 @@ class ResolvedCollective(ResolvedScenario):
     def notes(self) -> tuple[str, ...]:
         """Assumptions, for the report."""
         unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(self.net.group()))]
-        lines = [*self.scenario.notes, *self.cluster.notes, *(f"left out: {line}" for line in self.refused), *unusual]
+        left_out = [f"left out: {line}" for line in (*self.refused, *self._sizes_left_out)]
+        lines = [*self.scenario.notes, *self.cluster.notes, *left_out, *unusual]
         if self.keys.groups > 1 and self.keys.level != "chunks":
             lines.append("groups share links at level chunks only: this is one group alone")
         elif self._is_crowded:
@@ -381,6 +382,17 @@ class ResolvedCollective(ResolvedScenario):
         if self.keys.level == MEASURED and self.keys.algorithm not in ("all", MEASURED):
             lines.append(f"the fitted curve is of what the library chose there, not of {self.keys.algorithm}")
         return tuple(lines)
+
+    @property
+    def _sizes_left_out(self) -> tuple[str, ...]:
+        """For how many sizes a library has no algorithm."""
+        found, sizes = {row.bytes for row in self.rows if row.chosen}, self.keys.sizes
+        left = [size for size in sizes if size not in found]
+        if self.backend is None or not left:
+            return ()
+        which = " to ".join(dict.fromkeys(format_bytes(size) for size in (min(left), max(left))))
+        many = f"{len(left)} of {len(sizes)} sizes, {which}"
+        return (f"{many}: {self.keys.backend} takes no algorithm there that is asked for and known here",)
 
     @property
     def _is_crowded(self) -> bool:

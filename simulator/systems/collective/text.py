@@ -34,7 +34,7 @@ def table(report: CollectiveReport) -> Table:
         (
             f"{row.bytes}", _name(row), f"{row.seconds * 1e6:.2f}", f"{row.low_s * 1e6:.2f}",
             f"{row.high_s * 1e6:.2f}", f"{row.algbw_bytes_per_s / 1e9:.2f}", f"{row.busbw_bytes_per_s / 1e9:.2f}",
-            row.provenance, "*" if row is report.winners[row.bytes] else "",
+            row.provenance, "*" if row is report.winners.get(row.bytes) else "",
         )
         for row in report.rows
     ]  # fmt: skip
