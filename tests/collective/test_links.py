@@ -206,6 +206,17 @@ def test_closed_forms_take_the_share_that_their_own_messages_leave(fabric, op, a
     assert formula_s == pytest.approx(chunks_s, rel=0.01)
 
 
+@pytest.mark.parametrize(("nodes", "sites"), [(6, 2), (8, 4), (12, 4), (15, 5)])
+def test_what_a_rank_receives_through_both_ports_in_a_round_is_waited_for(nodes, sites):
+    """In a tree the head of an island hears its own chain and, from another site, another head."""
+    given = {"base": "dgx-h100", "sites": sites, "site_bandwidth": "1 PB/s", "site_latency": "10 ms"}
+    formula_s, chunks_s = (
+        seconds("all_reduce", "16 MiB", cluster=given, nodes=nodes, algorithm="tree", level=level)["tree"]
+        for level in ("formula", "chunks")
+    )
+    assert formula_s == pytest.approx(chunks_s, rel=2e-3)
+
+
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize(("sizes", "gain"), [([8], 2), ([4, 4], 2), (None, 1)])
 def test_both_directions_of_a_ring_gain_where_each_has_links_of_its_own(op, sizes, gain):

@@ -137,14 +137,12 @@ class _Clock:
         return np.asarray(one.length * self._block)
 
     def _note(self, one: Round, messages: _Messages, end: Floats) -> None:
-        """Ports are busy, and data is there, until then."""
+        """Ports are busy, and data is there, until then; a rank may receive through both of its ports."""
         hops, arrived = messages.hops, self._arrived[one.writes]
         self._sent[hops.sends] = self._received[hops.receives] = end
         if self._chunks.switches:
             self._sent[-1] = self._received[-1] = 0.0
-            np.maximum.at(arrived, messages.dst, end)
-        else:
-            arrived[messages.dst] = np.maximum(arrived[messages.dst], end)
+        np.maximum.at(arrived, messages.dst, end)
 
     def _messages(self, one: Round) -> _Messages:
         if one.pairs not in self._known:
