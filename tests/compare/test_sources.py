@@ -167,6 +167,8 @@ def test_a_report_of_another_version_is_told(folder, tmp_path, capsys, key):
         ({"makespan_s": 10**400}, "expected a number"),
         ({"makespan_s": 0}, "makespan_s = 0: expected a time above zero"),
         ({"interval_low_s": 9.0, "interval_high_s": 1.0}, "interval_low_s = 9.0: expected at most interval_high_s"),
+        ({"interval_high_s": "1 s"}, "interval_high_s = '1 s': expected a number"),
+        ({"step_time_s": "1 s"}, "step_time_s = '1 s': expected a number"),
         ({"split_s": 3.0}, "split_s = 3.0: expected seconds by phase"),
         ({"split_s": {"gemm": None}}, "split_s.gemm = None: expected a number"),
         ({"notes": 1}, "notes = 1: expected a list of texts"),
@@ -263,6 +265,14 @@ def test_a_report_of_an_update_that_is_no_part_of_it_is_told(repository, tmp_pat
     assert left_with("compare", tmp_path / "r.json", tmp_path / "r.json") == 2
     line = f"update_time_s = {update_time_s}: expected a time above zero, at most makespan_s = 1.65"
     assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["rl-split-given-update-8xh100-nodes", "run-diloco", "tiny-2ranks"])
+def test_the_report_of_any_kind_takes_as_long_as_its_scenario(repository, tmp_path, name):
+    scenario = repository / f"data/scenarios/{name}.toml"
+    assert left_with("simulate", scenario, "--json", tmp_path / "r.json") == 0
+
+    assert compare(*(open_side(Operand(path)) for path in (tmp_path / "r.json", scenario))).ratio == 1.0
 
 
 def test_a_cycle_is_told_per_step(repository):

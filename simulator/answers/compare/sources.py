@@ -27,6 +27,8 @@ OPENINGS = ("gather_metas", "pause")
 """Kinds of op behind which the time of an update begins (`Resolved.opening`): the first that there is."""
 REPORT = "report.json"
 """The report in the folder that `runcast simulate --out` writes."""
+_MAY_BE_NULL = ("interval_low_s", "interval_high_s", "step_time_s", "wall_low_s", "wall_high_s")
+"""Seconds that a report has where they are predicted: of a cycle whose parts are given there is no interval."""
 _LARGEST_REPORT = 16 * 2**20  # bytes: reports are small, traces of real runs are not, and reading one twice takes long
 
 
@@ -220,8 +222,12 @@ def _check(report: Mapping[str, Any], where: str) -> None:
                 raise UserError(fault(where, f"{key}.{name}".rstrip("."), number, "expected a number, at least 0"))
         if isinstance(value, Mapping) != (key in ("split_s", "exposed")):
             raise UserError(fault(where, key, value, "expected seconds by phase, or one number, as reports have it"))
-    if report.get("interval_low_s", 0) > report.get("interval_high_s", float("inf")):
-        raise UserError(fault(where, "interval_low_s", report["interval_low_s"], "expected at most interval_high_s"))
+    for key in _MAY_BE_NULL:
+        if report.get(key) is not None and not _is_number(report[key]):
+            raise UserError(fault(where, key, report[key], "expected a number"))
+    low_s, high_s = report.get("interval_low_s"), report.get("interval_high_s")
+    if low_s is not None and high_s is not None and low_s > high_s:
+        raise UserError(fault(where, "interval_low_s", low_s, "expected at most interval_high_s"))
     if report["makespan_s"] <= 0 or report.get("steps", 1) < 1:
         raise UserError(fault(where, "makespan_s", report["makespan_s"], "expected a time above zero"))
     if not 0 < report.get("update_time_s", report["makespan_s"]) <= report["makespan_s"]:
