@@ -92,7 +92,7 @@ def _timeline(here: Here, question: Question) -> bytes:
 def _trace(here: Here, question: Question) -> bytes:
     """The trace that ui.perfetto.dev opens, compressed."""
     prediction = here.answers.predict(question)
-    text = json.dumps(trace(prediction.timeline, prediction.shown_ranks), separators=(",", ":"))
+    text = json.dumps(trace(prediction.timeline, prediction.shown_ranks, prediction.report.kind), separators=(",", ":"))
     return gzip.compress(text.encode(), compresslevel=5, mtime=0)
 
 

@@ -135,7 +135,7 @@ def _write(prediction: AnyPrediction, outputs: Outputs, text: str) -> None:
     if outputs.csv is not None:
         write_csv(timeline, outputs.csv)
     if outputs.trace is not None:
-        write_trace(timeline, outputs.trace, prediction.shown_ranks)
+        write_trace(timeline, outputs.trace, prediction.shown_ranks, report.kind)
     if outputs.html is None and outputs.png is None:
         return
     from ..figures import Section, png, write_html

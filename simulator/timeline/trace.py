@@ -24,13 +24,13 @@ MOST_FLOWS = 20_000
 Event = dict[str, Any]
 
 
-def write_trace(timeline: Timeline, path: Path | str, ranks: Sequence[int] | None = None) -> None:
-    """Write the trace to a `.json` or `.json.gz` file.
+def write_trace(timeline: Timeline, path: Path | str, ranks: Sequence[int] | None = None, kind: str = "") -> None:
+    """Write the trace to a `.json` or `.json.gz` file; `kind` is that of the scenario.
 
     Raises:
         UserError: another suffix, a rank that does not exist, or a file that cannot be written.
     """
-    save_trace(trace(timeline, ranks), path)
+    save_trace(trace(timeline, ranks, kind), path)
 
 
 def save_trace(events: dict[str, Any], path: Path | str) -> None:
@@ -40,8 +40,8 @@ def save_trace(events: dict[str, Any], path: Path | str) -> None:
     write_by_suffix(path, json.dumps(events, separators=(",", ":")).encode())
 
 
-def trace(timeline: Timeline, ranks: Sequence[int] | None = None) -> dict[str, Any]:
-    """The trace of the given ranks (default: the first few) as a value."""
+def trace(timeline: Timeline, ranks: Sequence[int] | None = None, kind: str = "") -> dict[str, Any]:
+    """The trace of the given ranks (default: the first few) of a scenario of this kind as a value."""
     shown = sorted(set(few_ranks(timeline.program) if ranks is None else ranks))
     rows = _tracks(timeline, shown)
     flows = _flows(timeline, rows)
@@ -55,6 +55,7 @@ def trace(timeline: Timeline, ranks: Sequence[int] | None = None) -> dict[str, A
         "displayTimeUnit": "ms",
         "distributedInfo": {"rank": shown[0] if shown else 0, "world_size": timeline.program.ranks},
         "otherData": {
+            "kind": kind,
             "ranks": f"{len(shown)} of {timeline.program.ranks}: {', '.join(map(str, shown))}",
             "flows": f"{min(len(flows), MOST_FLOWS)} of {len(flows)}",
             "makespan_s": timeline.makespan_s,

@@ -1,5 +1,6 @@
 """What may stand on each side of `runcast compare`: scenarios, reports, traces, logs; and what goes wrong."""
 
+import gzip
 import json
 
 import pytest
@@ -237,6 +238,27 @@ def test_an_update_begins_where_its_report_says_in_its_trace_too(repository, tmp
     found = compare(open_side(Operand(tmp_path / "t.json")), open_side(Operand(repository / UPDATE)))
 
     assert found.a.total_s == pytest.approx(found.b.total_s, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["run-diloco", "rl-split-given-update-8xh100-nodes"])
+def test_a_trace_whose_time_is_not_the_reports_is_told(repository, tmp_path, capsys, name):
+    trace = tmp_path / "t.json"
+    assert left_with("simulate", repository / f"data/scenarios/{name}.toml", "--trace", trace) == 0
+    capsys.readouterr()
+
+    title = {"run-diloco": "a training run"}.get(name, "an RL cycle")
+    assert (left_with("compare", trace, repository / UPDATE), capsys.readouterr().err) == (
+        2, f"error: {trace}: is the trace of {title}: name its report or its scenario instead\n",
+    )  # fmt: skip
+
+
+def test_the_trace_of_another_version_is_told(folder, tmp_path, capsys):
+    events = json.loads(gzip.decompress((folder / "t.json.gz").read_bytes()))
+    del events["otherData"]["kind"]
+    (tmp_path / "old.json").write_text(json.dumps(events))
+
+    assert left_with("compare", tmp_path / "old.json", folder / "step.toml") == 2
+    assert "does not say of what kind it is: name its report" in capsys.readouterr().err
 
 
 def test_the_spans_of_a_run_begin_there_too(tmp_path):

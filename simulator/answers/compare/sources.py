@@ -22,6 +22,7 @@ from .spans import SPANS, SUMMARY, read_spans
 
 if TYPE_CHECKING:
     from ...formats.traces import Run
+    from ...timeline import Timeline
 
 OPENINGS = ("gather_metas", "pause")
 """Kinds of op behind which the time of an update begins (`Resolved.opening`): the first that there is."""
@@ -267,16 +268,10 @@ _METRICS = {"memory_bytes": "peak_memory_bytes", "flop_per_s_per_gpu": "flop_per
 def _side_of_run(run: "Run") -> Side:
     """The typical step of a run, or what a simulation's trace shows.
 
-    A UserError if it is the trace of an RL cycle, which does not tell its steps apart.
+    A UserError if it is a trace of another kind, whose time is not that of the report, or does not tell its kind.
     """
-    facts, timeline = run.facts, run.timeline
-    kind, began_s, kinds = "train_step", 0.0, () if timeline is None else timeline.program.kinds
-    if run.form == OWN and run.split_s is None:  # a simulation's trace without a split is of something else
-        if "rollout" in kinds:
-            raise UserError(f"{run.path}: is the trace of an RL cycle: name its report or its scenario instead")
-        kind, opening = "weight_update", next((one for one in OPENINGS if one in kinds), None)
-        began_s = timeline.span_of(opening)[1] if timeline is not None and opening else 0.0
-    total_s = run.step_s - began_s
+    facts, timeline, kind = run.facts, run.timeline, _kind_of(run)
+    total_s = run.step_s - (_opening_s(timeline) if kind == "weight_update" and timeline is not None else 0.0)
     metrics = {name: float(facts[fact]) for fact, name in _METRICS.items() if fact in facts}
     if "tokens" in facts:
         metrics["tokens_per_s"] = facts["tokens"] / run.step_s
@@ -294,6 +289,21 @@ def _side_of_run(run: "Run") -> Side:
         notes=run.notes,
         drawn=Drawn(timeline) if timeline is not None else None,
     )
+
+
+def _kind_of(run: "Run") -> str:
+    """A training step's, but for a simulation's trace, which says it; a UserError where that is not compared."""
+    kind = run.facts.get("kind") if run.form == OWN else "train_step"
+    if kind in ("train_step", "weight_update"):
+        return str(kind)
+    what = f"is the trace of {SYSTEMS[kind].title}" if kind in tuple(SYSTEMS) else "does not say of what kind it is"
+    raise UserError(f"{run.path}: {what}: name its report or its scenario instead")
+
+
+def _opening_s(timeline: "Timeline") -> float:
+    """When the time of an update begins."""
+    opening = next((kind for kind in OPENINGS if kind in timeline.program.kinds), None)
+    return timeline.span_of(opening)[1] if opening else 0.0
 
 
 def _side_of_spans(path: Path) -> Side:

@@ -188,7 +188,7 @@ def read_own(path: Path, document: Document, step: int | None) -> Run:
         timeline=timeline,
         split_s=split,
         exposed_s=exposed_waits(split) if split else {},
-        facts={"world_size": world, "ranks": tuple(sorted(ranks))},
+        facts={"world_size": world, "ranks": tuple(sorted(ranks)), "kind": document.beside["otherData"].get("kind")},
         notes=tuple(notes),
     )
 
