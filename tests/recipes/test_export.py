@@ -136,6 +136,13 @@ def test_exchanges_of_experts_that_overlap_without_a_pipeline_come_back():
     assert ("--overlap-moe-expert-parallel-comm" in exported.lines, again) == (True, {"name": "interleaved-overlap"})
 
 
+def test_sends_of_a_pipeline_that_is_none_need_no_argument():
+    scenario = PAIRED | {"parallel": {"ep": 8}, "schedule": {"name": "1f1b"}}
+    waits, overlaps = (export_recipe(check_train(scenario | {"overlap": {"pp": pp}}, "r")) for pp in (False, True))
+
+    assert waits == overlaps
+
+
 def test_megatrons_fsdp_has_the_checkpoints_that_it_asks_for():
     table = {"kind": "train_step", "cluster": "dgx-h100", "model": {"preset": "llama3-8b"}, "parallel": {"zero": 3}}
     exported = export_recipe(check_train(table | {"batch": {"global": 8, "seq_len": 2048}}, "r"))

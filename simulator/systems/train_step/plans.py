@@ -29,7 +29,8 @@ def plan_of(resolved: "ResolvedTrain", grid: Grid, replicas: Replicas | None) ->
         stages=split_layers(scenario, spec, grid.stages, resolved.where), shard=resolved.shard,
         sharding=_sharding(resolved), types=_types(scenario.precision, resolved.shard.base),
         again=Again(parts, again.mode == "full", again.layers, again.early_stop),
-        overlap_tp=scenario.overlap.tp, tp_exposed=_tp_exposed(resolved), overlap_pp=scenario.overlap.pp,
+        overlap_tp=scenario.overlap.tp, tp_exposed=_tp_exposed(resolved),
+        overlap_pp=scenario.overlap.pp or dims.pp == 1,  # one stage sends nothing
         hold_wgrad=scenario.overlap.wgrad,
         remote_share=remote_share(scenario.experts, spec.moe, dims.ep, islands),
         rank_share=rank_share(scenario.experts, spec.moe, dims.ep, islands),

@@ -191,7 +191,7 @@ class Overlap(Table):
     tp_exposed: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="tp: share of each exchange's bytes that runs before or behind its products nevertheless"
     )
-    pp: bool = Field(True, description="sends between stages do not hold the compute lane")
+    pp: bool = Field(True, description="sends between stages, if there are several, do not hold the compute lane")
     wgrad: bool = Field(False, description="weight gradients are held back to run beside communication")
     fusion: Fusion | None = Field(None, description="zero 0: gradients wait for a coordinator's tick and travel fused")
 
