@@ -41,6 +41,8 @@ OLMO |= {"intermediate_size": 11008, "vocab_size": 50304}
         ({"schedule": {"name": "zb-v"}, "parallel": {"pp": 2}}, "schedule.name = 'zb-v': Megatron-LM has 1f1b"),
         ({"schedule": {"name": "interleaved"}, "parallel": {"pp": 2}}, "schedule.vpp = None: expected 2 or more"),
         ({"parallel": {"order": "cp-tp-ep-dp-pp"}}, "parallel.order = 'cp-tp-ep-dp-pp': Megatron-LM has"),
+        ({"parallel": {"pp": 2}, "schedule": {"name": "interleaved", "vpp": 2}, "overlap": {"pp": False}},
+         "Megatron-LM refuses --pipeline-model-parallel-size = '2': expected 3 or more beside an interleaved schedule"),
         ({"precision": {"compute": "tf32"}}, "precision.compute = 'tf32'"),
         ({"lora": {}}, "lora: Megatron-LM's arguments have no adapters"),
         ({"parallel": {"tp": 4, "cp": 4, "cp_type": "ulysses"}, "nodes": 2},

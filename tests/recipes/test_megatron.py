@@ -135,6 +135,21 @@ def test_experts_that_are_whole_say_so(read):
     assert read(MOE + f"{given} --sequence-parallel")["parallel"] == {"tp": 2, "ep": 4, "etp": 1, "zero": 0}
 
 
+INTERLEAVED = "--num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication --pipeline-model-parallel-size "
+
+
+def test_sends_of_two_interleaved_stages_overlap(read, tmp_path):
+    with pytest.raises(UserError) as caught:
+        read(SMALL + INTERLEAVED + "2")
+
+    wanted = "expected 3 or more beside an interleaved schedule and --no-overlap-p2p-communication"
+    assert caught.value.faults == (f"{tmp_path / 'r.sh'}: --pipeline-model-parallel-size = '2': {wanted}",)
+
+
+def test_sends_of_more_interleaved_stages_may_wait(read):
+    assert read(SMALL + INTERLEAVED + "4")["overlap"] == {"dp": False, "pp": False}
+
+
 def test_a_fault_is_a_line_with_file_argument_and_value(read, tmp_path):
     with pytest.raises(UserError) as caught:
         read(SMALL + "--tensor-model-parallel-size 3")

@@ -45,6 +45,8 @@ def read_megatron(
     sizes["etp"] = args.whole("expert_tensor_parallel_size", sizes["tp"])
     stage = _check_grid(args, sizes, machine, experts=shape.spec.moe is not None)
     schedule, split = read_pipeline(args, sizes["pp"], shape.spec.num_hidden_layers)
+    if named is None:
+        _check_sends(args, sizes["pp"], schedule)
     zero = _zero(args)
     batch = _batch(args, stage // sizes["tp"] // sizes["cp"])
     if not args.faults:
@@ -300,6 +302,13 @@ def _offloaded_share(args: Arguments, shape: Shape) -> float:
     if count > layers:
         args.fault("cpu_offloading_num_layers", f"at most the {layers} layers")
     return min(count / layers, 1.0)
+
+
+def _check_sends(args: Arguments, pp: int, schedule: dict[str, Any]) -> None:
+    """Interleaved sends of two stages overlap: else several would be between the same ranks (training/arguments.py)."""
+    if pp == 2 and "vpp" in schedule and not args.switch("overlap_p2p_comm", True):
+        wanted = f"expected 3 or more beside an interleaved schedule and {args.spelling('overlap_p2p_comm')}"
+        args.fault("pipeline_model_parallel_size", wanted)
 
 
 def _overlap(args: Arguments, sizes: dict[str, int], zero: int, schedule: dict[str, Any]) -> dict[str, Any]:
