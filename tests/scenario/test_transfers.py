@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from runcast.simulator import simulate as predict
 from runcast.simulator.cli import main
 from runcast.simulator.engine import simulate
 from runcast.simulator.scenario import check_scenario
@@ -48,7 +49,6 @@ CHANGES = {
     "update.bucket=60 GiB": "'60 GiB': 2 in flight do not fit beside what engines hold, which leaves 79",
     "cluster.device.memory=600 MiB": "MiB on each device of 600 MiB: raise inference.tp",
     "update.in_flight=0": "update.in_flight = 0: expected more than 0",
-    "update.in_flight=100": "'1 GiB': 100 in flight do not fit beside what engines hold, which leaves 79",
     "update.free_memory=1 GiB": "'1 GiB': 2 in flight do not fit beside what engines hold, which leaves 1 GiB",
     "update.inference.memory_utilization=0.98": "'1 GiB': 2 in flight do not fit beside what engines hold, which",
     "update.pipeline=serial": "update.pipeline = 'serial': goes with update.method = 'broadcast' or 'p2p', not",
@@ -68,6 +68,10 @@ CHANGES = {
     "update.load=maybe": "update.load = 'maybe': expected true or false",
 }
 SEVERAL = {
+    (
+        "update.in_flight=100",
+        "update.free_memory=2 GiB",
+    ): "'1 GiB': 6 in flight do not fit beside what engines hold, which leaves 2 GiB",
     (
         "update.trainer.sharded=false",
         "update.trainer.shard=2",
@@ -99,6 +103,16 @@ def test_a_fault_is_one_line_that_names_file_key_and_value(changes, expected, tm
         main(["simulate", str(path), *(part for change in changes for part in ("--set", change))])
     lines = capsys.readouterr().err.splitlines()
     assert (leave.value.code, len(lines), expected in lines[0], lines[0].count(str(path))) == (2, 1, True, 1), lines
+
+
+@pytest.mark.parametrize("method", ["stage_heads", "single_sender", "static_writes", "colocated"])
+def test_no_more_buckets_are_in_flight_than_there_are(tmp_path, method):
+    (tmp_path / "scenario.toml").write_text(GOOD)
+    layout = {"update.method": method, "update.trainer": {"ep": 8}, "update.inference": {"tp": 8}}
+    more = predict(tmp_path / "scenario.toml", layout | {"update.in_flight": 1000}).report
+    all_ = predict(tmp_path / "scenario.toml", layout | {"update.in_flight": more.buckets}).report
+
+    assert (all_.peak, all_.update_time_s) == (more.peak, more.update_time_s)
 
 
 def test_the_good_scenario_is_good(tmp_path, capsys):

@@ -96,7 +96,7 @@ class Update(Table):
     registration: Literal["kept", "new"] = Field(
         "kept", description="writes and chain: whether engines first make their tensors known to the NICs"
     )
-    in_flight: PositiveInt = Field(2, description="from trainers: buckets in flight at once")
+    in_flight: PositiveInt = Field(2, description="from trainers: buckets in flight at once, if there are so many")
     load: bool = Field(True, description="from trainers: whether engines load what they receive")
     drain: Seconds | None = Field(None, description="from trainers: time until running requests have stopped")
 

@@ -241,7 +241,7 @@ def make_transfer(
 
     Tensors of one `unit` stay together (default: a unit each); a unit larger than `bucket_bytes` has a bucket of its
     own. With `apart`, each mesh of a stage gathers tensors of its own, in buckets of that size; otherwise all ranks
-    that hold a copy gather it together.
+    that hold a copy gather it together. No more buckets are in flight than there are.
     """
     ranks = len(trainers) // train.pp
     stages = tuple(Stage(tuple(trainers[i * ranks : (i + 1) * ranks])) for i in range(train.pp))
@@ -289,7 +289,7 @@ def make_transfer(
         engine_ranks=inference.engine_ranks,
         phases=tuple(phases),
         buckets=tuple(buckets),
-        transport=transport,
+        transport=replace(transport, slots=min(transport.slots, len(buckets))),
         bucket_bytes=max(bucket_bytes, *(bucket.part for bucket in buckets)),
         classes=tuple(tuple(ranks) for ranks in classes),
     )
