@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator.cli import main
+from runcast.simulator.systems.keys import Values
+from runcast.simulator.systems.registry import SYSTEMS
 
 GOOD = """
 name = "small"
@@ -94,6 +96,21 @@ def test_a_fault_is_one_line_that_names_file_key_and_value(change, scenario, cap
 
     assert (code, len(lines), CHANGES[change] in lines[0], lines[0].count(str(scenario))) == (2, 1, True, 1), lines
     assert not (scenario.parent / "out").exists()
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+@pytest.mark.parametrize("value", ["x", [1], {"a": 1}, 2.5])
+def test_needs_are_asked_of_values_of_any_type(kind, value):
+    class All(Values):
+        def gives(self, key):
+            return True
+
+        def __getitem__(self, key):
+            return value
+
+    asked = [need.fails(All({}, SYSTEMS[kind].schema)) for need in SYSTEMS[kind].needs]
+
+    assert {type(one) for one in asked} <= {bool}
 
 
 def test_all_faults_are_told_at_once(scenario, capsys):

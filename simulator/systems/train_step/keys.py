@@ -77,7 +77,7 @@ NEEDS: tuple[Need, ...] = (
         for key in ("vpp", "group")
     ),
     Need("schedule.passes", lambda values: not values["schedule.file"], lambda _: "a schedule from a file is one pass"),
-    needs_split("schedule.passes", "parallel.pp", lambda passes: passes > 1),
+    needs_split("schedule.passes", "parallel.pp", lambda passes: passes != 1),
     Need("schedule.vpp", _chunks_fit, _own_chunks),
     Need("schedule.group", _has_groups, lambda values: f"goes with interleaved, not {values['schedule.name']}"),
     Need(
