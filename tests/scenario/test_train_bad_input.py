@@ -49,6 +49,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "schedule.name=dualpipe": "schedule: dualpipe on 1 pipeline ranks; expected an even number",
     "schedule.name=dualpipe; parallel.pp=4; batch.global=4": "dualpipe with 4 micro-batches on 4 pipeline ranks",
     "schedule.name=interleaved; schedule.vpp=2; parallel.pp=2; batch.global=2": "1 micro-batches on 2 pipeline ranks",
+    "parallel.pad_vocab=2000000000": "parallel.pad_vocab = 2000000000: expected at most 1e+06",
     "schedule.passes=x": "schedule.passes = 'x': expected a whole number",
     "schedule.vpp=2": "schedule.vpp = 2: 1f1b has 1 chunk per pipeline rank; interleaved takes any number",
     "schedule.group=2": "schedule.group = 2: goes with interleaved, not 1f1b",
