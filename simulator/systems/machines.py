@@ -61,6 +61,15 @@ class ResolvedScenario:
         return None
 
     @property
+    def costs(self) -> Costs | None:
+        """The time of each op without contention; None if ops are not priced one by one."""
+        return None
+
+    def opening_s(self, timeline: Timeline) -> float:
+        """When the reported time begins."""
+        return 0.0
+
+    @property
     def machines(self) -> tuple[str, int, str]:
         """The key of everything that the cluster depends on."""
         return repr(self.scenario.cluster), self.scenario.nodes, self.where
@@ -122,10 +131,6 @@ class OnMachines(ResolvedScenario):
     def factors(self) -> tuple[str, ...]:
         """Parameters whose default is 1."""
         return ()
-
-    def opening_s(self, timeline: Timeline) -> float:
-        """When the reported time begins."""
-        return 0.0
 
     def restate(self, values: Mapping[str, float]) -> Self:
         """The scenario with new values of its profile's parameters, equal for all devices."""

@@ -88,9 +88,9 @@ class SystemPrediction(Answer):
         return SYSTEMS[self.report.kind].words(self.report)
 
     @property
-    def costs(self) -> Costs:
-        """The time of each op without contention, and the rates that it asks of links."""
-        costs: Costs = self.resolved.costs
+    def costs(self) -> Costs | None:
+        """The time of each op without contention, and the rates that it asks of links; None if the system has none."""
+        costs: Costs | None = self.resolved.costs
         return costs
 
     def answer_s(self, timeline: Timeline) -> float:

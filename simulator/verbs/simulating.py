@@ -58,7 +58,7 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
     from ..base.units import format_seconds
     from ..uncertainty import draw
 
-    if prediction.errors is None:
+    if prediction.errors is None or prediction.costs is None:
         raise UserError("--draws: a cycle is not drawn; draw its update or its step by itself")
     program, report = prediction.timeline.program, prediction.report
     found = draw(program, prediction.costs, prediction.errors, draws, seed, prediction.answer_s)

@@ -83,6 +83,13 @@ def test_a_notebook_shows_tables_and_escapes_words():
     assert "<p><b>&lt;script&gt;</b></p>" in tables
 
 
+@pytest.mark.parametrize("name", ["run-diloco", "rl-split-given-update-8xh100-nodes", "collective-all-reduce-512xh100"])
+def test_a_system_whose_ops_have_no_costs_has_a_time(name):
+    prediction = runcast.simulate(name)
+
+    assert (prediction.costs, prediction.answer_s(prediction.timeline)) == (None, prediction.timeline.makespan_s)
+
+
 def test_a_frame_has_a_row_with_the_columns_of_sweeps():
     prediction = runcast.simulate(TINY)
 

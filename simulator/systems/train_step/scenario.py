@@ -67,7 +67,7 @@ class Parallel(Table):
     sync_each_microbatch: bool = Field(True, description="zero 2, 3: whether gradients are reduced each micro-batch")
     order: str = Field("tp-cp-ep-dp-pp", description="axes from the nearest ranks to the farthest")
     tp_2d: bool = Field(False, description="whether the tp = q x q ranks are a grid whose products are SUMMA's")
-    pad_vocab: PositiveInt = Field(1, le=1_000_000, description="the vocabulary is padded to a multiple of this, times tp")
+    pad_vocab: PositiveInt = Field(1, le=10**6, description="the vocabulary is padded to a multiple of this, times tp")
     shard_embedding: bool = Field(False, description="whether rows of the token embedding are split over dp and cp")
     layers: tuple[NonNegativeInt, ...] | None = Field(None, description="layers per stage, in model order")
     embedding_as_layer: bool = Field(False, description="whether embedding and head count as layers in the split")

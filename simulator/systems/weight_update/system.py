@@ -31,7 +31,7 @@ class Prediction(SystemPrediction):
     @property
     def errors(self) -> Errors:
         """The errors of the numbers that price the ops."""
-        return errors_of_costs(self.costs, self.resolved.profile.name)
+        return errors_of_costs(self.resolved.costs, self.resolved.profile.name)
 
 
 def resolve(scenario: Scenario, where: str = "scenario", memo: Memo | None = None) -> Resolved:
