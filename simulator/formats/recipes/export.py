@@ -98,7 +98,7 @@ def check_target(name: str) -> None:
 
 def _trained(asked: ResolvedTrain) -> ModelSpec:
     """The model with the layers of multi-token prediction that are trained."""
-    _ = asked.plan  # whose faults come first
+    asked.check()  # whose faults come first
     return asked.spec if asked.scenario.model.mtp else replace(asked.spec, num_nextn_predict_layers=0)
 
 

@@ -290,6 +290,10 @@ class ResolvedTrain(OnMachines):
         """The costs of the same Program without the extra time of awkward shapes."""
         return self.restate(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
 
+    def check(self) -> None:
+        """Raise a UserError if machines, profile, type of products or plan allow no prediction, in this order."""
+        _ = self.cluster, self.profile, self.peak_type, self.plan
+
     @cached_property
     def plan(self) -> TrainPlan:
         """Everything that the Program depends on, for the slowest class of replicas."""
@@ -353,7 +357,7 @@ class ResolvedTrain(OnMachines):
 
     @cached_property
     def _priced(self) -> tuple[Costs, Floats | None]:
-        _ = self.cluster, self.profile, self.peak_type  # so that their errors come first
+        self.check()
         if self.coarse is None:
             return price(self, self.program), None
         found = self._price_coarse(self.coarse)
