@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import UserError
-from ..base.files import write_atomic, write_by_suffix
+from ..base.files import write_by_suffix
 from ..report.report import page_tables
 from ..systems.registry import SYSTEMS, AnyPrediction
 from ..timeline import write_csv, write_trace
@@ -89,7 +89,7 @@ class Outputs:
     def write(self, text: str, csv: bytes = b"") -> None:
         """Write JSON and CSV into their files, if they have one; a UserError if a file cannot be written."""
         if self.json is not None and not self.json_alone:
-            write_atomic(str(self.json), f"{text}\n".encode())
+            write_by_suffix(self.json, f"{text}\n".encode())
         if self.csv is not None and csv:
             write_by_suffix(self.csv, csv)
 

@@ -91,6 +91,12 @@ def test_a_report_equals_its_scenario(folder):
     )  # fmt: skip
 
 
+def test_a_packed_report_is_a_report(folder, tmp_path):
+    assert left_with("simulate", folder / "step.toml", "--json", tmp_path / "r.json.gz") == 0
+
+    assert open_side(Operand(tmp_path / "r.json.gz")).terms == open_side(Operand(folder / "r.json")).terms
+
+
 def test_a_folder_of_a_prediction_is_its_report(folder, tmp_path):
     (tmp_path / "report.json").write_text((folder / "r.json").read_text())
 

@@ -51,7 +51,7 @@ class Operand:
             return _of_folder(path)
         if path.name.endswith((".csv", ".csv.gz")):
             return "spans"
-        return "report" if path.suffix == ".json" and _is_report(path) else "run"
+        return "report" if path.name.endswith((".json", ".json.gz")) and _is_report(path) else "run"
 
     @property
     def what(self) -> str:
