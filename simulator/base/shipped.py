@@ -1,5 +1,9 @@
-"""Scenarios and sweeps that ship with runcast: a name of one stands wherever a file of a user's own may."""
+"""Scenarios and sweeps that ship with runcast: a name of one stands wherever a file of a user's own may.
 
+Of a name that is too long for a file, functions of `os.path` say that there is none; those of Path raise an OSError.
+"""
+
+import os
 import re
 from functools import cache
 from importlib.resources import files
@@ -27,11 +31,11 @@ def find_shipped(said: object, folder: str = "scenarios") -> Path:
     if not isinstance(said, str | Path):
         raise UserError(f"{what}: is of type {type(said).__name__}; expected a name, a path or a table")
     path, text = Path(said), str(said)
-    if path.is_file() or len(path.parts) > 1 or path.suffix in _SUFFIXES:
+    if os.path.isfile(path) or len(path.parts) > 1 or path.suffix in _SUFFIXES:
         return path
     if found := _by_loose_name(folder).get(_loose(text)):
         return found
-    if path.exists():
+    if os.path.exists(path):
         return path
     hint = did_you_mean(text, shipped(folder)) or f"`runcast list {folder}` lists those that ship"
     raise UserError(fault(what, "", text, f"no such file, and no such {what} ships; {hint}"))
@@ -39,7 +43,7 @@ def find_shipped(said: object, folder: str = "scenarios") -> Path:
 
 def is_name(path: Path, folder: str = "scenarios") -> bool:
     """Whether `path` is the name of a shipped file, or is meant as one: a bare word, and no file or folder here."""
-    if path.exists() or len(path.parts) > 1:
+    if os.path.exists(path) or len(path.parts) > 1:
         return False
     return not path.suffix or _loose(path.name) in _by_loose_name(folder)
 

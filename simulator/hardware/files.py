@@ -3,6 +3,7 @@
 What the keys of a file mean is decided by its reader, `device` or `catalogue`.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -90,7 +91,7 @@ def find(folder: str, name: str, where: str, key: str) -> tuple[str, Table]:
     for entry, known in tables(folder).items():
         if loose(name) in map(loose, (known.get("name", entry), *known.get("aliases", ()))):
             return entry, known
-    if (path := path_beside(name, where)).is_file():
+    if os.path.isfile(path := path_beside(name, where)):
         allowed = f"is a file ({path.absolute()}); expected one whose name ends in .toml"
         raise UserError(fault(where, key, name, allowed))
     raise unknown(where, key, name, names(folder))

@@ -411,3 +411,20 @@ def test_ctrl_c_ends_a_sweep_as_any_function(monkeypatch):
     monkeypatch.setattr("runcast.simulator.answers.sweep.run._run", interrupt)
     with pytest.raises(KeyboardInterrupt):
         runcast.sweep("tiny-train-pp4", {"batch.global": [8, 16]})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        runcast.simulate,
+        runcast.sweep,
+        lambda name: runcast.simulate(TINY, {"cluster": name}),
+        lambda name: runcast.compare(TINY, f"{name}.json"),
+    ],
+)
+@pytest.mark.parametrize("letters", [300, 5000])
+def test_a_name_that_no_file_can_have_is_one_line(ask, letters):
+    with pytest.raises(runcast.UserError) as error:
+        ask("a" * letters)
+
+    assert len(error.value.faults) == 1

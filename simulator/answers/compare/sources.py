@@ -1,6 +1,7 @@
 """From a path and changes to a Side: what a file is, is seen in its name and its first words."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -47,7 +48,7 @@ class Operand:
         path = self.path
         if path.suffix == ".toml" or is_name(path):
             return "scenario"
-        if path.is_dir():
+        if os.path.isdir(path):
             return _of_folder(path)
         if path.name.endswith((".csv", ".csv.gz")):
             return "spans"

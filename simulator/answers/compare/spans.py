@@ -3,6 +3,7 @@
 Both sides are spans with the columns rank, op, name, kind, start_s and end_s; further columns and lanes do not matter.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -146,7 +147,7 @@ def read_spans(path: Path) -> pd.DataFrame:
     A UserError if there is no such file, it lacks a column, its times are no numbers, or its rows stand for places
     instead of ranks.
     """
-    file = path / SPANS if path.is_dir() else path
+    file = path / SPANS if os.path.isdir(path) else path
     try:
         spans = pd.read_csv(StringIO(read_text(file, "a CSV file")))
     except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:

@@ -1,5 +1,6 @@
 """`read_run`: a trace, a folder of traces of several ranks, or a log, told apart by what they hold."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ def read_run(path: Path | str, step: int | None = None) -> Run:
     A UserError for no such file or step, no trace or log that is known, or nothing to be learnt from it; one line.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         run = _of_traces(path, _documents(path), step)
     else:
         text = read_text(path, _EXPECTED, _MOST_BYTES)
