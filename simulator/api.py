@@ -5,9 +5,10 @@ tables, `frame()` is a DataFrame, and `to_json()` is what the command writes as 
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .base.errors import UserError, fault
 from .base.memo import Memo
 from .base.named_files import rename_files
+from .base.units import parse_share
 from .report.answer import Answer
 from .scenario import Changes, Given, check_question, open_table, read_axes, read_changes
 from .systems.machines import inputs_of, stamp
@@ -138,7 +140,7 @@ def search(
     vary: Mapping[str, Sequence[Any]] | None = None,
     fix: Mapping[str, Any] | None = None,
     schedules: Sequence[str] = (),
-    headroom: float = 0.0,
+    headroom: float | str = 0.0,
     budget: int = 2000,
     workers: int = 1,
     **options: Any,
@@ -148,8 +150,8 @@ def search(
     `scenario` and `changes` are as for `load`. `gpus` is how many GPUs there are (default: the scenario's).
     `objective` is tokens_per_s, cost or memory; of a weight update update_time, pause, cost or memory. `vary` adds
     axes with their values by key, `fix` gives axes one value, `schedules` names pipeline schedules. `headroom` is the
-    share of device memory that stays free, `budget` the most simulations, and `workers` as for `sweep`. `options` are
-    those of `runcast.simulator.answers.search.search`, such as `check` and `seed`.
+    share of device memory that stays free (0.05 or "5%"), `budget` the most simulations, and `workers` as for `sweep`.
+    `options` are those of `runcast.simulator.answers.search.search`, such as `check` and `seed`.
 
     Raises:
         UserError: as `simulate`, or an option with a value that is not allowed. An option that there is not is a
@@ -157,14 +159,35 @@ def search(
     """
     from .answers.search import Wanted, search_file
 
-    if isinstance(schedules, str):
-        raise UserError(fault("search", "schedules", schedules, f"expected a list of names, such as [{schedules!r}]"))
+    if isinstance(schedules, str) or not isinstance(schedules, Iterable):
+        example = schedules if isinstance(schedules, str) else "1f1b"
+        raise UserError(fault("search", "schedules", schedules, f"expected a list of names, such as [{example!r}]"))
+    _check_counts(options | {"gpus": gpus, "budget": budget, "workers": workers})
     fixed = None if fix is None else read_changes(fix)
     wanted = Wanted(tuple(schedules), vary and read_axes(vary, "vary"), fixed, options.pop("uneven", False))
     return search_file(
-        scenario, changes, gpus=gpus, objective=objective, budget=budget, wanted=wanted, headroom=headroom,
+        scenario, changes, gpus=gpus, objective=objective, budget=budget, wanted=wanted, headroom=_share(headroom),
         workers=workers, **options,
     )  # fmt: skip
+
+
+_COUNTS = ("budget", "check", "seed", "most", "gpus", "workers")
+
+
+def _check_counts(options: Mapping[str, object]) -> None:
+    """Raise a UserError for an option that is no whole number; GPUs and workers may be left open."""
+    for name in _COUNTS:
+        value = options.get(name, 0)
+        is_open = value is None and name in ("gpus", "workers")
+        if not is_open and (isinstance(value, bool) or not isinstance(value, Integral)):
+            raise UserError(fault("search", name, value, "expected a whole number"))
+
+
+def _share(headroom: object) -> float:
+    try:
+        return parse_share(str(headroom))
+    except ValueError:
+        raise UserError(fault("search", "headroom", headroom, "expected a share, such as 0.05 or 5%")) from None
 
 
 @dataclass(frozen=True)
@@ -226,6 +249,8 @@ def sweep(
     """
     from .answers.sweep import load_sweep, run_sweep
 
+    if not isinstance(out, str | os.PathLike | None):
+        raise UserError(fault("sweep", "out", out, "expected a folder"))
     runner = _runner(workers)
     asked = load_sweep(sweep, changes) if axes is None else load_sweep(_around(sweep, read_axes(axes, "axes"), changes))
     with TemporaryDirectory() if out is None else nullcontext(out) as folder:

@@ -187,6 +187,15 @@ def test_what_is_no_change_is_one_line(changes, line):
     ("options", "line"),
     [
         ({"schedules": "1f1b"}, "search: schedules = '1f1b': expected a list of names, such as ['1f1b']"),
+        ({"schedules": None}, "search: schedules = None: expected a list of names, such as ['1f1b']"),
+        ({"headroom": "much"}, "search: headroom = 'much': expected a share, such as 0.05 or 5%"),
+        ({"headroom": None}, "search: headroom = None: expected a share, such as 0.05 or 5%"),
+        ({"budget": "x"}, "search: budget = 'x': expected a whole number"),
+        ({"budget": 2.5}, "search: budget = 2.5: expected a whole number"),
+        ({"check": None}, "search: check = None: expected a whole number"),
+        ({"seed": 1.5}, "search: seed = 1.5: expected a whole number"),
+        ({"gpus": "4"}, "search: gpus = '4': expected a whole number"),
+        ({"workers": True}, "search: workers = True: expected a whole number"),
         ({"vary": {"nodes": 2}}, "vary: nodes = 2: expected a list of values, such as [0, 1, 2]"),
         ({"fix": [5]}, "changes = [5]: expected values by key, or key=value lines"),
     ],
@@ -196,6 +205,18 @@ def test_what_is_no_option_of_a_search_is_one_line(options, line):
         runcast.search(TINY, **options)
 
     assert error.value.faults == (line,)
+
+
+def test_headroom_of_a_search_is_a_share_or_a_text():
+    searches = [runcast.search(TINY, budget=1, check=0, headroom=headroom).to_json() for headroom in (0.05, "5%")]
+
+    assert searches[0] == searches[1]
+
+
+@pytest.mark.parametrize("out", [3, ["x"]])
+def test_a_sweep_into_no_folder_is_one_line(out):
+    with pytest.raises(runcast.UserError, match=r"sweep: out = .*: expected a folder"):
+        runcast.sweep(TINY, {"batch.micro": [1]}, out=out)
 
 
 def test_a_scenario_that_is_not_allowed_is_not_loaded():
