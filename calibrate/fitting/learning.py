@@ -64,6 +64,9 @@ Learn = Callable[[Parts, Floats, Floats, float], Posterior]
 """From parts, measured seconds, the covariance of ln(factor) and the standard deviation of ln(measured) about the right
 factors to what the runs say."""
 
+Predict = Callable[[int, Floats], float]
+"""Seconds of a run by its number, for ln(factor) of all causes."""
+
 
 def widen(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Floats:
     """The prior, with one factor of all parts as wide as most runs are off to the same side beyond what it expects."""
@@ -141,16 +144,26 @@ def learn(
 
 
 def leave_one_out(
-    parts: Parts, measured_s: Floats, prior: Floats, sigma: float, alike: Sequence[str], by: Learn = learn_products
+    parts: Parts,
+    measured_s: Floats,
+    prior: Floats,
+    sigma: float,
+    alike: Sequence[str],
+    by: Learn = learn_products,
+    predict: Predict | None = None,
 ) -> tuple[Floats, Floats]:
-    """For each run by what runs of other configurations say: (ln(predicted / measured), its standard deviation)."""
+    """For each run by what runs of other configurations say: (ln(predicted / measured), its standard deviation).
+
+    It is predicted by the sum of its parts unless `predict` says otherwise.
+    """
     found, prior = [], _believe(parts, measured_s, prior, sigma, alike)
     for run, configuration in enumerate(alike):
         others = [other for other, of in enumerate(alike) if of != configuration]
         known = by(*average(parts.choose(others), measured_s[others], [alike[at] for at in others]), prior, sigma)
-        seconds, slopes = parts.choose([run]).predict(known.u)
+        summed, slopes = parts.choose([run]).predict(known.u)
+        seconds = predict(run, known.u) if predict else summed[0]
         deviation = hypot(sigma, float(np.sqrt(slopes[0] @ known.covariance @ slopes[0])))
-        found.append((log(seconds[0] / measured_s[run]), deviation))
+        found.append((log(seconds / measured_s[run]), deviation))
     error, deviation_of = np.array(found).T
     return error, deviation_of
 

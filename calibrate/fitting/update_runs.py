@@ -5,7 +5,8 @@ Seconds of a parameter come from two simulations with a little more of it. So pa
 to training steps, and are learned in the same way (`runs`): one takes exp(u) as long as the base stack says; a rate is
 exp(-u) as high. The prior of u is the spread that the stack states without the ledger, the scatter of updates is that
 of the fit of the ledger. Between two simulations the sum stands for the update; the next simulation corrects what is
-wrong with that.
+wrong with that. What the next sum says may be worse, so those parameters are kept whose simulation is nearest to the
+runs, and what the others say of a run is simulated, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -226,11 +227,12 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
         raise UserError(
             f"{runs[0].where}: no parameter of {base} moves this update by {LEAST_MOVE:.0%}; nothing to learn"
         )
-    posterior, parts = settle(free, runs, measured_s)
+    posterior, parts, about = settle(free, runs, measured_s)
     error, deviation = leave_one_out(
-        parts, measured_s, free.prior, SIGMA, [run.configuration for run in runs], learn_parameters
-    )
-    after, shares = parts.predict(posterior.u)
+        parts, measured_s, free.prior, SIGMA, [run.configuration for run in runs], learn_parameters,
+        lambda run, u: runs[run].predict(free.values(u)),
+    )  # fmt: skip
+    after, shares = about.predict(posterior.u)
     return LearnedUpdates(
         paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,
         np.expm1(error), np.abs(error) > STRANGE * deviation, np.zeros(0), free,
@@ -243,10 +245,16 @@ def learn_parameters(parts: Parts, measured_s: Floats, prior: Floats, sigma: flo
     return by(parts, measured_s, prior, sigma)
 
 
-def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Parts]:
-    """(what the runs say, their parts by parameter about that)."""
-    parts, alike = free.split(runs, np.zeros(len(free.names) + 1)), [run.configuration for run in runs]
+def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Parts, Parts]:
+    """(what the runs say, the sum that it was learned from, the sum about it), nearest to the runs when simulated.
+
+    Beyond a rate's bound, or where other work takes longer, a parameter has no seconds: the next sum leaves it open.
+    """
+    sums, alike = [free.split(runs, np.zeros(len(free.names) + 1))], [run.configuration for run in runs]
+    said = []
     for _ in range(SIMULATIONS):
-        posterior = learn(parts, measured_s, free.prior, SIGMA, alike, learn_parameters)
-        parts = free.split(runs, posterior.u)
-    return posterior, parts
+        said.append(learn(sums[-1], measured_s, free.prior, SIGMA, alike, learn_parameters))
+        sums.append(free.split(runs, said[-1].u))
+    off = [np.abs(np.log(about.predict(u.u)[0] / measured_s)).sum() for u, about in zip(said, sums[1:], strict=True)]
+    best = int(np.argmin(off))
+    return said[best], sums[best], sums[best + 1]
