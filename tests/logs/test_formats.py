@@ -149,6 +149,16 @@ def test_checkpoints_of_torchtitan_are_no_part_of_a_step():
     assert (log.step_s, "tokens_per_s_per_gpu" in log.facts) == (pytest.approx(0.9), False)
 
 
+def test_evaluations_that_trainer_tells_are_no_part_of_a_step_of_deepspeed():
+    """They have no clock of their own."""
+    first, *others = samples.DEEPSPEED.splitlines(keepends=True)
+    evaluation = "{'eval_loss': 2.2, 'eval_runtime': 10.5, 'eval_samples_per_second': 16.6, 'epoch': 0.1}\n"
+
+    log = read_log(Path("run.log"), first + evaluation.join(others))
+
+    assert list(log.steps_s.values()) == pytest.approx([1.0, 1.01])
+
+
 STATE = """\
 {"log_history": [
   {"eval_loss": 1.4, "eval_runtime": 20.0, "step": 100},

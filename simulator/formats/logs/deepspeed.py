@@ -4,10 +4,12 @@ Engine: `[2025-03-01 12:00:10,123] [INFO] [timer.py:264:stop] epoch=0/micro_step
 RunningAvgSamplesPerSec=61.1, CurrSamplesPerSec=62.0, MemAllocated=20.1GB, MaxMemAllocated=51.3GB`; before 0.8.1
 `0/40, SamplesPerSec=61.1, …` (utils/timer.py), which counts micro-batches (deepspeedai/DeepSpeed#2498), as its samples
 per second do. Steps are in `[Rank 0] step=10, skipped=0, lr=[…]` then (runtime/engine.py). A step is the time between
-two lines. Pipeline engine: `steps: 10 loss: 6.93 iter time (s): 0.563 samples/sec: 454.9` (runtime/pipe/engine.py).
+two lines, without the evaluations that Hugging Face's Trainer tells there (`'eval_runtime': 30.1`). Pipeline engine:
+`steps: 10 loss: 6.93 iter time (s): 0.563 samples/sec: 454.9` (runtime/pipe/engine.py).
 """
 
 import re
+from collections.abc import Iterator
 
 from .log import BY_CLOCK, NUMBER, SIGNED, Format, Line, lines_by_clock, quantities
 
@@ -15,6 +17,7 @@ _MEMORY = rf"(?:.*?MaxMemAllocated=(?P<gib>{NUMBER})GB)?"
 _TIMER = re.compile(rf"global_step=(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
 _PROGRESS = re.compile(r"\[Rank 0\] step=(\d+), skipped=")
 _OLD_TIMER = re.compile(rf"\b\d+/(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
+_EVALUATION = re.compile(rf"""["']eval_(?:\w+_)?runtime["']:\s*["']?({NUMBER})""")
 _MARKS = re.compile(r"\bDeepSpeed info: version=|(?:\bglobal_step=|\[Rank 0\] step=)(\d+),")
 _PIPELINE = re.compile(rf"\bsteps:\s*(\d+)\s+loss:.*?iter time \(s\):\s*({SIGNED})")
 
@@ -26,8 +29,9 @@ def _engine(text: str) -> dict[int, Line]:
 
 def _steps(text: str, line: re.Pattern[str]) -> dict[int, Line]:
     return lines_by_clock(
-        text, line, lambda match: quantities([("memory_bytes", match.groupdict().get("gib"), 2.0**30)])
-    )
+        text, line, lambda match: quantities([("memory_bytes", match.groupdict().get("gib"), 2.0**30)]),
+        pause=_EVALUATION,
+    )  # fmt: skip
 
 
 def _fault(text: str) -> str:
@@ -43,11 +47,16 @@ def _facts(text: str) -> dict[str, float]:
     return {"memory_bytes": max(peaks) * 2.0**30} if peaks else {}
 
 
+def _notes(text: str) -> Iterator[str]:
+    if evaluations := len(_EVALUATION.findall(text)):
+        yield f"{evaluations} evaluation{'s' * (evaluations > 1)} taken out by eval_runtime"
+
+
 def _pipeline(text: str) -> dict[int, Line]:
     return {int(match[1]): Line(float(match[2]), {}) for match in _PIPELINE.finditer(text)}
 
 
-DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, _MARKS, BY_CLOCK, _facts, fault=_fault)
+DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, _MARKS, BY_CLOCK, _facts, fault=_fault, notes=_notes)
 DEEPSPEED_PIPELINE = Format(
     "deepspeed_pipeline_log", "DeepSpeed", _pipeline, re.compile(rf"\bDeepSpeed info: version=|{_PIPELINE.pattern}")
 )

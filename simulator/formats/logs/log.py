@@ -53,20 +53,18 @@ def lines_by_clock(
 
     The first line has no step before it, nor has a line whose number is not above that of the last one. Where a line
     that `between` matches says that other work has ended after a step, the next steps start there. A line that `pause`
-    matches says how many seconds other work took until then: they are no part of a step, and a rate that counts them
-    is left out.
+    matches says how many seconds other work took until then, or since the line before if it has no clock: they are no
+    part of a step, and a rate that counts them is left out.
     """
     found: dict[int, Line] = {}
     since: _Start | None = None
     for line in text.splitlines():
         paused = pause.search(line) if pause else None
         other = between.search(line) if between else None
-        match, clock = paused or other or step.search(line), _CLOCK.search(line)
-        if not match or not clock:
-            continue
-        now = datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}")
+        match, now = paused or other or step.search(line), _clock(line)
         if paused:
-            since = since and since.pause(now, float(match[1]))
+            since = since and since.pause(now, timedelta(seconds=float(paused[1])))
+        if paused or not match or not now:
             continue
         number = int(match[1])
         if since and number > since.number and not other:
@@ -74,6 +72,11 @@ def lines_by_clock(
         if since is None or number > since.number or (other and number == since.number):
             since = _Start(number, now, now)
     return found
+
+
+def _clock(line: str) -> datetime | None:
+    clock = _CLOCK.search(line)
+    return datetime.fromisoformat(f"{clock[1]} {clock[2]}.{clock[3]:0<6}") if clock else None
 
 
 class _Start(NamedTuple):
@@ -84,9 +87,11 @@ class _Start(NamedTuple):
     paused_until: datetime
     paused: timedelta = timedelta(0)
 
-    def pause(self, now: datetime, seconds: float) -> "_Start":
-        """Other work took so long until now; of ranks that pause at once each time counts once."""
-        begin = max(now - timedelta(seconds=seconds), self.paused_until)
+    def pause(self, now: datetime | None, took: timedelta) -> "_Start":
+        """Other work took so long until now; of ranks that pause at once each time counts once, where a clock tells."""
+        if now is None:
+            return self._replace(paused=self.paused + took)
+        begin = max(now - took, self.paused_until)
         more = max(now - begin, timedelta(0))
         return self._replace(paused=self.paused + more, paused_until=max(now, self.paused_until))
 
