@@ -187,6 +187,13 @@ def test_evaluations_are_no_part_of_a_step(text):
     assert (log.step_s, log.choice[0]) == (1.0, "30.5 s of 2 evaluations are taken out")
 
 
+@pytest.mark.parametrize("epoch", ["0", "0.0"])
+def test_an_evaluation_before_the_training_is_none_of_its_runtime(epoch):
+    before = f"{{'eval_loss': 2.5, 'eval_runtime': 60.12, 'epoch': {epoch}}}\n"
+
+    assert read_log(Path("run.log"), before + SAID_TWICE).step_s == 1.0
+
+
 MEGATRON = samples.arguments(num_layers=80) + samples.megatron(range(1, 9), 2000)
 
 

@@ -5,10 +5,10 @@ trainer_state.json has the `step` beside it, and a log says `Total optimization 
 the mean of a step has more digits than the rate, which has three decimals. The table of metrics at the end of a log has
 `train_runtime = 0:02:04.71`. Source: transformers/trainer_utils.py, speed_metrics, and trainer.py.
 
-The runtime holds the evaluations during the training, whose own is `eval_runtime`. It is of this process, which may
-have gone on from a checkpoint (`Continuing training from global step 50`, in 5.x `Resuming training from checkpoint
-with epoch 0 and global step 50`) and stopped early. The rate counts all steps that the run was to have, in 5.x those
-that this process ran.
+The runtime holds the evaluations during the training, whose own is `eval_runtime`; one before it has epoch 0 and no
+loss before it. It is of this process, which may have gone on from a checkpoint (`Continuing training from global step
+50`, in 5.x `Resuming training from checkpoint with epoch 0 and global step 50`) and stopped early. The rate counts all
+steps that the run was to have, in 5.x those that this process ran.
 """
 
 import re
@@ -22,6 +22,10 @@ _RUNTIME = re.compile(rf"train_runtime{_IS}({_CLOCK.pattern}|{NUMBER})")
 _RATE = re.compile(rf"train_steps_per_second{_IS}({NUMBER})")
 _EVALUATION = re.compile(rf"\beval_(?:\w+_)?runtime{_IS}({_CLOCK.pattern}|{NUMBER})")
 _START = re.compile(r"\*{5} Running training \*{5}")
+_TRAINING = re.compile(
+    rf"""^.*?(?:{_START.pattern}|["'](?:loss|log_history)["']\s*:|\bepoch{_IS}(?!0(?:\.0*)?[^.\d])\d)""", re.MULTILINE
+)
+"""A line that only training prints, or whose epoch is above zero."""
 _FIRST = re.compile(r"(?:Continuing|Resuming) training from .*?\bglobal step (\d+)")
 _LAST = re.compile(
     r"""["']step["']:\s*(\d+)[^{}]*["']train_runtime["']|["']global_step["']:\s*(\d+)|TrainOutput\(global_step=(\d+)"""
@@ -56,7 +60,9 @@ def _evaluations(text: str) -> list[float]:
     """Seconds of each evaluation during the training, which its runtime counts; the runtime may be told twice."""
     ends = [(match, _seconds(match[1])) for match in _RUNTIME.finditer(text)]
     end = next(match.start() for match, seconds in ends if abs(seconds - ends[-1][1]) < _ROUNDED_S)
-    begin = max((match.end() for match, _ in ends if match.end() < end), default=0)
+    before = max((match.end() for match, _ in ends if match.end() < end), default=0)
+    training = _TRAINING.search(text, before, end)
+    begin = training.start() if training else end
     return [_seconds(match[1]) for match in _EVALUATION.finditer(text, begin, end)]
 
 
