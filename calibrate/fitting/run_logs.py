@@ -135,12 +135,13 @@ def _faults(log: Log, resolved: ResolvedTrain) -> Iterator[str]:
     """What a log tells that is not of this step, or cannot be."""
     dims, batch = resolved.dims, resolved.scenario.batch
     sizes = {
-        "world_size": dims.world_size, "tp": dims.tp, "cp": dims.cp, "pp": dims.pp,
+        "world_size": dims.world_size, "tp": dims.tp, "cp": dims.cp, "pp": dims.pp, "ep": dims.ep,
+        "vpp": resolved.derived["schedule.vpp"], "layers": resolved.spec.num_hidden_layers,
         "global_batch": batch.global_, "micro_batch": batch.micro, "seq_len": batch.seq_len,
-        "accumulation": batch.global_ // (batch.micro * dims.dp),
+        "accumulation": batch.global_ // (batch.micro * dims.dp), "precision": resolved.gemm_type,
     }  # fmt: skip
     differing = {name: size for name, size in sizes.items() if log.facts.get(name, size) != size}
-    yield from (f"{name} = {log.facts[name]:g}: {resolved.where} says {size}" for name, size in differing.items())
+    yield from (f"{name} = {_said(log.facts[name])}: {resolved.where} says {size}" for name, size in differing.items())
     if differing:
         return
     if wrong := time_fault(resolved, log.step_s):
@@ -149,3 +150,7 @@ def _faults(log: Log, resolved: ResolvedTrain) -> Iterator[str]:
     tokens = log.facts.get(TOKENS)
     if tokens is not None and (wrong := tokens_fault(resolved, log.step_s, tokens)):
         yield f"{TOKENS} = {tokens:g}: {wrong}"
+
+
+def _said(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

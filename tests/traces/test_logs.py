@@ -85,7 +85,8 @@ def test_facts_of_a_log_are_in_si_units():
 
     assert facts == {
         "world_size": 256, "tp": 8, "cp": 1, "pp": 4, "dp": 8, "ep": 1, "vpp": 4, "seq_len": 4096, "micro_batch": 1,
-        "global_batch": 128, "layers": 80, "memory_bytes": 50 * 2**30, "reserved_bytes": 60 * 2**30,
+        "global_batch": 128, "layers": 80, "precision": "bf16", "memory_bytes": 50 * 2**30,
+        "reserved_bytes": 60 * 2**30,
         "timers_s": {"forward-backward": pytest.approx(2.4802), "optimizer": pytest.approx(0.065)},
         "flop_per_s_per_gpu": pytest.approx(352e12), "tokens": 128 * 4096,
     }  # fmt: skip

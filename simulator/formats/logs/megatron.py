@@ -55,6 +55,8 @@ def read_facts(text: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     found |= {fact: int(arguments[name]) for name, fact in _SIZES.items() if arguments.get(name, "").isdigit()}
     if arguments.get("virtual_pipeline_model_parallel_size") == "None":
         found["vpp"] = 1
+    if precision := _computes_in(arguments):
+        found["precision"] = precision
     if memory := _MEMORY.findall(text):
         found["memory_bytes"] = max(float(allocated) for allocated, _ in memory) * 2**20
         found["reserved_bytes"] = max(float(reserved or allocated) for allocated, reserved in memory) * 2**20
@@ -90,6 +92,12 @@ _REPEATED = (
 _ON_BY_DEFAULT = ("add_bias_linear", "overlap_p2p_comm")
 _OF_EXPERTS = ("moe_", "expert_model_", "expert_tensor_")
 _OF_LATENTS = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+
+
+def _computes_in(arguments: Mapping[str, str]) -> str | None:
+    """The type of GEMMs, however 8 or 4 bits are scaled; None where nothing tells it: those of fp32 may be in tf32."""
+    types = ("fp4", "fp8", "fp16", "bf16")
+    return next((name for name in types if arguments.get(name, "None") not in (*_NOTHING, "False")), None)
 
 
 def as_recipe(arguments: Mapping[str, str]) -> str:
