@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...simulator.answers.validate.steps import TOKENS, full_name, level_of, time_fault, tokens_fault
+from ...simulator.answers.validate.steps import TOKENS, flop_fault, full_name, level_of, time_fault, tokens_fault
 from ...simulator.base.errors import UserError, fault
 from ...simulator.base.files import MOST_SETTINGS, read_text, read_toml
 from ...simulator.base.units import format_seconds
@@ -150,6 +150,9 @@ def _faults(log: Log, resolved: ResolvedTrain) -> Iterator[str]:
     tokens = log.facts.get(TOKENS)
     if tokens is not None and (wrong := tokens_fault(resolved, log.step_s, tokens)):
         yield f"{TOKENS} = {tokens:g}: {wrong}"
+    rate = log.facts.get("flop_per_s_per_gpu")
+    if rate is not None and (wrong := flop_fault(resolved, log.step_s, rate)):
+        yield f"{rate / 1e12:g} TFLOP/s per GPU: {wrong}"
 
 
 def _said(value: object) -> str:

@@ -144,7 +144,9 @@ def test_another_accumulation_than_that_of_the_batch_is_refused(rows, learn):
     ("column", "value", "said"),
     [
         ("tflops_per_gpu", "2999", "is above the 1,654 TFLOP/s of B200 SXM in bf16; expected TFLOP/s of one GPU"),
+        ("tflops_per_gpu", "8", "expected some 826 TFLOP/s of one GPU, as the time of the step says"),
         ("mfu_pct", "101", "expected at most 100"),
+        ("mfu_pct", "0.45", "expected some 50 %, as the time of the step says"),
         ("peak_mem_gib", "60000", "is above the 180 GiB of B200 SXM; expected GiB of one GPU, not MiB"),
     ],
 )

@@ -155,6 +155,7 @@ FAULTS = {
     "experts": ({"own.log": block(expert_model_parallel_size=2) + megatron(1.6), "own.toml": SCENARIO}, None,
                 "ep = 2: own.toml says 1"),
     "too fast": ({"own.log": megatron(0.0016), "own.toml": SCENARIO}, None, "of the peak of the GPUs; expected s"),
+    "tenths": ({"own.log": megatron(1.7).replace("352.0", "35.2"), "own.toml": SCENARIO}, None, " per GPU: exp"),
     "tokens of a node": ({"own.log": titan(1.5, 87_381), "own.toml": TITAN}, "dgx-h100", "this is that of a node"),
     "plan": ({"own.log": block(tensor_model_parallel_size=3) + megatron(1.6)}, "dgx-h100", "tp 3 x cp 1 x pp 1 = 3 "),
     "kind": ({"own.log": megatron(1.6), "own.toml": 'kind = "weight_update"'}, None, "expected 'train_step'"),

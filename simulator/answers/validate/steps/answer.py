@@ -19,6 +19,10 @@ from ....uncertainty import chain_intervals, latest
 MOST_APART = 0.05
 """How far a step's time and its tokens per second may be apart; in the shipped ledger they are to 0.1 %."""
 
+MOST_COUNTED = 4.0
+"""How far FLOP/s may be from those of the model in a step's time: some count what is computed again, or all of causal
+attention; in the shipped ledger they are 0.83 to 1.9 times those of the model."""
+
 MOST_HELD = 1.1
 """Of a device's memory, what a peak may be at most: GB and GiB are 7 % apart, and data sheets round."""
 
@@ -115,13 +119,32 @@ def tokens_fault(resolved: ResolvedTrain, seconds: float, tokens: float) -> str 
     return f"expected {expected:,.0f} tokens/s of one GPU, as the time of the step says{said}"
 
 
-def flop_fault(resolved: ResolvedTrain, flop_per_s: float) -> str | None:
-    """Why a GPU cannot have computed so many FLOP/s, None where it can: whatever is counted, not above its peak."""
+def flop_fault(resolved: ResolvedTrain, seconds: float | None, flop_per_s: float) -> str | None:
+    """Why a GPU cannot have computed so many FLOP/s in a step of these seconds, None where it can.
+
+    Whatever is counted, they are not above its peak, and not far from those of the model.
+    """
     peak = mean_peak(resolved)
-    if flop_per_s <= peak:
+    if flop_per_s > peak:
+        name = resolved.devices[0].name
+        return f"is above the {peak / 1e12:,.0f} TFLOP/s of {name} in {resolved.peak_type}; expected TFLOP/s of one GPU"
+    if seconds is None or _is_counted(expected := mfu(resolved, seconds) * peak, flop_per_s):
         return None
-    name = resolved.devices[0].name
-    return f"is above the {peak / 1e12:,.0f} TFLOP/s of {name} in {resolved.peak_type}; expected TFLOP/s of one GPU"
+    return f"expected some {expected / 1e12:.3g} TFLOP/s of one GPU, as the time of the step says"
+
+
+def mfu_fault(resolved: ResolvedTrain, seconds: float | None, percent: float) -> str | None:
+    """Why a step of these seconds cannot have had this MFU, None where it can."""
+    if percent > 100:
+        return "expected at most 100"
+    if seconds is None or _is_counted(expected := 100 * mfu(resolved, seconds), percent):
+        return None
+    return f"expected some {expected:.3g} %, as the time of the step says"
+
+
+def _is_counted(expected: float, value: float) -> bool:
+    """Whether a rate may be that of a model, whatever is counted."""
+    return 1 / MOST_COUNTED < value / expected < MOST_COUNTED
 
 
 def memory_fault(resolved: ResolvedTrain, held: float) -> str | None:

@@ -23,6 +23,7 @@ from .answer import (
     Peak,
     flop_fault,
     memory_fault,
+    mfu_fault,
     peak_of,
     predict_step,
     rate_fault,
@@ -128,8 +129,8 @@ class StepCase(Case):
         checks: dict[str, Callable[[float], str | None]] = {
             TIME: partial(time_fault, resolved),
             TOKENS: partial(rate_fault, resolved) if seconds is None else partial(tokens_fault, resolved, seconds),
-            "tflops_per_gpu": lambda tera: flop_fault(resolved, tera * 1e12),
-            "mfu_pct": lambda share: "expected at most 100" if share > 100 else None,
+            "tflops_per_gpu": lambda tera: flop_fault(resolved, self.measured_s, tera * 1e12),
+            "mfu_pct": lambda percent: mfu_fault(resolved, self.measured_s, percent),
             "peak_mem_gib": lambda gib: memory_fault(resolved, gib * 2**30),
         }
         for column, check in checks.items():
