@@ -13,7 +13,7 @@ from ...simulator.base.errors import UserError, fault
 from ...simulator.base.files import MOST_SETTINGS, read_text, read_toml
 from ...simulator.base.units import format_seconds
 from ...simulator.formats.logs import Log, read_log
-from ...simulator.formats.recipes import parse_recipe
+from ...simulator.formats.recipes import Recipe, parse_recipe
 from ...simulator.hardware import cluster
 from ...simulator.models import from_hf_config, preset
 from ...simulator.scenario import check_train
@@ -27,7 +27,7 @@ RECIPES = (".toml", ".sh", ".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """A log with the training step that it is of, and in words what it was read as."""
+    """A log with the training step that it is of, and in words what it was read as, with a line for each doubt."""
 
     log: Log
     resolved: ResolvedTrain
@@ -52,11 +52,12 @@ def read_logged_step(path: Path, base: str, cluster_name: str | None) -> LoggedS
             beside it, or cannot be.
     """
     log = read_log(path, read_text(path, "a log of training"), or_else=", or runs as comma-separated CSV (NAME.csv)")
-    resolved, source = _scenario_of(log, base, cluster_name)
+    resolved, source, doubts = _scenario_of(log, base, cluster_name)
     if faults := list(_faults(log, resolved)):
         raise UserError(*(f"{path}: {line}" for line in faults))
     step = f"{format_seconds(log.step_s)} a step (median)"
-    return LoggedStep(log, resolved, f"{path}: {log.format.software}, {_extent(log)}: {step}; set up by {source}")
+    read = f"{path}: {log.format.software}, {_extent(log)}: {step}; set up by {source}"
+    return LoggedStep(log, resolved, "\n    ".join([read, *doubts]))
 
 
 def _extent(log: Log) -> str:
@@ -67,14 +68,14 @@ def _extent(log: Log) -> str:
     return f"{count} step{'s' * (count != 1)}{skipped}" + f" ({'; '.join(notes)})" * bool(notes)
 
 
-def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[ResolvedTrain, str]:
-    """The training step of a log, and where it stands."""
+def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[ResolvedTrain, str, list[str]]:
+    """The training step of a log, where it stands, and what of a recipe it lacks."""
     beside = _setup_file(log.path)
     if beside is not None and beside.suffix == ".toml" and "kind" in (table := read_toml(beside)):
         where = str(beside)
         if table["kind"] != "train_step":
             raise UserError(fault(where, "kind", table["kind"], "expected 'train_step'"))
-        return _resolved(table, base, where), where
+        return _resolved(table, base, where), where, []
     if beside is not None:
         text, where = read_text(beside, "arguments or a config", MOST_SETTINGS), str(beside)
     elif log.arguments is not None:
@@ -83,7 +84,10 @@ def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[Resolve
         names = ", ".join(_stem(log.path) + suffix for suffix in RECIPES[:3])
         wanted = f"{names} beside it: a scenario, a config of torchtitan, or arguments of Megatron-LM"
         raise UserError(f"{log.path}: does not say how it was set up; expected {wanted}")
-    return _resolved(_imported(log, text, where, cluster_name), base, where), where if beside else "its own arguments"
+    table, recipe = _imported(log, text, where, cluster_name)
+    doubts = [f"not modelled: {line}" for line in recipe.not_modelled]
+    doubts += [f"unknown: {line}" for line in recipe.unknown]
+    return _resolved(table, base, where), where if beside else "its own arguments", doubts
 
 
 def _stem(path: Path) -> str:
@@ -95,8 +99,8 @@ def _setup_file(path: Path) -> Path | None:
     return next((place for place in places if place.is_file() and place != path), None)
 
 
-def _imported(log: Log, text: str, where: str, cluster_name: str | None) -> dict[str, Any]:
-    """The scenario of a recipe on as many GPUs as the log says."""
+def _imported(log: Log, text: str, where: str, cluster_name: str | None) -> tuple[dict[str, Any], Recipe]:
+    """(the scenario of a recipe on as many GPUs as the log says, the recipe)."""
     machines, nodes, gpus = _machines(log, where, cluster_name)
     recipe = parse_recipe(text, where, machines, nodes)
     model = dict(recipe.table["model"]) or {"config": dict(recipe.config or {})}
@@ -105,7 +109,7 @@ def _imported(log: Log, text: str, where: str, cluster_name: str | None) -> dict
     replicas = gpus / (parallel["tp"] * parallel["cp"] * parallel["pp"])
     level = level_of(batch["global"] / (batch["micro"] * replicas), spec.num_hidden_layers, parallel["zero"])
     first = {"name": log.path.name, "kind": "train_step", "cluster": machines, "nodes": nodes, "level": level}
-    return first | dict(recipe.table) | {"model": model}
+    return first | dict(recipe.table) | {"model": model}, recipe
 
 
 def _machines(log: Log, where: str, cluster_name: str | None) -> tuple[str | dict[str, Any], int, int]:

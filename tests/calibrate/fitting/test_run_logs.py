@@ -140,6 +140,13 @@ def test_some_gpus_of_a_node(read):
     assert layout(run)[1:4] == (4, 2, 2)
 
 
+def test_what_a_recipe_says_that_is_not_modelled_is_told(read):
+    run = read({"own.log": block(hidden_dropout=0.1, lora_ranks=16) + megatron(1.6)}, "dgx-h100")
+
+    said = [line.strip().partition(":")[0] for line in run.log.splitlines()]
+    assert said == ["own.log", "not modelled", "unknown"]
+
+
 FAULTS = {
     "no step": ({"own.log": "loss 1.9\n", "own.toml": SCENARIO}, None, "no line tells the time of a step; expected "),
     "no set-up": ({"own.log": megatron(1.6)}, None, "expected own.toml, own.sh, own.yaml beside it: "),
