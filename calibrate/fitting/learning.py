@@ -3,14 +3,15 @@
 A run is a sum of parts. Causes make parts longer or shorter: a part takes exp(u) as long for each cause that moves it.
 A measured run is off by `sigma` about the right factors, with the tails of Student's t, so that a run which contradicts
 the others counts little. The maximum a posteriori comes from Gauss-Newton steps, first with equal weights. Where most
-runs are farther off to the same side than the prior has it, the prior is too narrow, not each run odd (`widen`).
+runs are farther off to the same side than the prior has it, the prior is too narrow, not each run odd (`widen`). Where
+most are farther off to both sides than the others and `sigma` have it, `sigma` is too small (`scatter_of`).
 Repeats of one configuration count as one run, which takes their geometric mean: what a configuration takes beyond its
 factors is most of `sigma`, and all its repeats have that in common (`average`).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log
+from math import exp, hypot, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ from .ledger import student_weights
 _EXPECTED = 2.0  # standard deviations of the prior that most runs together may be off
 _TURNS = 100
 _MOST_CHANGE = 0.5
+_MEDIAN = 0.6745  # of the absolute value of a standard normal
+_PASSES = 2  # runs that contradict each other are nearer to what the others say once `sigma` allows it
+_USUAL_RUNS = 4.0
+"""Runs with the usual scatter that are counted beside one's own: the median of a few of these says little."""
 _LEAST = 3.0  # standard deviations of its logarithm below 1 of a factor
 
 
@@ -166,6 +171,23 @@ def leave_one_out(
         found.append((log(seconds / measured_s[run]), deviation))
     error, deviation_of = np.array(found).T
     return error, deviation_of
+
+
+def scatter_of(
+    parts: Parts, measured_s: Floats, prior: Floats, usual: float, alike: Sequence[str], by: Learn = learn_products
+) -> float:
+    """The standard deviation of ln(measured) about the right factors: the usual one, or more where runs need it.
+
+    It is told by the median of how far each is from what the others say, so one odd run changes little.
+    """
+    sigma, count = usual, len(set(alike))
+    for _ in range(_PASSES if count > 1 else 0):
+        error, deviation = leave_one_out(parts, measured_s, prior, sigma, alike, by)
+        told = sigma * float(np.median(np.abs(error) / deviation)) / _MEDIAN
+        sigma = max(usual, sqrt((_USUAL_RUNS * usual**2 + count * told**2) / (_USUAL_RUNS + count)))
+        if sigma == usual:
+            break
+    return sigma
 
 
 def average(parts: Parts, measured_s: Floats, alike: Sequence[str]) -> tuple[Parts, Floats]:

@@ -30,7 +30,7 @@ from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.terms import terms_of
 from ...simulator.systems.train_step.text import MEANING
 from ...simulator.uncertainty import DOUBLING, Fit, shipped_fit
-from .learning import Parts, Posterior, learn, leave_one_out
+from .learning import Parts, Posterior, learn, leave_one_out, scatter_of
 from .next_run import after, choose_runs, open_part
 from .owners import entry
 from .run_files import Measured, Plan, Run, read_runs
@@ -61,6 +61,8 @@ _MOST_NAMES = 3
 SIMULATIONS = 2
 STRANGE = 2.5
 """Standard deviations from what the other runs predict, from which a run is said to disagree with them."""
+_CONTRARY = 1.5
+"""Times the usual scatter from which runs are said to contradict each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +70,12 @@ class Learned:
     """What the runs of some files say beyond a base stack. Errors are signed and relative, one per run.
 
     Times of a run are a sum over causes: what a subclass says. `whole` is what one run is. `memory` are errors of peak
-    memory, of the runs that state one; no stack that is learned from times changes them.
+    memory, of the runs that state one; no stack that is learned from times changes them. `scatter` is how far runs are
+    off for reasons of their own, `usual` how far they are elsewhere; standard deviations of ln(seconds).
     """
 
     whole: ClassVar[str]
+    usual: ClassVar[float]
     paths: Sequence[Path]
     base: str
     runs: Sequence[Measured]
@@ -83,6 +87,7 @@ class Learned:
     without: Floats
     strange: NDArray[np.bool_]
     memory: Floats
+    scatter: float
 
     @property
     def causes(self) -> Sequence[int]:
@@ -140,6 +145,9 @@ class Learned:
             if strange and self._is_several:
                 took, by_others = (format_seconds(seconds) for seconds in (run.seconds, run.seconds * (1 + error)))
                 yield f"disagrees: {run.where} took {took}; by the others it would take {by_others}"
+        if self.scatter > _CONTRARY * self.usual:
+            said = f"{self.scatter:.0%} about what they say, where {self.usual:.0%} is usual"
+            yield f"contradictory: the runs scatter by {said}; each is believed less"
         if len(self.runs) == 1 and abs(self.after[0]) > ODD:
             yield f"odd: {self.runs[0].where} is off by {self.after[0]:+.0%} all the same: {_ONE_ODD}"
         yield self._least_known()
@@ -166,7 +174,7 @@ class Learned:
 class LearnedSteps(Learned):
     """What training steps say: the causes are factors of phases and of data types, as `factors_of` names them."""
 
-    whole = "step"
+    whole, usual = "step", SIGMA
     runs: Sequence[Run]
     factors: Sequence[str]
 
@@ -191,8 +199,13 @@ class LearnedSteps(Learned):
         return head | {"parameters": entries, "covariance": self._covariance(head["base"])}
 
     def _covariance(self, base: str) -> dict[str, Any]:
-        """The posterior as a stack file has it, which names its base as `base`."""
-        values, vectors = np.linalg.eigh(self.posterior.covariance)
+        """The posterior as a stack file has it, which names its base as `base`.
+
+        What these runs scatter beyond what any prediction has (`Fit.floor`), other steps do as a whole.
+        """
+        whole = np.array([float(name in FACTORS) for name in self.factors])
+        more = max(self.scatter**2 - shipped_fit().floor ** 2, 0.0)
+        values, vectors = np.linalg.eigh(self.posterior.covariance + more * np.outer(whole, whole))
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # rounding leaves eigenvalues a little below zero
         rows = [[float(f"{x:.4g}") for x in row] for row in root.tolist()]
         every = {(term.of, term.name): None for run in self.runs for term in terms_of(run.resolved)}
@@ -264,14 +277,16 @@ def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit
     factors = factors_of(steps)
     prior, parts = prior_of(steps, factors, fit), parts_of(steps, answers, factors)
     for _ in range(SIMULATIONS):
-        posterior = learn(parts, measured_s, prior, SIGMA, alike)
+        sigma = scatter_of(parts, measured_s, prior, SIGMA, alike)
+        posterior = learn(parts, measured_s, prior, sigma, alike)
         answers = [run.answer(values_of(own, factors, posterior.u)) for run in runs]
         parts = parts_of(steps, answers, factors, posterior.u)
     after = np.array([answer.seconds for answer in answers])
-    error, deviation = leave_one_out(parts, measured_s, prior, SIGMA, alike)
+    error, deviation = leave_one_out(parts, measured_s, prior, sigma, alike)
     return LearnedSteps(
         paths, base, runs, prior, posterior, parts.predict(posterior.u)[1], before / measured_s - 1,
-        after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory, factors,
+        after / measured_s - 1, np.expm1(error), np.abs(error) > STRANGE * deviation, memory, sigma,
+        factors,
     )  # fmt: skip
 
 

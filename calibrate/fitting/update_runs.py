@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.files import check_once
 from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
-from .learning import Parts, Posterior, learn, learn_products, learn_sums, leave_one_out
+from .learning import Parts, Posterior, learn, learn_products, learn_sums, leave_one_out, scatter_of
 from .ledger import SIGMA
 from .owners import entry
 from .run_files import (
@@ -188,7 +188,7 @@ def _prices(run: UpdateRun, name: str) -> bool:
 class LearnedUpdates(Learned):
     """What weight updates say: the causes are the free parameters, and a rest that nothing moves."""
 
-    whole = "weight update"
+    whole, usual = "weight update", SIGMA
     parameters: Parameters
 
     @property
@@ -227,15 +227,15 @@ def learn_updates(paths: Sequence[Path], base: str) -> LearnedUpdates:
         raise UserError(
             f"{runs[0].where}: no parameter of {base} moves this update by {LEAST_MOVE:.0%}; nothing to learn"
         )
-    posterior, parts, about = settle(free, runs, measured_s)
+    known, alike = settle(free, runs, measured_s), [run.configuration for run in runs]
     error, deviation = leave_one_out(
-        parts, measured_s, free.prior, SIGMA, [run.configuration for run in runs], learn_parameters,
+        known.parts, measured_s, free.prior, known.scatter, alike, learn_parameters,
         lambda run, u: runs[run].predict(free.values(u)),
     )  # fmt: skip
-    after, shares = about.predict(posterior.u)
+    after, shares = known.about.predict(known.posterior.u)
     return LearnedUpdates(
-        paths, base, runs, free.prior, posterior, shares, before / measured_s - 1, after / measured_s - 1,
-        np.expm1(error), np.abs(error) > STRANGE * deviation, np.zeros(0), free,
+        paths, base, runs, free.prior, known.posterior, shares, before / measured_s - 1, after / measured_s - 1,
+        np.expm1(error), np.abs(error) > STRANGE * deviation, np.zeros(0), known.scatter, free,
     )  # fmt: skip
 
 
@@ -245,16 +245,26 @@ def learn_parameters(parts: Parts, measured_s: Floats, prior: Floats, sigma: flo
     return by(parts, measured_s, prior, sigma)
 
 
-def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> tuple[Posterior, Parts, Parts]:
-    """(what the runs say, the sum that it was learned from, the sum about it), nearest to the runs when simulated.
+class Settled(NamedTuple):
+    """What runs say by `parts`, the parts about it, and the scatter of the runs (`scatter_of`)."""
+
+    posterior: Posterior
+    scatter: float
+    parts: Parts
+    about: Parts
+
+
+def settle(free: Parameters, runs: Sequence[UpdateRun], measured_s: Floats) -> Settled:
+    """What the runs say, of two simulations that which is nearer to them.
 
     Beyond a rate's bound, or where other work takes longer, a parameter has no seconds: the next sum leaves it open.
     """
-    sums, alike = [free.split(runs, np.zeros(len(free.names) + 1))], [run.configuration for run in runs]
-    said = []
+    about, alike = free.split(runs, np.zeros(len(free.names) + 1)), [run.configuration for run in runs]
+    found = list[Settled]()
     for _ in range(SIMULATIONS):
-        said.append(learn(sums[-1], measured_s, free.prior, SIGMA, alike, learn_parameters))
-        sums.append(free.split(runs, said[-1].u))
-    off = [np.abs(np.log(about.predict(u.u)[0] / measured_s)).sum() for u, about in zip(said, sums[1:], strict=True)]
-    best = int(np.argmin(off))
-    return said[best], sums[best], sums[best + 1]
+        parts = about
+        sigma = scatter_of(parts, measured_s, free.prior, SIGMA, alike, learn_parameters)
+        posterior = learn(parts, measured_s, free.prior, sigma, alike, learn_parameters)
+        about = free.split(runs, posterior.u)
+        found.append(Settled(posterior, sigma, parts, about))
+    return min(found, key=lambda one: np.abs(np.log(one.about.predict(one.posterior.u)[0] / measured_s)).sum())

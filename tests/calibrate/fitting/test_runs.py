@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.calibrate.fitting.learning import Parts, learn, leave_one_out
+from runcast.calibrate.fitting.learning import Parts, learn, leave_one_out, scatter_of
 from runcast.calibrate.fitting.runs import learn_runs
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
@@ -233,6 +233,33 @@ def test_runs_that_agree_are_believed_however_far_from_the_base(runs, factor):
     found = learn(Parts.one_cause_each(SECONDS[:runs]), measured, PRIOR, sigma=0.05)
 
     assert SECONDS[:runs] @ np.exp(found.u) == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("off", "least", "most"),
+    [([1.4, 0.7, 1.4, 0.7, 1.4, 0.7], 0.25, 0.5), ([1.3] * 6, 0.05, 0.05), ([1, 1, 1, 1, 1, 3], 0.05, 0.05)],
+    ids=["contradict each other", "agree", "one is odd"],
+)
+def test_runs_tell_their_scatter(off, least, most):
+    measured = SECONDS.sum(axis=1) * off
+
+    found = scatter_of(Parts.one_cause_each(SECONDS), measured, PRIOR, 0.05, list("abcdef"))
+
+    assert least <= found <= most
+
+
+def test_intervals_hold_what_runs_scatter(runs, tmp_path):
+    with runs[0].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for at, row in enumerate(rows):
+        row["iter_time_s"] = f"{float(row['iter_time_s']) * (1.4, 0.7)[at % 2]:.6g}"
+    write(tmp_path / "runs.csv", rows)
+
+    found = learn_runs([tmp_path / "runs.csv"], BASE)
+
+    root = np.array(found.stack(tmp_path / "mine.toml")["covariance"]["root"])
+    said = [line for line in found.lines() if line.startswith("contradictory: the runs scatter by ")]
+    assert (len(said), np.linalg.norm(root[0]) > 0.2) == (1, True)
 
 
 REPEATED = np.repeat(np.arange(3), 3)
