@@ -6,6 +6,7 @@ lists of ranks; then busbw / algbw tells how many took part: f is 2(n-1)/n for a
 reduce-scatter and all-to-all; for broadcast, reduce and send and receive it is 1 and says nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,10 +17,16 @@ from ...simulator.base.errors import UserError, fault
 from ...simulator.formats.samples.published import EIGHT_BIT_SUMS, SUMS
 from ...simulator.hardware import cluster, cluster_names
 from ...simulator.profile.forms.collective import BUS_FACTOR
-from .log import OPS, Found, Place, Printed, places_text
+from .log import OPS, Found, Network, Place, Printed, places_text
 
 _SLACK = 1e-4
 """Relative; what rounding twice may add to the last digits."""
+
+_FASTEST_NIC = 200e9
+"""bytes/s: twice that of 800 Gb/s (ConnectX-8)."""
+
+_LARGE, _LEAST_USED = 64 << 20, 0.25
+"""Bytes of a message from which NICs should reach some of their line rate, and what share."""
 
 _SPLIT = "several groups of ranks at once (NCCL_TESTS_SPLIT), which share links"
 _EIGHT_BIT = ("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2")
@@ -100,6 +107,8 @@ class Run:
         device = found.device(self.devices, self.place)
         nodes, options = self._nodes(gpus, device, found), found.options
         library, network = options.library or self.library or "nccl", options.network if nodes > 1 else None
+        if network:
+            _check_network(network, [_crossing(op, gpus, nodes) * row.size for row, _ in good], good, found)
         if op == "send_recv":
             features = {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
         else:
@@ -195,6 +204,33 @@ class Run:
         whole = self.whole_list or len(listed) == gpus
         distinct = len({(rank.host, rank.bus) for rank in listed}) == len(listed)
         return len(hosts) if hosts and distinct and (whole or len(hosts) * per_node == gpus) else None
+
+
+def _crossing(op: str, gpus: int, nodes: int) -> float:
+    """Bytes over nccl-tests size that at least leave or enter each node, also where switches add up."""
+    others = (nodes - 1) / nodes
+    return {"all_gather": others, "reduce_scatter": others, "all_to_all": gpus / nodes * others}.get(op, 1.0)
+
+
+def _check_network(
+    network: Network, crossing: Sequence[float], good: Sequence[tuple[Row, Timing]], found: Found
+) -> None:
+    """Raise UserError if a row puts more through a node's NICs than their line rate; note one that no row comes near."""
+    rates = [size / (timing.time_us.high * 1e-6) for size, (_, timing) in zip(crossing, good, strict=True)]
+    best, row = max(zip(rates, (row for row, _ in good), strict=True), key=lambda pair: pair[0])
+    line, reached = _gigabits(network.node_bytes_per_s), _gigabits(best)
+    if best > network.node_bytes_per_s:
+        why = f"at least {reached} pass the NICs of a node here; expected their line rate together"
+        raise UserError(fault(f"{found.file}:{row.place}", "--network", line, why))
+    nic = network.nic_bytes_per_s
+    if nic and nic > _FASTEST_NIC:
+        found.note(f"--network: {_gigabits(nic)} of one NIC: is it bytes for bits?")
+    elif max(row.size for row, _ in good) >= _LARGE and best < _LEAST_USED * network.node_bytes_per_s:
+        found.note(f"--network: no row has more than {reached} of the {line} of a node: is it bytes for bits?")
+
+
+def _gigabits(bytes_per_s: float) -> str:
+    return f"{bytes_per_s * 8e-9:.4g} Gb/s"
 
 
 def _joins_hosts(device: str) -> bool:

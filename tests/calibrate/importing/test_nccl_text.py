@@ -67,6 +67,33 @@ def test_the_network_of_a_node_is_a_feature(tmp_path):
     assert list(samples.table["network_bytes_per_s"]) == [400e9] * 3
 
 
+FAST = "8589934592  2147483648  float  sum  -1  33173.4  258.94  485.51  0  33173.4  258.94  485.51  0\n"
+"""An all-reduce of 16 ranks that moves at least 2,072 Gb/s between two nodes."""
+
+
+def test_a_line_rate_below_what_was_reached_is_refused(tmp_path):
+    with pytest.raises(UserError) as refused:
+        read(tmp_path, LOG + FAST, Options(network=Network.parse("400 Gb/s")))
+
+    assert str(refused.value).partition(": ")[2] == (
+        "--network = '400 Gb/s': at least 2072 Gb/s pass the NICs of a node here; expected their line rate together"
+    )
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        ("8 x 400 Gb/s", []),
+        ("8 x 400 GB/s", ["3200 Gb/s of one NIC: is it bytes for bits?"]),
+        ("3.2 TB/s", ["no row has more than 2072 Gb/s of the 2.56e+04 Gb/s of a node: is it bytes for bits?"]),
+    ],
+)
+def test_bytes_for_bits_are_told(tmp_path, network, said):
+    samples = read(tmp_path, LOG + FAST, Options(network=Network.parse(network)))
+
+    assert [line.partition("--network: ")[2] for line in samples.dropped if "--network" in line] == said
+
+
 def test_send_and_receive_has_the_link_only(tmp_path):
     log = LOG.replace("all_reduce", "sendrecv").replace(" sum ", " ")
     samples = read(tmp_path, log, Options(network=Network.parse("8 x 400 Gb/s")))
