@@ -215,7 +215,7 @@ def _crossing(op: str, gpus: int, nodes: int) -> float:
 def _check_network(
     network: Network, crossing: Sequence[float], good: Sequence[tuple[Row, Timing]], found: Found
 ) -> None:
-    """Raise UserError if a row puts more through a node's NICs than their line rate; note one that no row comes near."""
+    """Raise UserError if a row puts more through a node's NICs than their line rate; note one that none comes near."""
     rates = [size / (timing.time_us.high * 1e-6) for size, (_, timing) in zip(crossing, good, strict=True)]
     best, row = max(zip(rates, (row for row, _ in good), strict=True), key=lambda pair: pair[0])
     line, reached = _gigabits(network.node_bytes_per_s), _gigabits(best)

@@ -137,6 +137,12 @@ TORCHTITAN_VALIDATED = "".join(
 """torchtitan of 2026-02 with its validator: after steps whose line is printed, and between two of them."""
 
 
+def bridge(seconds):
+    """A run of Megatron Bridge, with a line of its setup."""
+    lines = (f"Step Time : {each:.2f}s GPU utilization: 410.1MODEL_TFLOP/s/GPU\n" for each in seconds)
+    return "time to initialize megatron (seconds): 12.345\n" + "".join(lines)
+
+
 def megatron(numbers, milliseconds, batch=128):
     """Lines of Megatron-LM (core 0.13); each step of `numbers` takes as many milliseconds, or the same."""
     times = milliseconds if isinstance(milliseconds, list) else [milliseconds] * len(numbers)

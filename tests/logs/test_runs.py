@@ -6,7 +6,7 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.formats.logs import read_log
 
-from .samples import arguments, deepspeed, megatron, nemo, titan
+from .samples import BRIDGE, arguments, bridge, deepspeed, megatron, nemo, titan
 
 
 def read(text, step=None):
@@ -22,6 +22,7 @@ RESTARTS = {
     "Megatron-LM with its arguments once":
         arguments() + megatron(range(1, 9), 2555) + "using world size: 8\n" + megatron(range(9, 80), 5000),
     "NeMo": nemo(range(100), 0.5) + nemo(range(50, 200), 5.0),
+    "Megatron Bridge": bridge([0.9] * 30) + bridge([9.0, 5.0, 5.0, 5.0, 5.0, 5.0]),
     "DeepSpeed, shorter": deepspeed(1, [0.9] * 10) + deepspeed(2, [5.0] * 10),
     "DeepSpeed, longer": deepspeed(1, [0.9] * 10) + deepspeed(2, [5.0] * 30),
     "torchtitan on another mesh": titan(1, [0.9] * 10, "dp_shard=8") + titan(2, [5.0] * 10, "dp_shard=4, tp=2"),
@@ -34,6 +35,10 @@ def test_of_runs_that_may_differ_the_last_is_read(text):
     log = read(text)
 
     assert (log.step_s, log.choice) == (pytest.approx(5.0), (SECOND,))
+
+
+def test_lines_without_numbers_do_not_tell_runs_apart():
+    assert read(BRIDGE).choice == ("lines `Step Time` have no number: whether the log holds several runs is not told",)
 
 
 def test_a_run_is_of_its_own_setup():
