@@ -210,6 +210,12 @@ def test_arguments_of_megatron_behind_what_launchers_print(prefix):
     assert log.arguments == read_log(Path("run.log"), MEGATRON).arguments
 
 
+def test_thousands_may_have_commas():
+    log = read_log(Path("run.log"), MEGATRON.replace("2000.0", "2,000.0"))
+
+    assert log.step_s == 2.0
+
+
 def test_lines_that_end_as_on_windows():
     log = read_log(Path("run.log"), MEGATRON.replace("\n", "\r\n"))
 

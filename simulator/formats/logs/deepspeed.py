@@ -11,7 +11,7 @@ two lines, without the evaluations that Hugging Face's Trainer tells there (`'ev
 import re
 from collections.abc import Iterator
 
-from .log import BY_CLOCK, NUMBER, SIGNED, Format, Line, lines_by_clock, quantities
+from .log import BY_CLOCK, NUMBER, SIGNED, Format, Line, lines_by_clock, number_of, quantities
 
 _MEMORY = rf"(?:.*?MaxMemAllocated=(?P<gib>{NUMBER})GB)?"
 _TIMER = re.compile(rf"global_step=(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
@@ -43,7 +43,7 @@ def _fault(text: str) -> str:
 
 def _facts(text: str) -> dict[str, float]:
     """The most memory by lines of the old timer."""
-    peaks = [float(match["gib"]) for match in _OLD_TIMER.finditer(text) if match["gib"]]
+    peaks = [number_of(match["gib"]) for match in _OLD_TIMER.finditer(text) if match["gib"]]
     return {"memory_bytes": max(peaks) * 2.0**30} if peaks else {}
 
 
@@ -53,7 +53,7 @@ def _notes(text: str) -> Iterator[str]:
 
 
 def _pipeline(text: str) -> dict[int, Line]:
-    return {int(match[1]): Line(float(match[2]), {}) for match in _PIPELINE.finditer(text)}
+    return {int(match[1]): Line(number_of(match[2]), {}) for match in _PIPELINE.finditer(text)}
 
 
 DEEPSPEED = Format("deepspeed_log", "DeepSpeed", _engine, _MARKS, BY_CLOCK, _facts, fault=_fault, notes=_notes)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-NUMBER = r"\d+(?:\.\d+)?"
+NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"
+"""A number whose thousands may be told apart by commas, as `number_of` reads it."""
 SIGNED = rf"-?{NUMBER}"
 _CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{1,6})")
 _RATES = ("tokens_per_s_per_gpu", "flop_per_s_per_gpu")
@@ -63,7 +64,7 @@ def lines_by_clock(
         other = between.search(line) if between else None
         match, now = paused or other or step.search(line), _clock(line)
         if paused:
-            since = since and since.pause(now, timedelta(seconds=float(paused[1])))
+            since = since and since.pause(now, timedelta(seconds=number_of(paused[1])))
         if paused or not match or not now:
             continue
         number = int(match[1])
@@ -101,6 +102,11 @@ class _Start(NamedTuple):
         return Line(seconds, {name: value for name, value in says.items() if name not in _RATES or not self.paused})
 
 
+def number_of(text: str) -> float:
+    """The value of a `NUMBER`, with a sign or without."""
+    return float(text.replace(",", ""))
+
+
 def quantities(pairs: Iterable[tuple[str, str | None, float]]) -> dict[str, float]:
-    """Facts in SI units from (name, text or None, unit); thousands may be told apart by commas."""
-    return {name: float(text.replace(",", "")) * unit for name, text, unit in pairs if text}
+    """Facts in SI units from (name, text or None, unit)."""
+    return {name: number_of(text) * unit for name, text, unit in pairs if text}

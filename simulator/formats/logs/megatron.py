@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from ..lines import clean_line
-from .log import NUMBER, SIGNED, Format, Line
+from .log import NUMBER, SIGNED, Format, Line, number_of
 
 _ITERATION = re.compile(rf"iteration\s+(\d+)\s*/\s*\d+.*?elapsed time per iteration \(ms\):\s*({SIGNED})(.*)")
 _RATE = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\):|\|)\s*({NUMBER})\s*(?:\||$|MODEL_TFLOP/s/GPU)")
@@ -40,9 +40,9 @@ def _lines(text: str) -> dict[int, Line]:
     for line in text.splitlines():
         if match := _ITERATION.search(line):
             rate, batch = _RATE.search(match[3]), _BATCH.search(line)
-            says: dict[str, float] = {"flop_per_s_per_gpu": float(rate[1]) * 1e12} if rate else {}
+            says: dict[str, float] = {"flop_per_s_per_gpu": number_of(rate[1]) * 1e12} if rate else {}
             says |= {"global_batch": int(batch[1])} if batch else {}
-            found[int(match[1])] = Line(float(match[2]) / 1e3, says)
+            found[int(match[1])] = Line(number_of(match[2]) / 1e3, says)
     return found
 
 
@@ -58,11 +58,11 @@ def read_facts(text: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     if precision := _computes_in(arguments):
         found["precision"] = precision
     if memory := _MEMORY.findall(text):
-        found["memory_bytes"] = max(float(allocated) for allocated, _ in memory) * 2**20
-        found["reserved_bytes"] = max(float(reserved or allocated) for allocated, reserved in memory) * 2**20
+        found["memory_bytes"] = max(number_of(allocated) for allocated, _ in memory) * 2**20
+        found["reserved_bytes"] = max(number_of(reserved or allocated) for allocated, reserved in memory) * 2**20
     timers: dict[str, list[float]] = {}  # of the slowest rank
     for match in _TIMER.finditer(text):
-        timers.setdefault(match[1], []).append(float(match[3]) / 1e3)
+        timers.setdefault(match[1], []).append(number_of(match[3]) / 1e3)
     if timers:
         found["timers_s"] = {name: median(seconds) for name, seconds in timers.items()}
     return found

@@ -9,7 +9,7 @@ train_step_timing in s: 2.345`; NeMo 1 has it in its progress bar: `global_step=
 import re
 from collections.abc import Iterator
 
-from .log import NUMBER, SIGNED, Format, Line, quantities
+from .log import NUMBER, SIGNED, Format, Line, number_of, quantities
 
 _BRIDGE = re.compile(
     rf"Step Time\s*:\s*({SIGNED})\s*s\b.*?GPU utilization:\s*(?P<tflops>{NUMBER})\s*(?:MODEL_)?TFLOP/s/GPU"
@@ -22,7 +22,9 @@ _BATCH = re.compile(r"global_batch_size\s*[:=]\s*(\d+)")
 
 def _bridge(text: str) -> dict[int, Line]:
     steps = enumerate(_BRIDGE.finditer(text), 1)
-    return {at: Line(float(step[1]), quantities([("flop_per_s_per_gpu", step["tflops"], 1e12)])) for at, step in steps}
+    return {
+        at: Line(number_of(step[1]), quantities([("flop_per_s_per_gpu", step["tflops"], 1e12)])) for at, step in steps
+    }
 
 
 def _bridge_notes(text: str) -> Iterator[str]:
@@ -37,7 +39,7 @@ def _nemo(text: str) -> dict[int, Line]:
         if timing := _NEMO.search(line):
             step, batch = _STEP.search(line), _BATCH.search(line)
             number = int(float(step[1])) if step else len(found)
-            found[number] = Line(float(timing["seconds"]), {"global_batch": int(batch[1])} if batch else {})
+            found[number] = Line(number_of(timing["seconds"]), {"global_batch": int(batch[1])} if batch else {})
     return found
 
 

@@ -11,10 +11,9 @@ from math import prod
 
 from .log import BY_CLOCK, NUMBER, Format, Line, lines_by_clock, quantities
 
-_THOUSANDS = r"\d[\d,]*(?:\.\d+)?"
 _STEP = re.compile(
-    rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{NUMBER})GiB.*?tps:\s*(?P<tps>{_THOUSANDS})"
-    rf"(?:.*?tflops:\s*(?P<tflops>{_THOUSANDS}))?"
+    rf"\bstep:\s*(\d+)\s+loss:.*?memory:\s*(?P<gib>{NUMBER})GiB.*?tps:\s*(?P<tps>{NUMBER})"
+    rf"(?:.*?tflops:\s*(?P<tflops>{NUMBER}))?"
 )
 _VALIDATED = re.compile(r"\bvalidate step:\s*(\d+)")
 _SAVED = re.compile(rf"\bFinished saving the checkpoint\b.*?in ({NUMBER}) seconds")

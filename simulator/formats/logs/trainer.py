@@ -14,7 +14,7 @@ steps that the run was to have, in 5.x those that this process ran.
 import re
 from collections.abc import Iterator
 
-from .log import NUMBER, Format, Line
+from .log import NUMBER, Format, Line, number_of
 
 _IS = r"""["']?\s*[:=]\s*["']?"""
 _CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)")
@@ -51,7 +51,7 @@ def _lines(text: str) -> dict[int, Line]:
     runtime, rate = _find_last(_RUNTIME, text), _find_last(_RATE, text)
     if runtime is None or rate is None:
         return {}
-    seconds, rated = _seconds(runtime[1]), float(rate[1])
+    seconds, rated = _seconds(runtime[1]), number_of(rate[1])
     steps = _count_steps(text) or seconds * rated
     return {_last(text): Line((seconds - sum(_evaluations(text))) / steps if steps else 0.0, {})}
 
@@ -81,7 +81,7 @@ def _count_steps(text: str) -> int:
     if runtime is None or rate is None:
         return max(0, steps)
     seconds = _seconds(runtime[1])
-    return steps if steps > 0 and (float(rate[1]) + _ROUNDED) * seconds > steps - 0.5 else 0
+    return steps if steps > 0 and (number_of(rate[1]) + _ROUNDED) * seconds > steps - 0.5 else 0
 
 
 def _first(text: str) -> int:
@@ -101,7 +101,7 @@ def _seconds(text: str) -> float:
     if clock := _CLOCK.fullmatch(text):
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    return float(text)
+    return number_of(text)
 
 
 def _whole(text: str) -> int:
@@ -112,7 +112,7 @@ def _fault(text: str) -> str:
     rate = _find_last(_RATE, text)
     if _count_steps(text):
         return _why_too_many(text)
-    if rate is None or not 0 < float(rate[1]) < _LEAST_RATE:
+    if rate is None or not 0 < number_of(rate[1]) < _LEAST_RATE:
         return ""
     known = "train_runtime beside the number of steps (step, global_step, Total optimization steps = 60)"
     known = f"trainer_state.json: fewer than {_last(text)} steps ran" if _last(text) else known
@@ -127,7 +127,7 @@ def _why_too_many(text: str) -> str:
         return ""
     epochs, examples, batch = (_whole(found[1]) for found in sizes if found)
     expected = min(epochs, _last(text) / max(1, -(-examples // batch)))
-    if float(reached[-1]) >= _NEARLY * expected:
+    if number_of(reached[-1]) >= _NEARLY * expected:
         return ""
     says = f"the run stopped before the end of its {_last(text)} steps (epoch {reached[-1]}, not {expected:.3g})"
     return f"{says}, and nothing tells how many it ran; expected trainer_state.json, or TrainOutput(global_step=…)"
