@@ -46,6 +46,9 @@ _BOARD = ("nvlink", "nvlink_bytes_per_s", "nvlink_wires", "nvlink_domain_nodes",
 _FABRIC = ("network", "fabric", "oversubscription", "leaf_radix", "sharp")
 """Keys of a cluster."""
 
+_FAR = 20.0
+"""How many times a number is that of the device that it is like, or a part of it, from which it may be a slip."""
+
 Entries = dict[str, Any]
 """Keys with `{ value, source }`."""
 
@@ -227,9 +230,22 @@ def _by_flag(line: str) -> str:
     return fault(flag, "", line.value, line.allowed) if flag else line
 
 
+def _far_from(made: Device, like: Device) -> Iterator[str]:
+    numbers = {
+        "--memory": (made.memory_bytes, like.memory_bytes),
+        "--bandwidth": (made.memory_bytes_per_s, like.memory_bytes_per_s),
+        **{_FLAGS.get(f"peak_flop_per_s.{dtype}", f"--peak {dtype}"): (rate, like.peak_flop_per_s[dtype])
+           for dtype, rate in made.peak_flop_per_s.items() if dtype in like.peak_flop_per_s},
+    }  # fmt: skip
+    for flag, (value, usual) in numbers.items():
+        if not 1 / _FAR < value / usual < _FAR:
+            yield f"{flag} is {value / usual:.3g} times that of {like.name}: check its unit"
+
+
 def _notes(sheet: DataSheet, made: Device, server: str, node: Entries) -> Iterator[str]:
-    """What was taken from the catalogue, and what is not known."""
+    """What was taken from the catalogue, what is far from it, and what is not known."""
     plain = files.plain(node)
+    yield from _far_from(made, device(str(made.like)))
     if kept := [key for key in _KEPT if sheet.keys.get(key) is None]:
         yield f"as {made.like}: {', '.join(kept)}"
     taken = [key for key in node if node[key]["source"] not in (STATED, _NONE)]

@@ -65,6 +65,12 @@ def test_the_command_says_what_is_assumed_and_what_is_not_known(tmp_path):
     ]
 
 
+def test_numbers_far_from_those_of_the_device_that_it_is_like_are_told(tmp_path):
+    _, found = add_device(sheet(memory_bytes_per_s="33.5 GB/s"), tmp_path)
+
+    assert found.notes[0] == "--bandwidth is 0.01 times that of H100 SXM: check its unit"
+
+
 def test_nothing_of_another_gpu_is_inherited_but_its_chip(tmp_path):
     add_device(sheet(), tmp_path)
     made = cluster(str(tmp_path / "mine-cluster.toml"), 1)
