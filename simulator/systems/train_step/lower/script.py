@@ -1,7 +1,7 @@
 """Writes an action (a forward, backward or weight gradient of a stage) as steps that can interleave with another's.
 
-`layers` writes the layers. This module adds embedding and head, whole-layer recomputation, the host that issues the
-ops, and data-parallel traffic: weights gathered layer by layer, gradients reduced in buckets as they become ready.
+`layers` writes the layers, `buckets` how gradients are reduced. This module adds embedding and head, whole-layer
+recomputation, the host that issues the ops, and weights that are gathered layer by layer.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -10,7 +10,8 @@ from functools import cached_property, partial
 
 from ....models.blocks import embedding, head, mtp_in
 from ....models.kernels import Kernels
-from .held import Holdings, Share, Unit, exchanges
+from .buckets import Buckets
+from .held import Holdings, Unit
 from .layers import After, LayerWriter, gradients
 from .piece import BEHIND, COMPUTE, HOST, Fragment, LayerPass, PieceWriter
 from .plan import TrainPlan
@@ -46,7 +47,7 @@ class Script:
         self._there: set[int] = set()
         self._held_back: int | None = None
         self._passes: dict[int, LayerPass] = {}
-        self._bucket: dict[str, tuple[int, Share]] = {}
+        self._buckets = Buckets(plan, holdings, self.w)
         self._host, self._launches = -1, 0
 
     @property
@@ -412,37 +413,7 @@ class Script:
             return
         if not len(self.w):
             self._idle()
-        self.w.layer = number
-        self.w.mark("grads", len(self.w) - 1)
-        if self.holdings.leads:
-            self._fill_buckets(number)
-
-    def _fill_buckets(self, number: int) -> None:
-        """Add a unit's gradients to their buckets, and send full buckets."""
-        after, done = [len(self.w) - 1], number == self._units[0]
-        for share in self.holdings.shares(self._unit_of[number].learned):
-            size, _ = self._bucket.get(share.lane, (0, share))
-            self._bucket[share.lane] = (size + share.parameters, share)
-        sharding = self.plan.sharding
-        full = {lane: (size, share) for lane, (size, share) in self._bucket.items()
-                if size and (done or sharding.by_tensor or size >= sharding.bucket or sharding.level >= 3)}  # fmt: skip
-        if full and sharding.fused:
-            after = [self.w.op("cycle", "fusion", after, name="tick")]
-        for lane, (size, share) in full.items():
-            self._send(number, size, share, after)
-            self._bucket[lane] = (0, share)
-
-    def _send(self, number: int, size: int, share: Share, after: Sequence[int]) -> None:
-        """Write a bucket's exchange: reduce-scatter if sharded, all-reduce if replicated, both for hybrid sharding."""
-        sharding = self.plan.sharding
-        buckets = sharding.messages(size, self.plan.tensors(number, experts=share.lane == "edp"))
-        for kind, lane, group, total in exchanges(
-            share._replace(parameters=size), sharding.level, self.plan.types.reduced
-        ):
-            after = [
-                self.w.op(kind, lane, after, name="reduce gradients", size_bytes=total / buckets, group=group)
-                for _ in range(buckets)
-            ][-1:]
+        self._buckets.add(self._unit_of[number], last=number == self._units[0])
 
 
 def _nothing() -> None:
