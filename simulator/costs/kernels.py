@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.op_kinds import ATTENTION, EXPERTS, MEMORY, PRODUCT, op_kind
 from ..hardware import Limits
-from ..models.kernels import ALIGNED_BYTES, PACKED, aligned_bytes, element_bytes, visible, weights_of
+from ..models.kernels import ALIGNED_BYTES, PACKED, SUM_BYTES, aligned_bytes, element_bytes, visible, weights_of
 from ..profile import PROVENANCE, Estimate, Profile
 from ..profile.forms.gemm import peak
 
@@ -72,11 +72,11 @@ class Kernels:
             return self._unpacked(self.estimate(kind, shape, size, "bf16"), weights_of(kind, shape), PACKED[dtype])
         of = op_kind(kind)
         if of.form == PRODUCT:
-            return self._product(kind, shape, size, dtype)
+            return self._product(kind, shape, dtype)
         if of.form == ATTENTION:
             return self._in_wide_types(self._attention(of.model, shape), dtype)
         if of.form == EXPERTS:
-            return self._experts(of.model, shape, size, dtype)
+            return self._experts(of.model, shape, dtype)
         if of.form == "issue":
             return _times(self._of("host.launch", {"count": 1.0}), float(shape[0]))
         assert of.form == MEMORY, f"{kind} is no kernel"
@@ -87,11 +87,11 @@ class Kernels:
     def _of(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(cost_class, features, limits=self.limits)
 
-    def _product(self, kind: str, shape: Shape, size: int, dtype: str) -> Estimate:
+    def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         widths = shape[:2] if kind == "wgrad" else shape[1:]
         found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
         if kind == "wgrad":
-            return self._accumulated(found, size, float(shape[0] * shape[1]))
+            return self._accumulated(found, float(shape[0] * shape[1]))
         return found if self.served else self._quantized(found, float(shape[0] * shape[2]), dtype)
 
     def _in_training(self, kind: str, shape: Shape, dtype: str) -> Estimate:
@@ -161,7 +161,7 @@ class Kernels:
         elements = batch * seq * (heads + min(kv_heads, heads)) * sum(padded) / parts
         return float(self._of("memory.copy", {"bytes": 3 * 2 * elements, "width": max(padded)}).seconds[0])
 
-    def _experts(self, direction: str, shape: Shape, size: int, dtype: str) -> Estimate:
+    def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
         """Two grouped GEMMs over the rows of all experts of a rank.
 
         They take the time of a dense GEMM over their tiles, over a fitted rate, and at least the time to read the
@@ -188,7 +188,7 @@ class Kernels:
         read_s = weights * element_bytes(dtype) / self._memory_rate
         found = self._by_tiles(replace(found, seconds=np.maximum(found.seconds, read_s)), lost / tiled)
         if direction == "wgrad":
-            return self._accumulated(found, size * filled / (experts // ep), weights)
+            return self._accumulated(found, weights)
         inner = (matrices - 1) * width + hidden if direction == "dgrad" else hidden + width
         return self._quantized(found, float(rows * inner), dtype)
 
@@ -206,9 +206,9 @@ class Kernels:
         tile = self.profile.parameters.get(_TILE_ROWS)
         return found if tile is None else replace(found, spread=np.hypot(found.spread, share * tile.spread))
 
-    def _accumulated(self, found: Estimate, size: float, weights: float) -> Estimate:
-        """Add the time to add to kept gradients: `size` bytes move where a result in 16 bits moves 2 for a weight."""
-        return _plus(found, self._traffic_s(max(size - 2 * weights, 0.0), _SUMS))
+    def _accumulated(self, found: Estimate, weights: float) -> Estimate:
+        """Add the time to accumulate weight gradients in fp32, which moves more bytes than a 16-bit result."""
+        return _plus(found, self._traffic_s((SUM_BYTES - 2) * weights, _SUMS))
 
     def _quantized(self, found: Estimate, elements: float, dtype: str) -> Estimate:
         """Add the time of the cast to 8 or 4 bits; nothing for wider types.

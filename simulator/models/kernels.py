@@ -16,6 +16,7 @@ PACKED = {"nf4": 0.5 + 4 / 64, "nf4-double": 0.5 + (1 + 4 / 256) / 64}
 
 Such scales are in 32 bits, or in 8 with one in 32 bits for 256 of them (QLoRA, arXiv 2305.14314, section 3).
 """
+SUM_BYTES = 8  # bytes of an element that a weight gradient adds to in 32 bits: read and written
 
 
 class Kept(NamedTuple):
@@ -107,18 +108,13 @@ def input_gradient(kernel: Kernel) -> Kernel:
     return replace(kernel, bytes=round(kernel.bytes * of.input_traffic), **gradient)
 
 
-def weight_gradient(kernel: Kernel, each: float = 4) -> Kernel | None:
-    """The kernel that gives the gradient of a forward kernel's weights; None without weights that are trained.
-
-    A product adds to gradients of `each` bytes, which it reads and writes: these are its `bytes`.
-    """
+def weight_gradient(kernel: Kernel) -> Kernel | None:
+    """The kernel that gives the gradient of a forward kernel's weights; None without weights that are trained."""
     of = op_kind(kernel.kind)
     if not kernel.trained or not of.weight_gradient:
         return None
     name = f"{kernel.name}_wgrad"
     gradient: dict[str, Any] = {"kind": of.weight_gradient, "keeps": (), "name": name, "again": False}
-    if of.form in (PRODUCT, EXPERTS):
-        gradient["bytes"] = round(2 * each * weights_of(kernel.kind, kernel.shape))
     if of.form == PRODUCT:
         m, n, k = kernel.shape
         gradient["shape"] = n, k, m

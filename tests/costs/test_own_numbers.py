@@ -89,7 +89,7 @@ def test_casts_and_sums_take_what_their_kernels_take(dtype, kernel, kind):
     shape = (8192, 4096, 2048)
     size = 6.0 * 8192 * 4096 if kind == "wgrad" else 4.0 * 8192 * 2048
     products = [
-        Kernels(one, NUMBERS.limits).estimate(kind, shape, 8 * 8192 * 4096, dtype).seconds[0]
+        Kernels(one, NUMBERS.limits).estimate(kind, shape, 0, dtype).seconds[0]
         for one in (NUMBERS, measured(kernel, 9.0))
     ]
     before = size / Kernels(NUMBERS, NUMBERS.limits)._memory_rate

@@ -72,7 +72,7 @@ PLANS = {
     "slow hosts, pairs": (64, 8, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 2, "ep": 8}, "schedule": PAIRS}),
     SPLIT: (64, 16, 2048, LLAMA_70B, {"stack": "nanotron", "parallel": {"tp": 4, "pp": 4},
             "schedule": {"name": "zb-h1"}}),
-    "hosts as slow as kernels": (64, 16, 4608, QWEN, {**NO_GRAPHS, "parallel": {"pp": 4, "ep": 4}}),
+    "hosts as slow as kernels": (64, 16, 4096, QWEN, {**NO_GRAPHS, "parallel": {"pp": 4, "ep": 4}}),
 }  # fmt: skip
 
 

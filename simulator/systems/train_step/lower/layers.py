@@ -340,11 +340,7 @@ class LayerWriter:
 
     def _weights(self, kernels: Kernels, part: str = "", number: int = -1, gathered: float = 0.0) -> None:
         """Write weight gradients: first those with local inputs, then those that read gathered tokens."""
-        learned = [
-            (kernel, weights)
-            for kernel in reversed(kernels)
-            if (weights := weight_gradient(kernel, self.plan.types.gradients))
-        ]
+        learned = [(kernel, weights) for kernel in reversed(kernels) if (weights := weight_gradient(kernel))]
         inputs = self._inputs.pop((part, number), [])
         if part and not inputs and self._gathers_again(kernels):
             inputs = self._tp("all_gather", gathered, ())
