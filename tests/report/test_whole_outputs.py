@@ -30,7 +30,7 @@ def test_a_fault_names_the_file_that_was_asked_for(tmp_path, monkeypatch, name):
         raise UserError(f"{path}: no room")
 
     monkeypatch.setattr(module, "write_csv", lambda timeline, path: full(path))
-    monkeypatch.setattr(module, "write_atomic", full) if name == "report.json" else None
+    monkeypatch.setattr(module, "write_by_suffix", full) if name == "report.json" else None
     assert runcast("simulate", TINY, "--out", tmp_path).stderr == f"error: {tmp_path / name}: no room\n"
 
 
