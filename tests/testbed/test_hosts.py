@@ -73,6 +73,7 @@ print((time.process_time() - own) / (time.perf_counter() - began))
 needs_shares = pytest.mark.skipif(bool(shares.missing(4, 0.3)), reason=shares.missing(4, 0.3) or "none")
 
 
+@pytest.mark.alone  # four hosts want more than one of two cores
 @needs_shares
 def test_hosts_with_a_share_of_a_core_have_it_however_many_compute(tmp_path):
     with set_up(star(4, 1e8).with_share(0.3)) as bed:
