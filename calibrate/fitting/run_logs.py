@@ -145,7 +145,9 @@ def _faults(log: Log, resolved: ResolvedTrain) -> Iterator[str]:
         "accumulation": batch.global_ // (batch.micro * dims.dp), "precision": resolved.gemm_type,
     }  # fmt: skip
     differing = {name: size for name, size in sizes.items() if log.facts.get(name, size) != size}
-    yield from (f"{name} = {_said(log.facts[name])}: {resolved.where} says {size}" for name, size in differing.items())
+    yield from (
+        f"{name} = {_text_of(log.facts[name])}: {resolved.where} says {size}" for name, size in differing.items()
+    )
     if differing:
         return
     if wrong := time_fault(resolved, log.step_s):
@@ -159,5 +161,5 @@ def _faults(log: Log, resolved: ResolvedTrain) -> Iterator[str]:
         yield f"{rate / 1e12:g} TFLOP/s per GPU: {wrong}"
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)

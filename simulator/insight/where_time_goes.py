@@ -12,8 +12,9 @@ each piece is named after what the rank itself did in it: an exchange of an axis
 before that is named after the exchange that waited for them, or it is `pipeline`, a stage elsewhere.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,18 +105,18 @@ def split_by_place(timeline: Timeline, until_s: Floats | None = None, mix: Float
     program, phase = timeline.program, phase_of_op(timeline.program)
     until = np.full(len(program.places), timeline.makespan_s) if until_s is None else until_s
     found = np.zeros((len(program.places), len(PHASES)))
+    gaps, last = list[_Gaps](), _last_ops(timeline)
     for lane, at in enumerate(program.lanes):
         if at.name != COMPUTE:
             continue
-        ops, own = program.order[lane], _ops_of(program, at.place)
-        start, end = timeline.start_s[ops], timeline.end_s[ops]
-        ended = np.concatenate(([0.0], end))
-        found[at.place] += _by_phase(program, phase, ops, end - start, mix)
-        found[at.place] += _waits(timeline, phase, own, timeline.cause[ops], ended[:-1], start)
-        last, of_others = _last(timeline, own, float(ended[-1]), until[at.place])
-        found[at.place] += _waits(timeline, phase, own, last, ended[-1:], until[at.place] - of_others)
-        found[at.place, PHASES.index("pipeline")] += of_others.sum()
-    return found
+        ops, latest = program.order[lane], last[at.place]
+        start, ended = timeline.start_s[ops], np.concatenate(([0.0], timeline.end_s[ops]))
+        found[at.place] += _by_phase(program, phase, ops, ended[1:] - start, mix)
+        gaps.append(_gaps(at.place, timeline.cause[ops], ended[:-1], start))
+        end_s = min(float(timeline.end_s[latest]) if latest >= 0 else 0.0, float(until[at.place]))
+        gaps.append(_gaps(at.place, np.array([latest]), ended[-1:], np.array([end_s])))
+        found[at.place, PHASES.index("pipeline")] += until[at.place] - max(end_s, ended[-1])
+    return found + _waits(timeline, phase, gaps)
 
 
 def busiest_lanes(timeline: Timeline, since_s: float = 0.0) -> dict[str, CriticalPath]:
@@ -146,38 +147,56 @@ def _by_phase(
     return mixed
 
 
-def _ops_of(program: Program, place: int) -> NDArray[np.bool_]:
-    """A mask of the ops that hold a lane of a place."""
-    found = np.zeros(len(program), bool)
+class _Gaps(NamedTuple):
+    """Times in which the kernels' lane of a place is idle, and the op whose end each waits for (-1: none)."""
+
+    place: NDArray[np.int64]
+    cause: NDArray[np.int64]
+    since_s: Floats
+    until_s: Floats
+
+
+def _gaps(place: int, cause: NDArray[np.int64], since_s: Floats, until_s: Floats) -> _Gaps:
+    idle = until_s > since_s
+    return _Gaps(np.full(int(idle.sum()), place), cause[idle], since_s[idle], until_s[idle])
+
+
+def _last_ops(timeline: Timeline) -> list[int]:
+    """The op of each place that ends last; -1 if it has none."""
+    program, found = timeline.program, [-1] * len(timeline.program.places)
     for lane, at in enumerate(program.lanes):
-        if at.place == place:
-            found[program.order[lane]] = True
+        op = int(program.order[lane][-1]) if len(program.order[lane]) else -1
+        if op >= 0 and (found[at.place] < 0 or timeline.end_s[op] > timeline.end_s[found[at.place]]):
+            found[at.place] = op
     return found
 
 
-def _waits(
-    timeline: Timeline, phase: NDArray[np.int64], own: NDArray[np.bool_], cause: NDArray[np.int64], since: Floats,
-    until: Floats,
-) -> Floats:  # fmt: skip
-    """Seconds by phase of gaps from `since` to `until`, whose ends are those of the ops `cause` (-1: of nothing).
+def _waits(timeline: Timeline, phase: NDArray[np.int64], gaps: Sequence[_Gaps]) -> Floats:
+    """Seconds of gaps by place and phase.
 
-    A gap is followed back along causes while they are ops of the place (`own`); the rest has the phase of the last.
+    A gap is followed back along causes while they are ops of its place; the rest has the phase of the last of them.
     """
-    found, named = np.zeros(len(PHASES)), np.full(len(cause), PHASES.index("pipeline"))
-    while len(cause):
-        here = (cause >= 0) & own[cause]
+    shape = len(timeline.program.places), len(PHASES)
+    found = np.zeros(shape[0] * shape[1])
+    at_place = np.array([lane.place for lane in timeline.program.lanes], np.int64)
+    place, cause, since, until = (np.concatenate(column) for column in zip(*gaps, strict=True))
+    named = np.full(len(place), PHASES.index("pipeline"))
+    while len(place):
+        here = (cause >= 0) & _are_of(timeline.program, at_place, np.maximum(cause, 0), place)
         began = np.where(here, np.clip(timeline.start_s[cause], since, until), since)
         named = np.where(here, phase[cause], named)
-        found += np.bincount(named, until - began, minlength=len(PHASES))
+        found += np.bincount(place * shape[1] + named, until - began, minlength=len(found))
         more = here & (began > since)
-        cause, since, until, named = timeline.cause[cause[more]], since[more], began[more], named[more]
+        place, since, until, named = place[more], since[more], began[more], named[more]
+        cause = timeline.cause[cause[more]]
+    return found.reshape(shape)
+
+
+def _are_of(
+    program: Program, at_place: NDArray[np.int64], ops: NDArray[np.int64], place: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether each op holds a lane of the place beside it; `at_place` is that of each lane."""
+    entries, of = program.lanes_of.positions(ops)
+    found = np.zeros(len(ops), bool)
+    found[of[at_place[program.lanes_of.values[entries]] == place[of]]] = True
     return found
-
-
-def _last(
-    timeline: Timeline, own: NDArray[np.bool_], since_s: float, until_s: float
-) -> tuple[NDArray[np.int64], Floats]:
-    """What a rank does last, if it is after `since_s` (else -1), and the seconds from there to `until_s`."""
-    op = int(np.where(own, timeline.end_s, -1.0).argmax()) if own.any() else -1
-    end_s = min(max(float(timeline.end_s[op]) if op >= 0 else 0.0, since_s), until_s)
-    return np.array([op if end_s > since_s else -1]), np.array([until_s - end_s])

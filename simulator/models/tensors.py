@@ -43,7 +43,7 @@ def trained_params(spec: ModelSpec, mtp: bool = False) -> int:
                  for kind, count in kinds.items())  # fmt: skip
     embedding = n_elements(embedding_parameters(spec)) * (not spec.frozen.embedding)
     head = n_elements(head_parameters(spec, spec.tie_word_embeddings)) * (not spec.frozen.head)
-    return layers + embedding + head + _beside_mtp(spec, mtp)
+    return layers + embedding + head + _mtp_extra(spec, mtp)
 
 
 def layer_params(spec: ModelSpec, kind: LayerKind, active: bool = False) -> int:
@@ -62,10 +62,10 @@ def _params(spec: ModelSpec, mtp: bool, active: bool) -> int:
     kinds = Counter(spec.kind(number) for number in range(spec.n_layers + extra))
     layers = sum(count * layer_params(spec, kind, active) for kind, count in kinds.items())
     ends = n_elements(embedding_parameters(spec)) + n_elements(head_parameters(spec, spec.tie_word_embeddings))
-    return layers + ends + _beside_mtp(spec, mtp)
+    return layers + ends + _mtp_extra(spec, mtp)
 
 
-def _beside_mtp(spec: ModelSpec, mtp: bool) -> int:
+def _mtp_extra(spec: ModelSpec, mtp: bool) -> int:
     """What MTP layers have beside a layer of the stack, which is always trained."""
     extra = spec.num_nextn_predict_layers * mtp
     return (min(extra, 1) if spec.mtp_apart else extra) * n_elements(mtp_parameters(spec))

@@ -48,10 +48,10 @@ def _behind(prompt: str, block: str) -> list[str]:
 
 def _commands(block: str, workplace: Path, silent: bool) -> str:
     shown = zip(_behind("$ ", block), re.split(r"^\$ .*\n", block, flags=re.MULTILINE)[1:], strict=True)
-    return "".join(_played(command, workplace, silent and not before.strip()) for command, before in shown)
+    return "".join(_play(command, workplace, silent and not before.strip()) for command, before in shown)
 
 
-def _played(command: str, workplace: Path, silent: bool) -> str:
+def _play(command: str, workplace: Path, silent: bool) -> str:
     printed = _printed(command, workplace)
     return f"$ {command}\n{'' if silent else printed}"
 

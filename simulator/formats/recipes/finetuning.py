@@ -47,7 +47,7 @@ def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool, de
     if any(re.search(r"[\\()|*\[\]]", name) for name in args.texts(targets)):
         args.assumed.append(f"lora.targets = {ALL_LINEAR}: {args.spelling(targets)} is a pattern")
         return found | {"targets": (ALL_LINEAR,)}
-    return found | {"targets": _adapted(args, targets, modules)}
+    return found | {"targets": _targets_of(args, targets, modules)}
 
 
 def fit_adapters(args: Arguments, lora: Mapping[str, Any], spec: ModelSpec) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def read_base(packed: bool, double: bool) -> dict[str, str]:
     return {"base": "nf4-double" if double else "nf4"} if packed else {}
 
 
-def _adapted(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
+def _targets_of(args: Arguments, targets: str, modules: list[str]) -> tuple[str, ...]:
     """What these modules are in a scenario; a module that is none is named as not modelled."""
     found = {name: _module(name) for name in modules}
     for name in [name for name, module in found.items() if module is None]:

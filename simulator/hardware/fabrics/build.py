@@ -116,10 +116,10 @@ def _sites(fabric: Fabric, rates: Rates) -> Plan:
     for a, b in permutations(range(fabric.sites), 2):
         far = across(_border(f"site{a}"), _border(f"site{b}"), fabric.site_bytes_per_s, fabric, ports=0)
         hops.append(far._replace(latency_s=fabric.site_latency_s))
-    return _joined(leaves, hops, plans)
+    return _join(leaves, hops, plans)
 
 
-def _joined(leaves: Leaves, hops: Iterable[Hop], plans: Sequence[Plan]) -> Plan:
+def _join(leaves: Leaves, hops: Iterable[Hop], plans: Sequence[Plan]) -> Plan:
     """These leaves and links, with the levels of each part."""
     beyond = {leaf: rate for plan in plans for leaf, rate in plan.beyond.items()}
     return Plan(leaves, tuple(hops), beyond, partial(_levels, [plan.levels for plan in plans]))
@@ -147,7 +147,7 @@ def _planes(fabric: Fabric, rates: Rates) -> Plan:
     leaves = tuple(
         tuple(plans[k % planes].leaves[node][k // planes] for k in range(len(nics))) for node, nics in enumerate(rates)
     )
-    return _joined(leaves, (hop for plan in plans for hop in plan.hops), plans)
+    return _join(leaves, (hop for plan in plans for hop in plan.hops), plans)
 
 
 def _renamed(plan: Plan, prefix: str) -> Plan:
@@ -155,11 +155,11 @@ def _renamed(plan: Plan, prefix: str) -> Plan:
         tuple(tuple(prefix + leaf for leaf in leaves) for leaves in plan.leaves),
         tuple(hop._replace(src=prefix + hop.src, dst=prefix + hop.dst) for hop in plan.hops),
         {prefix + leaf: rate for leaf, rate in plan.beyond.items()},
-        partial(_renamed_levels, plan.levels, prefix),
+        partial(_rename_levels, plan.levels, prefix),
     )
 
 
-def _renamed_levels(levels: Levels, prefix: str) -> Iterator[Level]:
+def _rename_levels(levels: Levels, prefix: str) -> Iterator[Level]:
     for level in levels():
         yield level._replace(part={prefix + leaf: part for leaf, part in level.part.items()})
 

@@ -313,17 +313,20 @@ def _check_adapters(scenario: TrainScenario, spec: ModelSpec, where: str) -> Ite
     lora = scenario.lora
     if lora is None:
         return
-    sizes = {target: adapter_params(spec, lora.rank, (target,)) for target in lora.targets}
-    if set(lora.targets) <= {*PRODUCTS, ALL_LINEAR} and not any(sizes.values()):
+    total, words = adapter_params(spec, lora.rank, lora.targets), {*PRODUCTS, ALL_LINEAR}
+    if not total and words.issuperset(lora.targets):
         allowed = f"no GEMM of {spec.name} that has one here; experts and state-space layers have none"
         yield fault(where, "lora.targets", list(lora.targets), allowed)
-    modules = ", ".join(adapter_modules(spec)) or "none"
-    for target in lora.targets:
-        if not sizes[target] and target not in (*PRODUCTS, ALL_LINEAR):
-            allowed = f"{', '.join(PRODUCTS)}, {ALL_LINEAR}, or modules of {spec.name}: {modules}"
-            yield fault(where, "lora.targets", target, allowed)
-    if adapter_params(spec, lora.rank, lora.targets) != sum(sizes.values()):
-        yield fault(where, "lora.targets", list(lora.targets), "a module once: alone, in its product, or in all-linear")
+    if set(PRODUCTS).issuperset(lora.targets):
+        return  # which have nothing in common
+    sizes = {target: adapter_params(spec, lora.rank, (target,)) for target in lora.targets}
+    for target in [target for target, size in sizes.items() if not size and target not in words]:
+        modules = ", ".join(adapter_modules(spec)) or "none"
+        allowed = f"expected {', '.join(PRODUCTS)}, {ALL_LINEAR}, or modules of {spec.name}: {modules}"
+        yield fault(where, "lora.targets", target, allowed)
+    if total != sum(sizes.values()):
+        allowed = "expected each module once: alone, in its product, or in all-linear"
+        yield fault(where, "lora.targets", list(lora.targets), allowed)
 
 
 def machine_misfits(

@@ -68,7 +68,7 @@ def cost_coarse(
     prices, mix = alone.prices(coarse), alone.mix[coarse.actions.place[coarse.action]]
     slow = alone.slowness(slowness)[coarse.action]
     for factor in np.unique(slow[slow > 1]).tolist():
-        longer = alone.slowed(factor)
+        longer = alone.lengthen(factor)
         prices = replace(prices, seconds=np.where(slow == factor, longer.prices(coarse).seconds, prices.seconds))
         mix = np.where((slow == factor)[:, None], longer.mix[coarse.actions.place[coarse.action]], mix)
     costs = cost(each, cluster, profile, choice, actions=prices, places=places, memo=memo)
@@ -123,7 +123,7 @@ class _Alone:
         named = np.array([lane.name in lanes for lane in self.program.lanes], bool)
         return named[self.program.lanes_of.values]
 
-    def slowed(self, factor: float) -> "_Alone":
+    def lengthen(self, factor: float) -> "_Alone":
         """The same actions where all but exchanges takes `factor` times as long."""
         return replace(self, costs=self.costs.scale(~self.program.is_kind(*EXCHANGES), factor))
 
