@@ -156,6 +156,14 @@ def profile_for(*devices: str) -> str:
     return next((owner[device] for device in devices if device in owner), "generic")
 
 
+def shipped_base(name: str, where: str) -> str:
+    """The first shipped profile among this one and those that it rests on; none if a user's own rests on no other."""
+    while name and name not in _shipped("profiles"):
+        where, content = _find("profiles", name, where, "profile")
+        name = content.get("base", "")
+    return name
+
+
 def profile_names() -> list[str]:
     """The names of all shipped profiles."""
     return list(_shipped("profiles"))

@@ -183,6 +183,11 @@ class Model:
         """The model for a sibling device, with a wider spread."""
         return replace(self, wider=float(np.hypot(self.wider, wider)))
 
+    def be_sure(self) -> "Model":
+        """The same model without any spread, outside its range too."""
+        bands = tuple(replace(band, spread=0.0) for band in self.bands)
+        return replace(self, bands=bands, growth=dict.fromkeys(self.growth, 0.0), wider=0.0)
+
     def convert(self, kind: str) -> "Model | None":
         """The model for another class with the same form, such as another dtype; None if the forms differ."""
         other = cost_class(kind)
@@ -285,6 +290,10 @@ class Ratio:
             provenance=np.where(estimate.provenance == beyond, beyond, PROVENANCE.index("assumed")),
         )
 
+    def be_sure(self) -> "Ratio":
+        """The same ratio without a spread; that of the other class stays."""
+        return replace(self, spread=0.0)
+
     def to_json(self) -> list[Any]:
         """Everything that an estimate depends on, for hashing."""
         return [self.like, self.factor, self.spread, sorted(self.least.items())]
@@ -303,6 +312,10 @@ class Stated:
         count = np.atleast_1d(np.asarray(features["count"], np.float64))
         assumed = np.full(len(count), PROVENANCE.index("assumed"))
         return Estimate(self.seconds * count, np.full(len(count), self.spread), assumed)
+
+    def be_sure(self) -> "Stated":
+        """The same seconds without a spread."""
+        return replace(self, spread=0.0)
 
     def to_json(self) -> list[Any]:
         """Everything that an estimate depends on, for hashing."""

@@ -254,6 +254,18 @@ class Profile:
         others = {device: one.apply_factors(factors, source) for device, one in self.others.items()}
         return replace(self, parameters=self.parameters | said, others=others)
 
+    def sure_as(self, base: "Profile") -> "Profile":
+        """This profile with no spread where it says what `base` says: what is left is the spread of its own numbers."""
+        said = {
+            name: replace(p, spread=0.0) if p == base.parameters.get(name) else p for name, p in self.parameters.items()
+        }
+        models = {
+            kind: {name: m.be_sure() if m is base.models.get(kind, {}).get(name) else m for name, m in of.items()}
+            for kind, of in self.models.items()
+        }
+        others = {device: one.sure_as(base.device_profile(device)) for device, one in self.others.items()}
+        return replace(self, parameters=said, models=models, others=others)
+
     def noting(self, read: set[str]) -> "Profile":
         """This profile, which adds the name of each parameter to `read` when it is asked for it."""
         others = {device: one.noting(read) for device, one in self.others.items()}

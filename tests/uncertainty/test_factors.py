@@ -1,5 +1,6 @@
 """What the fit left open of software and devices becomes errors of phases; what it has not seen is less sure."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from runcast.simulator.answers.validate.steps import shipped_table
 from runcast.simulator.base.files import digest
 from runcast.simulator.costs import PHASES
 from runcast.simulator.predict import TrainPrediction
-from runcast.simulator.profile import FACTORS
+from runcast.simulator.profile import FACTORS, SCHEMA, Model, load_profile, write_models
 from runcast.simulator.scenario import check_train, load_question, resolve
 from runcast.simulator.systems.train_step.errors import errors_of_phases
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
@@ -98,6 +99,30 @@ def users_stack(file: Path, spread: float) -> str:
 def test_a_users_stack_is_as_sure_as_it_says(tmp_path):
     sure, unsure = (log_width(users_stack(tmp_path / f"{spread}.toml", spread)) for spread in (0.01, 0.2))
     assert sure < 0.9 * unsure
+
+
+def own_profile(file: Path, spread: float) -> str:
+    """A user's profile of an H100 with the shipped sums over GPUs, as sure as is asked for; the rest is taken over."""
+    of_base = load_profile("h100-sxm").models["all_reduce"]["nccl 2.29.2"]
+    assert isinstance(of_base, Model)
+    bands = tuple(replace(band, spread=spread) for band in of_base.bands)
+    models = write_models({"all_reduce": {"nccl mine": replace(of_base, bands=bands)}})
+    file.write_text(json.dumps({"schema": SCHEMA, "base": "h100-sxm", "models": models}))
+    return f"profile={file}"
+
+
+TP_STEP = "parallel={tp = 8, zero = 0, sequence_parallel = false}"
+
+
+def test_a_profile_that_measured_some_ops_is_as_sure_of_the_others_as_its_base(tmp_path):
+    assert log_width(TP_STEP, own_profile(tmp_path / "own.json", 0.0)) == pytest.approx(log_width(TP_STEP), rel=0.02)
+
+
+@pytest.mark.parametrize("level", ["kernels", "coarse"])
+def test_what_a_profile_measured_is_as_sure_as_its_samples(level, tmp_path):
+    changes = TP_STEP, f"level={level}"
+    sure, unsure = (log_width(*changes, own_profile(tmp_path / f"{spread}.json", spread)) for spread in (0.0, 0.5))
+    assert unsure > 1.2 * sure
 
 
 def sheet(change: str) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...base.arrays import Floats
 from ...costs import EXCHANGES, GEMM_PHASES, PHASES, phase_of_op
-from ...profile import FACTORS, load_stack
+from ...profile import FACTORS, load_stack, shipped_base
 from ...uncertainty import Errors, Fit, PhaseErrors, Term, errors_of_costs, phase_errors, shipped_fit
 from .resolve import ResolvedTrain
 from .terms import ARCHITECTURE, data_sheets, shipped_stack, stack_of, terms_of
@@ -33,15 +33,15 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None, source: str = "
     costs = resolved.costs
     fit = fit or shipped_fit()
     phase = phase_of_op(resolved.program)
-    shared = _shared(resolved, phase, fit)
+    shared, own = _shared(resolved, phase, fit), resolved.own_spread
     return replace(
         errors_of_costs(costs, resolved.profile.name),
         of_phases=errors_of_phases(resolved, fit, source),
         phase=phase,
         part=_parts(resolved, phase),
         mix=resolved.mix if resolved.mix is not None else np.zeros((0, len(PHASES))),
-        of_class=np.where(shared, costs.spread, _of_shapes(resolved)),
-        of_op=np.where(shared, 0.0, resolved.neat_costs.spread),
+        of_class=np.where(shared, costs.spread, np.hypot(own, _of_shapes(resolved))),
+        of_op=np.where(shared, 0.0, _without(resolved.neat_costs.spread, own)),
         floor=fit.floor,
         common=sqrt(max(fit.floor**2 - fit.twin**2, 0.0)),
     )
@@ -135,13 +135,21 @@ def _parts(resolved: ResolvedTrain, phase: NDArray[np.int64]) -> NDArray[np.int6
 
 def _of_shapes(resolved: ResolvedTrain) -> Floats:
     """The spread of each op that awkward shapes add. No step of the ledger has such shapes, so no fit includes it."""
-    more: Floats = resolved.costs.spread**2 - resolved.neat_costs.spread**2
-    return np.sqrt(np.maximum(more, 0.0))
+    return _without(resolved.costs.spread, resolved.neat_costs.spread)
+
+
+def _without(spread: Floats, part: Floats) -> Floats:
+    """What of a spread is left without an independent part of it."""
+    left: Floats = np.sqrt(np.maximum(spread**2 - part**2, 0.0))
+    return left
 
 
 def _shared(resolved: ResolvedTrain, phase: NDArray[np.int64], fit: Fit) -> NDArray[np.bool_]:
-    """A mask of ops whose spread no fit includes: a device without rows, a phase without a factor, another network."""
-    if resolved.profile_name not in fit.heard:
+    """A mask of ops whose spread no fit includes: a device without rows, a phase without a factor, another network.
+
+    A user's own profile is of the device of its shipped base.
+    """
+    if shipped_base(resolved.profile_name, resolved.where) not in fit.heard:
         return np.ones(len(phase), bool)
     without = np.array([name not in (*FACTORS, "coarse") for name in PHASES])
     return without[phase] | (_between_nodes(resolved) if resolved.networks.differing else False)

@@ -9,6 +9,8 @@ from functools import cached_property
 from math import isqrt
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...base.arrays import Floats
 from ...base.errors import UserError, fault, unknown
 from ...base.files import path_beside
@@ -19,7 +21,7 @@ from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.model import identity
 from ...models.shard import Shard
-from ...profile import FACTORS, Profile, check_stack, load_numbers
+from ...profile import FACTORS, Profile, check_stack, load_numbers, shipped_base
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build, load_grid
@@ -42,7 +44,7 @@ class ResolvedTrain(OnMachines):
     """A training step with its model, cluster, profile and plan. Each part is computed on first use."""
 
     scenario: TrainScenario
-    _of_profile: ClassVar[tuple[str, ...]] = "_priced", "hash", "neat_costs", "networks"
+    _of_profile: ClassVar[tuple[str, ...]] = "_priced", "hash", "neat_costs", "networks", "own_spread"
 
     @cached_property
     def spec(self) -> ModelSpec:
@@ -289,6 +291,18 @@ class ResolvedTrain(OnMachines):
     def neat_costs(self) -> Costs:
         """The costs of the same Program without the extra time of awkward shapes."""
         return self.restate(dict.fromkeys(UNALIGNED, 1.0)).costs if self.awkward else self.costs
+
+    @cached_property
+    def own_spread(self) -> Floats:
+        """The relative standard deviation of each op by what a user's own profile says otherwise than its shipped base.
+
+        What it measured itself is in no fit; what it takes over is no less sure for it.
+        """
+        below = {device: shipped_base(name, self.where) for device, name in self.profile_names.items()}
+        if below == self.profile_names:
+            return np.zeros(len(self.program))
+        base = load_numbers({device: name or "generic" for device, name in below.items()}, *self._joined)
+        return self._with(self.profile.sure_as(base)).costs.spread
 
     def check(self) -> None:
         """Raise a UserError if machines, profile, type of products or plan allow no prediction, in this order."""

@@ -43,13 +43,15 @@ those of B200 and A100, which are 1.2 and 1.7 doublings away (docs/profiles.md, 
 class Link:
     """One file in a chain of files, each the base of the previous one, with the parameters that it states itself.
 
-    `sibling` says whether a device is of the same generation as its base.
+    `sibling` says whether a device is of the same generation as its base, and `measured` the families of kernels that
+    the file has models of its own for, such as "gemm".
     """
 
     of: str
     own: dict[str, Parameter]
     shipped: bool
     sibling: bool
+    measured: frozenset[str] = frozenset()
 
 
 Chain = tuple[Link, ...]
@@ -213,9 +215,14 @@ def _stating(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term
 
 
 def _to_first_stated(chain: Chain, name: str, phase: str, power: float) -> Iterator[Term]:
-    """A term for each device of the chain, down to the first one whose file states the parameter."""
+    """A term for each device of the chain, down to the first one whose file states the parameter.
+
+    A user's own profile that measured no such kernels has those of its base, and no error beside that.
+    """
     for link in chain:
         stated = link.own.get(name)
+        if stated is None and not link.shipped and name.partition(".")[0] not in link.measured:
+            continue
         spread = stated.spread if stated is not None and not link.shipped else None
         yield Term(PHASES.index(phase), link.of, name, power, spread)
         if stated is not None:
@@ -235,9 +242,16 @@ def chain_of(load: Callable[[str, str], Profile], name: str, where: str) -> Chai
         base = here.about.get("base")
         below = load(base, file) if base else None
         of = name if shipped else os.path.realpath(file)  # one file, whatever folder it is named from
-        chain.append(Link(of, _own(here, below), shipped, here.about.get("wider", 1.0) <= SIBLING_WIDER))
+        sibling = here.about.get("wider", 1.0) <= SIBLING_WIDER
+        chain.append(Link(of, _own(here, below), shipped, sibling, _measured(here, below)))
         name, where, here = str(base), file, below
     return tuple(chain)
+
+
+def _measured(here: Profile, below: Profile | None) -> frozenset[str]:
+    """The families of the cost classes that a file has models for, and not its base."""
+    theirs = below.models if below is not None else {}
+    return frozenset(kind.partition(".")[0] for kind, of in here.models.items() if of != theirs.get(kind))
 
 
 def _own(here: Profile, below: Profile | None) -> dict[str, Parameter]:
