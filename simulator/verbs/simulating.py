@@ -56,10 +56,12 @@ def _draw(prediction: "AnyPrediction", draws: int, seed: int) -> tuple[list[str]
     """(both intervals in words, the interval of the draws as plain values)."""
     from ..base.errors import UserError
     from ..base.units import format_seconds
+    from ..systems.registry import SYSTEMS
     from ..uncertainty import draw
 
     if prediction.errors is None or prediction.costs is None:
-        raise UserError("--draws: a cycle is not drawn; draw its update or its step by itself")
+        title = SYSTEMS[prediction.report.kind].title
+        raise UserError(f"--draws: {title} has no ops to draw; draw an update or a step of it by itself")
     program, report = prediction.timeline.program, prediction.report
     found = draw(program, prediction.costs, prediction.errors, draws, seed, prediction.answer_s)
     low_s, high_s, median_s = found.interval.low_s, found.interval.high_s, found.quantile_s(0.5)

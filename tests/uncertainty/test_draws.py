@@ -159,9 +159,13 @@ def test_draws_that_cannot_be_are_refused(draws, seed, fault):
         verb(SCENARIOS / "tiny-2ranks.toml", draws=draws, seed=seed)
 
 
-def test_a_cycle_has_no_draws():
-    with pytest.raises(UserError, match="--draws: a cycle is not drawn"):
-        verb(SCENARIOS / "rl-split-given-update-8xh100-nodes.toml", draws=2)
+@pytest.mark.parametrize(
+    ("scenario", "title"),
+    [("rl-split-given-update-8xh100-nodes", "an RL cycle"), ("run-llama3-405b-16384xh100", "a training run")],
+)
+def test_what_has_no_ops_has_no_draws(scenario, title):
+    with pytest.raises(UserError, match=f"--draws: {title} has no ops to draw"):
+        verb(SCENARIOS / f"{scenario}.toml", draws=2)
 
 
 def test_both_intervals_are_printed(capsys):
