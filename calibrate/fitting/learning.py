@@ -105,12 +105,22 @@ def _settle(
     for _ in range(_TURNS):
         seconds, slopes = parts.predict(found.u)
         error = np.log(seconds / measured_s)
-        noise = np.diag(1 / weights(error) ** 2)
-        gain = prior @ slopes.T @ np.linalg.inv(slopes @ prior @ slopes.T + noise)
+        gain = _gain(prior, slopes, weights(error))
         change = np.clip(gain @ (slopes @ found.u - error) - found.u, -_MOST_CHANGE, _MOST_CHANGE)
         found = Posterior(found.u + change, prior - gain @ slopes @ prior)
         if np.abs(change).max(initial=0.0) < 1e-6:
             break
+    return found
+
+
+def _gain(covariance: Floats, slopes: Floats, weights: Floats) -> Floats:
+    """The best linear estimate of causes per unit by which runs are off; shape [causes, runs].
+
+    `weights` are 1 / standard deviation of each run. C S' (S C S' + W^-2)^-1 is written with a matrix of causes and not
+    of runs, of which there may be hundreds.
+    """
+    weighted = slopes.T * weights**2
+    found: Floats = np.linalg.solve(np.eye(len(covariance)) + covariance @ weighted @ slopes, covariance @ weighted)
     return found
 
 
@@ -124,8 +134,7 @@ def learn_sums(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) ->
     covariance, factors = np.expm1(prior), np.ones(len(prior))  # of lognormals with a mean of 1
     weight = np.full(len(measured_s), 1 / sigma)
     for _ in range(_TURNS):
-        noise = np.diag((measured_s / weight) ** 2)
-        gain = covariance @ parts.seconds.T @ np.linalg.inv(parts.seconds @ covariance @ parts.seconds.T + noise)
+        gain = _gain(covariance, parts.seconds, weight / measured_s)
         found = 1 + gain @ (measured_s - parts.seconds.sum(axis=1))
         found = np.maximum(found, np.exp(-_LEAST * np.sqrt(np.diag(prior))))
         moved, factors = np.abs(found - factors).max(initial=0.0), found
