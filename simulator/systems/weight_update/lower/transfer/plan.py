@@ -250,14 +250,7 @@ def make_transfer(
     phases, buckets, turns = list[Phase](), list[Bucket](), [0] * train.pp
     for of_experts in np.unique(expert).tolist():
         chosen = np.flatnonzero(expert == of_experts)
-        phase = Phase(
-            expert=of_experts,
-            mesh=train.mesh(of_experts) if apart else train.copy(of_experts),
-            apart=apart,
-            kept_bytes=1 / (inference.engine_ranks if of_experts else inference.tp),
-            kept_tensors=1 / inference.ep if of_experts else 1.0,
-            local_tensors=1 / train.ep if of_experts and not apart else 1.0,
-        )
+        phase = _phase_of(of_experts, train, inference, apart)
         meshes = ranks // phase.mesh.size if apart else 1
         # a number for each mesh of each stage, and for all of them together, in this order
         owner = stage[chosen] * (meshes + 1) + deal(sizes_bytes[chosen], stage[chosen], meshes) + 1
@@ -266,21 +259,8 @@ def make_transfer(
         filled = _fill(sizes_bytes[order], owner[sort], unit[order], bucket_bytes)
         rounds = buckets[-1].round + 1 if buckets else 0
         for round_, number, parts in _side_by_side(filled, meshes):
-            counts, sizes = [part.tensors for part in parts], [part.bytes for part in parts]
-            buckets.append(
-                Bucket(
-                    number=len(buckets),
-                    turn=turns[number],
-                    round=rounds + round_,
-                    phase=phase,
-                    stage=stages[number],
-                    contents=np.concatenate([order[part.first : part.first + part.tensors] for part in parts]),
-                    parts=np.repeat([part.mesh for part in parts], counts),
-                    bytes=sum(sizes),
-                    part=max(sizes),
-                    part_tensors=max(counts),
-                )
-            )
+            place = (len(buckets), turns[number], rounds + round_)
+            buckets.append(_bucket_of(place, phase, stages[number], order, parts))
             turns[number] += 1
         phases.append(phase)
     return TransferPlan(
@@ -292,6 +272,38 @@ def make_transfer(
         transport=replace(transport, slots=min(transport.slots, len(buckets))),
         bucket_bytes=max(bucket_bytes, *(bucket.part for bucket in buckets)),
         classes=tuple(tuple(ranks) for ranks in classes),
+    )
+
+
+def _phase_of(of_experts: bool, train: Layout, inference: Layout, apart: bool) -> Phase:
+    """The phase in which tensors of experts move, or all others."""
+    return Phase(
+        expert=of_experts,
+        mesh=train.mesh(of_experts) if apart else train.copy(of_experts),
+        apart=apart,
+        kept_bytes=1 / (inference.engine_ranks if of_experts else inference.tp),
+        kept_tensors=1 / inference.ep if of_experts else 1.0,
+        local_tensors=1 / train.ep if of_experts and not apart else 1.0,
+    )
+
+
+def _bucket_of(
+    place: tuple[int, int, int], phase: Phase, stage: Stage, order: Counts, parts: Sequence["_Part"]
+) -> Bucket:
+    """A bucket of what meshes gather side by side; `place` is its number, its turn in its stage, and its round."""
+    number, turn, round_ = place
+    counts, sizes = [part.tensors for part in parts], [part.bytes for part in parts]
+    return Bucket(
+        number=number,
+        turn=turn,
+        round=round_,
+        phase=phase,
+        stage=stage,
+        contents=np.concatenate([order[part.first : part.first + part.tensors] for part in parts]),
+        parts=np.repeat([part.mesh for part in parts], counts),
+        bytes=sum(sizes),
+        part=max(sizes),
+        part_tensors=max(counts),
     )
 
 
