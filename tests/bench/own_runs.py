@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from runcast.calibrate.fitting.learning import Parts, learn
 from runcast.calibrate.fitting.next_run import choose_runs
-from runcast.calibrate.fitting.runs import TYPES_APART, factors_of, prior_of
+from runcast.calibrate.fitting.runs import TYPES_APART, factors_of, prior_of, usual_scatter
 from runcast.calibrate.fitting.step_ledger import Crew, simulate_all, watch
 from runcast.calibrate.fitting.step_slopes import Slopes, apart_of, fit_of, slopes_of
 from runcast.calibrate.fitting.steps import SIGMA, Design
@@ -72,7 +72,7 @@ class Group:
         if not len(own):
             return np.asarray(self.phase_s.sum(axis=1) / self.measured - 1)
         parts, prior = self.restrict(factors_of([self.steps[row] for row in own]))
-        found = learn(parts.choose(own), self.measured[own], prior, SIGMA)
+        found = learn(parts.choose(own), self.measured[own], prior, usual_scatter(len(own)))
         return np.asarray(parts.choose(others).predict(found.u)[0] / self.measured[others] - 1)
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runcast.calibrate.fitting.learning import Parts, learn, leave_one_out, scatter_of
-from runcast.calibrate.fitting.runs import learn_runs
+from runcast.calibrate.fitting.runs import ALONE, learn_runs
+from runcast.calibrate.fitting.steps import SIGMA
 from runcast.simulator.answers.validate.steps import read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.costs import PHASES
@@ -222,6 +223,16 @@ def test_one_run_is_enough_and_a_learned_stack_may_be_a_base(runs, tmp_path, mon
 
     known = [load_stack(str(path)).parameters["time_factor.gemm"].spread for path in (first, second)]
     assert ([each.returncode for each in done], known[1] < known[0]) == ([0, 0], True)
+
+
+def test_a_run_alone_is_believed_less_than_one_of_several(runs, tmp_path):
+    """What it takes for itself nothing tells from what its site takes."""
+    one = tmp_path / "one.csv"
+    one.write_text("\n".join(runs[0].read_text().splitlines()[:2]) + "\n")
+
+    scatter = [learn_runs([rows], BASE).scatter for rows in (one, runs[0])]
+
+    assert scatter == [ALONE, SIGMA]
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.5, 3.0])
