@@ -10,7 +10,8 @@ from .executed import ExecutedLedger, read_executed_ledger
 from .gate import TOLERANCE, Comparison, Gate, read_gate
 from .ledger import shipped_file
 from .runs import RunLedger, read_run_ledger
-from .samples import KINDS, SHIPPED, Validation, predict_samples, score_samples, validate
+from .sample_report import Validation, validate
+from .samples import KINDS, SHIPPED, predict_samples, score_samples
 from .scores import scores_by
 from .steps import StepLedger, read_step_ledger
 from .steps import cases as of_steps
