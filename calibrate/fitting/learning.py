@@ -120,8 +120,8 @@ def _gain(covariance: Floats, slopes: Floats, weights: Floats) -> Floats:
     of runs, of which there may be hundreds.
     """
     weighted = slopes.T * weights**2
-    found: Floats = np.linalg.solve(np.eye(len(covariance)) + covariance @ weighted @ slopes, covariance @ weighted)
-    return found
+    spread = covariance @ weighted
+    return np.asarray(np.linalg.solve(np.eye(len(covariance)) + spread @ slopes, spread), np.float64)
 
 
 def learn_sums(parts: Parts, measured_s: Floats, prior: Floats, sigma: float) -> Posterior:
