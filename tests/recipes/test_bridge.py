@@ -468,6 +468,9 @@ OF_LIBRARY = """from megatron.bridge.recipes.llama import {function}
 def mine():
     cfg = {function}()
     cfg.model.tensor_model_parallel_size = 4
+    cfg.model.pipeline_model_parallel_size = 1
+    cfg.model.context_parallel_size = 1
+    cfg.model.virtual_pipeline_model_parallel_size = None
     cfg.model.sequence_parallel = True
     cfg.train.global_batch_size = 64
     return cfg
@@ -486,3 +489,35 @@ def test_a_change_of_the_librarys_recipe_has_what_most_such_recipes_have(tmp_pat
     assert (table["model"], table["parallel"], table["batch"]["global"]) == ({"preset": "llama3-8b"}, {"tp": 4}, 64)
     assert (table.get("precision", {}).get("compute"), table.get("overlap"), "lora" in table) == (None, overlap, lora)
     assert f"{function}: its file is not beside this one" in "".join(recipe.assumed)
+
+
+PLAN_OF_LIBRARY = """from megatron.bridge.recipes.x import {name}
+
+def mine():
+    cfg = {name}()
+    cfg.train.global_batch_size = 64
+    cfg.model.seq_length = 4096
+    {lines}
+    return cfg
+"""
+TP, PP, CP, EP = (f"{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context", "expert_model"))
+VPP, SP = "virtual_pipeline_model_parallel_size", "sequence_parallel"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "settings", "asked"),
+    [
+        ("llama3_70b_pretrain_config", "", {}, [TP, PP, CP, VPP, SP]),
+        ("deepseek_v3_pretrain_config", "", {}, [TP, PP, CP, EP, VPP, SP]),
+        ("llama3_70b_pretrain_config", f"cfg.model.{TP} = 4; cfg.model.{VPP} = None", {PP: "2"}, [CP, SP]),
+        ("llama3_8b_pretrain_config", f"cfg.model.{TP} = cfg.model.{PP} = 1", {}, [CP]),
+    ],
+)
+def test_the_plan_of_an_unseen_recipe_is_asked_for(tmp_path, name, lines, settings, asked):
+    (tmp_path / "mine.py").write_text(PLAN_OF_LIBRARY.format(name=name, lines=lines))
+
+    with pytest.raises(UserError) as caught:
+        read(tmp_path / "mine.py", 8, **settings)
+
+    line = f"{name}: its file is not beside this one, and says {', '.join(asked)}; put it there, or give each with"
+    assert line in str(caught.value)

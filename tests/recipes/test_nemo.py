@@ -376,6 +376,8 @@ from nemo.collections import llm
 def mine():
     recipe = llm.llama3_8b.pretrain_recipe(name="mine", num_nodes=1, num_gpus_per_node=8)
     recipe.trainer.strategy.tensor_model_parallel_size = 4
+    recipe.trainer.strategy.pipeline_model_parallel_size = 1
+    recipe.trainer.strategy.context_parallel_size = 1
     recipe.trainer.strategy.sequence_parallel = True
     recipe.data.global_batch_size = 64
     recipe.data.micro_batch_size = 1
@@ -390,6 +392,14 @@ def test_a_change_of_the_librarys_recipe_has_its_model_bf16_and_what_is_appended
     table = said(tmp_path / "mine.py", 1)
     assert (table["model"], table["parallel"]["tp"], table["overlap"]["tp"]) == ({"preset": "llama3-8b"}, 4, True)
     assert "compute" not in table.get("precision", {})
+
+
+def test_the_plan_of_an_unseen_recipe_is_asked_for(tmp_path):
+    text = OF_LIBRARY.replace("pipeline_model_parallel_size = 1", "use_te_rng_tracker = True")
+    (tmp_path / "mine.py").write_text(text)
+
+    with pytest.raises(UserError, match="says pipeline_model_parallel_size, virtual_pipeline_model_parallel_size; put"):
+        said(tmp_path / "mine.py", 1)
 
 
 def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path):

@@ -5,8 +5,9 @@ sets them by names of its own (`nemo_1`). What is not given has the defaults of 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -55,7 +56,21 @@ _OF_MOST = {
 }
 _IN_BRIDGE = re.compile(r"(?P<model>\w+?)_(?P<kind>pretrain|finetune|sft|peft)(_\w+)?_config")
 """Names of recipe functions of Megatron Bridge's library."""
+_OF_NEMO = ("pretrain_recipe", "finetune_recipe")
+"""Names of recipe functions of NeMo 2.0's library, each in a file with the model's name."""
+_AXES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+_CHUNKS = "num_virtual_stages_per_pipeline_rank"
+_LAYOUTS = ("pipeline_model_parallel_layout", "num_layers_per_virtual_pipeline_stage")
+_SPELLED = {_CHUNKS: "virtual_pipeline_model_parallel_size"}
 _RANK = "32"  # of both tools' LoRA
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A recipe of the library whose file is not at hand, and the `keys` that a file sets of it, even to nothing."""
+
+    name: str
+    keys: frozenset[str]
 
 
 def recognize(text: str) -> str | None:
@@ -65,10 +80,12 @@ def recognize(text: str) -> str | None:
 
 def read_nemo(form: str, text: str, where: str, machine: Machine, additions: Additions) -> Recipe:
     """A recipe of either tool; a UserError if it cannot be read, a line each."""
-    args, lora = _gather(form, text, where, additions)
+    args, lora, unseen = _gather(form, text, where, additions)
     args.check_readable()
     _check_precision(args)
     shape = _named_model(args, form, additions) if additions.model or _is_named(args) else None
+    if unseen is not None:
+        _check_plan(args, unseen, experts=args.has("num_experts") if shape is None else shape.spec.moe is not None)
     table, config = read_megatron(args, machine, shape)
     if lora:
         table["lora"] = _adapters(args)
@@ -100,8 +117,21 @@ def _of_media(args: Arguments, shape: Shape, *, adapters: bool) -> dict[str, Any
     return {"towers": {name: dict(tower) for name in names}} | frozen
 
 
-def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arguments, bool]:
-    """The arguments that a recipe sets, and whether it trains adapters alone."""
+def _check_plan(args: Arguments, unseen: Unseen, experts: bool) -> None:
+    """Note what of the plan neither the file nor the user gives, where the library's recipe under it is not at hand."""
+    axes = [*_AXES, *(["expert_model_parallel_size"] if experts else [])]
+    split = any(map(args.has, _LAYOUTS)) or args.hint("pipeline_model_parallel_size") == "1"
+    axes += [] if split else [_CHUNKS]
+    axes += [] if args.hint("tensor_model_parallel_size") == "1" else ["sequence_parallel"]
+    given = [*unseen.keys, *(name for name in axes if args.has(name))]
+    if missing := [name for name in axes if name not in given]:
+        names = ", ".join(_SPELLED.get(name, name) for name in missing)
+        line = f"its file is not beside this one, and says {names}; put it there, or give each with --set NAME=VALUE"
+        args.faults.append(f"{args.where}: {unseen.name}: {line}")
+
+
+def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arguments, bool, Unseen | None]:
+    """The arguments that a recipe sets, whether it trains adapters alone, and the library's recipe that it changes."""
     names = names_of(form)
     parameters, given = sort_settings(additions.settings, names)
     table, notes = _read(form, text, where, additions.recipe, parameters)
@@ -115,7 +145,8 @@ def _gather(form: str, text: str, where: str, additions: Additions) -> tuple[Arg
     args = Arguments([*settings, *given], names, where)
     args.assumed += [*notes, *settings.assumed]
     args.not_modelled += settings.not_modelled
-    return args, isinstance(table.get("peft"), Mapping) or settings.text("peft") in ("lora", "dora")
+    lora = isinstance(table.get("peft"), Mapping) or settings.text("peft") in ("lora", "dora")
+    return args, lora, _unseen(table, names)
 
 
 def _check_precision(args: Arguments) -> None:
@@ -141,6 +172,22 @@ def _read(
     return (table, []) if form == "nemo" or TARGET in table else (_complete_overrides(table), [_BASE])
 
 
+def _unseen(table: Mapping[str, Any], names: Names) -> Unseen | None:
+    """The recipe of the library that this one changes; None where nothing of it is unseen."""
+    name = last_part(table.get(TARGET, ""))
+    if name not in _OF_NEMO and _IN_BRIDGE.fullmatch(name) is None:
+        return None
+    return Unseen(name, frozenset(names.aliases.get(key, key) for key in _keys(table)))
+
+
+def _keys(table: Mapping[str, Any]) -> Iterator[str]:
+    """Keys of nested tables."""
+    for key, value in table.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from _keys(value)
+
+
 def _complete_unseen(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A recipe that changes one of the library, whose file is not at hand: what such recipes have, and its model."""
     name = last_part(table.get(TARGET, ""))
@@ -150,7 +197,7 @@ def _complete_unseen(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         whole = _tidy(deepcopy(dict(_library("bridge")[f"_{common}_common"])), "bridge")
         merge(whole, {key: value for key, value in table.items() if not isinstance(value, str) or key == TARGET})
         return {MODEL: model} | whole, [f"{name}: its file is not beside this one; {_OF_MOST[common]}"]
-    if name in ("pretrain_recipe", "finetune_recipe") and MODEL not in table:
+    if name in _OF_NEMO and MODEL not in table:
         owner = last_part(str(table[TARGET]).rpartition(".")[0])
         return ({MODEL: owner} if re.search(r"\d", owner) else {}) | table, []
     return table, []
