@@ -80,6 +80,10 @@ def table(read):
         ("flash_attention: true", "attention", "flash-2"),
         ("attn_implementation: flash_attention_3", "attention", "flash"),
         ("liger_fused_linear_cross_entropy: true", "loss", "fused"),
+        ("liger_fused_linear_cross_entropy: true", "memory", {"logits": 0.0}),
+        ("liger_cross_entropy: true", "loss", "fused"),
+        ("liger_cross_entropy: true", "memory", {"logits": 6.0}),
+        ("chunked_cross_entropy: true", "memory", {"logits": 4.0}),
         ("", "loss", "passes"),
     ],
 )  # fmt: skip

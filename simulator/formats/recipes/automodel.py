@@ -28,9 +28,10 @@ def read_automodel(args: Arguments, seq_len: int | None) -> Training:
     if axes["cp"] > 1:
         axes["cp_type"] = "ring"
     has_adapters = args.has("peft.dim")
+    loss = "linear" if "FusedLinear" in args.text("loss") else "passes"
     more: dict[str, Any] = {
         "recompute": {"mode": "full", "early_stop": True} if args.switch("activation_checkpointing") else {},
-        **read_loss("FusedLinear" in args.text("loss"), norms=True, gate=True),  # Liger's, or Transformer Engine's
+        **read_loss(loss, norms=True, gate=True),  # kernels of Liger, or of Transformer Engine
         **_attention(args),
     }
     if has_adapters:

@@ -15,6 +15,11 @@ _FLAGS = {  # older switches by the attn_implementation that they mean
     "sdp_attention": "sdpa",
     "eager_attention": "eager",
 }
+_LOSSES = {
+    "liger_fused_linear_cross_entropy": "linear",
+    "liger_cross_entropy": "kernel",
+    "chunked_cross_entropy": "chunks",
+}
 _PLUGINS = ("liger", "cut_cross_entropy", "kernels", "spectrum", "expert_parallel")
 
 
@@ -99,14 +104,15 @@ def _offload(args: Arguments) -> dict[str, Any]:
 
 
 def _loss(args: Arguments) -> dict[str, Any]:
-    """By parts of the logits with Liger's or Apple's loss, else torch's ops one after another."""
+    """Of a kind that a plugin or a switch says, else torch's ops one after another."""
     plugins = args.texts("plugins")
     for plugin in plugins:
         if not any(known in plugin for known in _PLUGINS):
             args.not_modelled.append(f"plugins {plugin}: what this plugin changes of a step")
-    apart = any("cut_cross_entropy" in plugin for plugin in plugins) and args.switch("cut_cross_entropy", True)
-    liger = any(map(args.switch, ("liger_fused_linear_cross_entropy", "liger_cross_entropy", "chunked_cross_entropy")))
-    return read_loss(apart or liger, args.switch("liger_rms_norm"), args.switch("liger_glu_activation"))
+    cut = any("cut_cross_entropy" in plugin for plugin in plugins) and args.switch("cut_cross_entropy", True)
+    said = next((kind for name, kind in _LOSSES.items() if args.switch(name)), "passes")
+    kind = "linear" if cut else said
+    return read_loss(kind, args.switch("liger_rms_norm"), args.switch("liger_glu_activation"))
 
 
 def _attention(args: Arguments) -> dict[str, Any]:

@@ -34,6 +34,18 @@ _KERNELS = {
     "eager": "unfused", "disabled": "unfused",
 }  # fmt: skip
 
+LOSSES = {
+    # torch's ops over all logits: what they hold is the stack's
+    "passes": None,
+    # joined with the last GEMM, some tokens after others (arXiv 2410.10989, 3.2; arXiv 2411.09009)
+    "linear": 0.0,
+    # logits in 16 bits, and in FP32 (transformers, loss_utils.py), where Liger's kernel writes the gradient over them
+    "kernel": 6.0,
+    # logits and their gradient in 16 bits, by a compiled kernel a chunk (Axolotl, monkeypatch/loss/chunked.py)
+    "chunks": 4.0,
+}
+"""Kinds of losses, with the bytes that they hold of each logit."""
+
 
 def read_adapters(args: Arguments, rank: str, targets: str, all_linear: bool, default: int = 8) -> dict[str, Any]:
     """The `[lora]` table of adapters of this rank in these modules; `all_linear`: in every linear module of a layer."""
@@ -111,17 +123,17 @@ def read_attention(args: Arguments, key: str, implementation: str) -> dict[str, 
     return {"attention": kernels} | ({"attention_dropout": False} if kernels == "unfused" else {})
 
 
-def read_loss(by_parts: bool, norms: bool = False, gate: bool = False) -> dict[str, Any]:
-    """torch's ops over all logits, or a loss that is joined with the last GEMM, some tokens after others.
+def read_loss(kind: str, norms: bool = False, gate: bool = False) -> dict[str, Any]:
+    """The loss of a kind, one of LOSSES.
 
-    Such losses never hold all logits (Liger Kernel, arXiv 2410.10989, 3.2; Cut Cross-Entropy, arXiv 2411.09009).
     Liger's kernels for `norms` keep their input alone, and that for the `gate` computes its activation again.
     """
-    memory = {"logits": 0.0} if by_parts else {}
+    held = LOSSES[kind]
+    memory: dict[str, Any] = {} if held is None else {"logits": held}
     memory |= ({"norms": 0.0} if norms else {}) | ({"gate": False} if gate else {})
-    return {"loss": "fused" if by_parts else "passes"} | ({"memory": memory} if memory else {})
+    return {"loss": "passes" if kind == "passes" else "fused"} | ({"memory": memory} if memory else {})
 
 
 def read_liger(on: bool) -> dict[str, Any]:
     """All of Liger's kernels, as one switch of a trainer sets them, or none."""
-    return read_loss(on, norms=on, gate=on)
+    return read_loss("linear" if on else "passes", norms=on, gate=on)

@@ -60,7 +60,7 @@ def _loss(args: Arguments) -> dict[str, Any]:
         args.assumed.append(
             f"loss = fused: loss_type is {_LOSS}, the default of TRL 1.6; older ones have nll, in passes"
         )
-    return read_loss(liger or kind == _LOSS, norms=liger, gate=liger)
+    return read_loss("linear" if liger or kind == _LOSS else "passes", norms=liger, gate=liger)
 
 
 def _compute(args: Arguments) -> str:
