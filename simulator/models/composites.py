@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from .keys import Keys
 from .model import ModelSpec, Projector
 from .stack import read_stack
+from .type_defaults import defaults_of, list_filled
 from .vision import READERS
 
 TEXT = "text_config"
@@ -145,8 +146,11 @@ def read_tower(keys: Keys, of: Composite, width: int) -> ModelSpec | None:
         known = f"known are {', '.join(READERS)}, and model.unknown = 'approximate' prices the text alone"
         table.fault("model_type", f"not modelled; {known}")
         return None
-    own = keys.table(of.table, reader.family.own, reader.family.defaults)
+    known = defaults_of(model_type, {})
+    table = keys.table(of.table, {}, {}, known)
+    own = keys.table(of.table, reader.family.own, reader.family.defaults, known)
     own = own.change({key: table.get(name) for key, name in reader.renamed.items()})
     tower = reader.complete(own, read_stack(own, reader.family, model_type, of.table.removesuffix("_config")))
     assert tower.inputs is not None
-    return replace(tower, inputs=replace(tower.inputs, projector=of.join(keys, tower, width)))
+    inputs = replace(tower.inputs, projector=of.join(keys, tower, width))
+    return replace(tower, inputs=inputs, assumptions=tuple(list_filled(own, model_type, reader.family.defaults)))

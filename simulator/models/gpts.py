@@ -101,7 +101,7 @@ GPTS = {
     "gpt_neo": Family(
         replace(_GPT_NEW, fused_qkv=False, attention_bias=False, attention_out_bias=True, positions="learned"),
         own=_GPT_NEO_KEYS,
-        defaults={"sliding_window": 256, **full_every(2)},
+        defaults=full_every(2),
         full_first=True,
         ffn_ratio=True,
     ),
@@ -158,7 +158,7 @@ GPTS = {
     "cohere": Family(_COHERE),
     "cohere2": Family(_COHERE, defaults=full_every(4)),
     "cohere_compass_text": Family(_COHERE, window_needs_flag=True),
-    "cohere2_moe": Family(_COHERE, experts="num_experts", expert_width="intermediate_size", defaults=full_every(4)),
+    "cohere2_moe": Family(_COHERE, experts="num_experts", expert_width="intermediate_size"),
     "phimoe": Family(
         built(norm="layer", norm_bias=True), experts="num_local_experts", expert_width="intermediate_size"
     ),

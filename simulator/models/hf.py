@@ -6,7 +6,7 @@ See `families` for what a family fixes and what is refused, and `stack` for how 
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from .keys import Keys
 from .model import Cross, ModelSpec
 from .stack import read_stack
 from .tensors import total_params
+from .type_defaults import SIZES, defaults_of, list_filled
 
 _MAX_PARAMS = 10**17
 _MAX_ALL_EXPERTS = 300_000  # over all layers: each has up to six tensors, and each tensor its name
@@ -78,8 +79,14 @@ def read_keys(config: Mapping[str, Any], where: str = "model") -> dict[str, Any]
 
 
 def _read(
-    config: Any, where: str, name: str | None, strict: Collection[str] = (), approximate: bool = False
+    config: Any,
+    where: str,
+    name: str | None,
+    strict: Collection[str] = (),
+    approximate: bool = False,
+    is_part: bool = False,
 ) -> tuple[ModelSpec, Keys]:
+    """The model and its keys; a table that is part of a config may leave out what its type has by default."""
     if not isinstance(config, Mapping):
         wanted = "expected the JSON object of a Hugging Face config.json"
         raise UserError(f"{where}: holds {type(config).__name__}, not an object; {wanted}")
@@ -94,7 +101,9 @@ def _read(
         named = name or str(config.get("source", model_type))
         return _read_composite(config, where, named, composite, strict, approximate)
     family = family_of(model_type, config)
-    keys = Keys(config, where, family.own, family.defaults, strict)
+    known = defaults_of(model_type, config)
+    of_type = known if is_part else {key: value for key, value in known.items() if key not in _names(family, SIZES)}
+    keys = Keys(config, where, family.own, family.defaults, strict, of_type)
     keys.text("model_type", "llama")
     refuse(keys, family, model_type)
     if approximate and keys.faults:
@@ -105,6 +114,11 @@ def _read(
     if refuse_unknown(keys, model_type) and approximate:
         return _approximate(config, where, name or model_type, keys.faults)
     return replace(spec, unknown=model_type not in FAMILIES, assumptions=_assumptions(keys, family, model_type)), keys
+
+
+def _names(family: Family, keys: Iterable[str]) -> set[str]:
+    """What a family's configs call these keys."""
+    return {each.own.get(key, key) for each in (family, *(of.family for of in family.towers)) for key in keys}
 
 
 def _approximate(config: Mapping[str, Any], where: str, name: str, faults: Sequence[str]) -> tuple[ModelSpec, Keys]:
@@ -136,7 +150,7 @@ def _read_composite(
     keys.check()
     inner = f"{where}: {TEXT}" if TEXT in config else where
     changes = {key: config[key] for key in strict if key not in (TEXT, of.table, "model_type")}
-    trunk, own = _read({**trunk_config(config, of), **changes}, inner, name, changes, approximate)
+    trunk, own = _read({**trunk_config(config, of), **changes}, inner, name, changes, approximate, TEXT in config)
     own.check()
     keys.asked |= own.asked | {TEXT, of.table}
     tower = read_tower(keys, of, trunk.hidden_size)
@@ -144,7 +158,9 @@ def _read_composite(
         left = f"{of.table} is not modelled: only the text is priced"
         return replace(trunk, approximate=True, assumptions=(left, *trunk.assumptions)), own
     keys.check()
-    return replace(trunk, towers=(tower,) if tower else ()), keys
+    if tower is None:
+        return replace(trunk, towers=()), keys
+    return replace(trunk, towers=(tower,), assumptions=(*trunk.assumptions, *tower.assumptions)), keys
 
 
 def _with_towers(spec: ModelSpec, keys: Keys, family: Family) -> ModelSpec:
@@ -176,9 +192,7 @@ def _assumptions(keys: Keys, family: Family, model_type: str) -> tuple[str, ...]
     notes = []
     if model_type not in FAMILIES:
         notes.append(f"model_type {model_type!r} is not known and read as llama-like")
-    if family.mixer and keys.filled:
-        filled = ", ".join(f"{key} = {value}" for key, value in sorted(keys.filled.items()))
-        notes.append(f"not given, so as transformers sets it for {model_type}: {filled}")
+    notes += list_filled(keys, model_type, () if family.mixer else _names(family, family.defaults))
     if not keys.has("dtype") and not keys.has("torch_dtype"):
         notes.append("no dtype given: bfloat16")
     return tuple(notes)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from .family import Family, built
+from .family import Family, built, first_dense
 from .gpts import LAYER_NORM
 
 _MAMBA2_KEYS = {
@@ -16,7 +16,6 @@ _MAMBA2_KEYS = {
     "mamba_conv_bias": "use_conv_bias",
     "mamba_proj_bias": "use_bias",
 }
-_BAMBA = {"mamba_n_groups": 1, "mamba_d_head": "auto"}
 _MAMBA = Family(
     built(positions="none", tie_word_embeddings=True),
     _MAMBA2_KEYS | {"mamba_d_inner": "intermediate_size", "mamba_dt_rank": "time_step_rank"},
@@ -27,7 +26,6 @@ _LFM2_MOE_KEYS = {"first_k_dense_replace": "num_dense_layers"}
 _LFM2 = Family(
     built(qk_norm=True, tie_word_embeddings=True, matrix_names=("w1", "w3", "w2")),
     {"intermediate_size": "block_ff_dim", "tie_word_embeddings": "tie_embedding"},
-    defaults={"conv_L_cache": 3, "num_key_value_heads": 8},
     mixer="short convolution",
     layers_key="layer_types",
     narrow_ffn=True,
@@ -52,8 +50,6 @@ _NEMOTRON_H_KEYS = _MAMBA2_KEYS | {
 _NEMOTRON_H = Family(
     built(hidden_act="relu2", gated_ffn=False, positions="none", mtp_copies=False),
     _NEMOTRON_H_KEYS,
-    defaults={"mamba_n_groups": 8, "mamba_d_head": 64, "mamba_chunk_size": 128, "head_dim": 128}
-    | {"num_key_value_heads": 8, "shared_expert_intermediate_size": 7688},
     mixer="mamba2",
     layers_key="hybrid_override_pattern",
     alone=True,
@@ -64,7 +60,6 @@ HYBRIDS = {
     "mamba2": Family(
         built(positions="none"),
         _MAMBA2_KEYS,
-        defaults={"mamba_n_groups": 8, "mamba_d_head": 64},
         mixer="mamba2 as wide as expand",
         alone=True,
     ),
@@ -74,14 +69,11 @@ HYBRIDS = {
     "nemotron_h_gated_delta_mla": replace(_NEMOTRON_H, mixer="gated_delta", mla=True),
     "nemotron_h_kimi_delta": replace(_NEMOTRON_H, mixer="kimi_delta"),
     "nemotron_h_kimi_delta_mla": replace(_NEMOTRON_H, mixer="kimi_delta", mla=True),
-    "bamba": Family(
-        defaults=_BAMBA | {"num_key_value_heads": 8, "attn_layer_indices": ()}, mixer="mamba2 as wide as expand"
-    ),
+    "bamba": Family(defaults={"attn_layer_indices": ()}, mixer="mamba2 as wide as expand"),
     "granitemoehybrid": Family(
         built(positions="none"),
         {"shared_expert_intermediate_size": "shared_intermediate_size"},
         {"position_embedding_type": ("nope", "rope")},
-        defaults=_BAMBA | dict.fromkeys(("shared_expert_intermediate_size", "shared_intermediate_size"), 1024),
         ffn_width="shared_intermediate_size",
         mixer="mamba2 as wide as expand",
         layers_key="layer_types",
@@ -90,15 +82,12 @@ HYBRIDS = {
     ),
     "falcon_h1": Family(
         only={"projectors_bias": (False,)},
-        defaults=_BAMBA | {"mamba_d_ssm": 1024, "num_key_value_heads": 8},
         mixer="mamba2 beside attention",
     ),
     "mamba": _MAMBA,
     "falcon_mamba": _MAMBA,
     "jamba": Family(
         built(positions="none"),
-        defaults={"attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2, "expert_layer_offset": 1}
-        | {"num_key_value_heads": 8},
         mixer="mamba with norms",
         layers_key="attn_layer_period",
         experts="num_experts",
@@ -109,19 +98,16 @@ HYBRIDS = {
     "lfm2_moe": replace(
         _LFM2,
         own=_LFM2_MOE_KEYS,
-        defaults={**_LFM2.defaults, "first_k_dense_replace": 2},
         narrow_ffn=False,
         experts="num_experts",
         correction_bias=True,
     ),
     "lfm3": Family(
         replace(_LFM2.design, sandwich_norms=True, output_gate=True, gate_per_head=True),
-        defaults={"conv_L_cache": 7, "num_key_value_heads": 4, "head_dim": 128},
         mixer="short convolution",
         layers_key="layer_types",
     ),
     "minimax": Family(
-        defaults={"num_key_value_heads": 8},
         mixer="lightning",
         layers_key="layer_types",
         experts="num_local_experts",
@@ -129,8 +115,7 @@ HYBRIDS = {
     ),
     "qwen3_next": Family(
         built(qk_norm=True, output_gate=True, mtp_copies=False),
-        defaults={"full_attention_interval": 4, "head_dim": 256, "num_key_value_heads": 2}
-        | {"shared_expert_intermediate_size": 512},
+        defaults={"full_attention_interval": 4},
         mixer="gated_delta",
         layers_key="layer_types",
         experts="num_experts",
@@ -139,7 +124,7 @@ HYBRIDS = {
     "kimi_linear": Family(
         built(positions="none"),
         _KIMI_LINEAR_KEYS,
-        defaults={"first_k_dense_replace": 1, "n_shared_experts": 1},
+        defaults=first_dense(1),
         mla=True,
         mixer="kimi_delta",
         layers_key="full_attn_layers",

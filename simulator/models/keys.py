@@ -43,8 +43,9 @@ class Keys:
 
     A method that meets a fault notes it and returns a harmless value; `check` raises if there was any. `None` counts as
     missing, as in Hugging Face configs. `own` maps keys to other names in this config (`a.b`: key b in table a); what
-    it lacks may go by one of ALIASES. `defaults` are the values of keys that are not there under any name;
-    `filled` has those that were read. `overrides` are keys that a user wrote.
+    it lacks may go by one of ALIASES. `defaults` are the values of keys that are not there under any name, and
+    `of_type` those of transformers, by their names there; `filled` has those that were read. `overrides` are keys that
+    a user wrote.
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class Keys:
         own: Mapping[str, str] | None = None,
         defaults: Mapping[str, Any] | None = None,
         overrides: Collection[str] = (),
+        of_type: Mapping[str, Any] | None = None,
     ):
         self.config = config
         self.where = where
         self.own = own or {}
         self.defaults = defaults or {}
+        self.of_type = of_type or {}
         self.faults: list[str] = []
         self.asked: set[str] = set()
         self.filled: dict[str, Any] = {}
@@ -71,10 +74,21 @@ class Keys:
         """The raw value, None where the key is missing and has no default."""
         name = self._name(key)
         self.asked |= {key, name.partition(".")[0]}
-        if key in self.defaults and not any(each in self.config for each in self._names(key)):
+        if any(map(self._is_given, self._names(key))):
+            return self._at(name)
+        if key in self.defaults:
             self.filled[name] = self.defaults[key]
             return self.defaults[key]
-        return self._at(name)
+        if known := next((each for each in self._names(key) if each in self.of_type), None):
+            self.filled[known] = self.of_type[known]
+            return self.of_type[known]
+        return None
+
+    def _is_given(self, name: str) -> bool:
+        """Whether the config has the key, even without a value."""
+        outer, _, inner = name.partition(".")
+        table = self.config.get(outer)
+        return inner in table if inner and isinstance(table, Mapping) else not inner and outer in self.config
 
     def _names(self, key: str) -> tuple[str, ...]:
         return (key, self.own.get(key, key), *ALIASES.get(key, ()))
@@ -88,10 +102,13 @@ class Keys:
         other.config = {**self.config, **changes}
         return other
 
-    def table(self, name: str, own: Mapping[str, str], defaults: Mapping[str, Any]) -> "Keys":
+    def table(
+        self, name: str, own: Mapping[str, str], defaults: Mapping[str, Any], of_type: Mapping[str, Any] | None = None
+    ) -> "Keys":
         """The keys of a table of the config (without a name: of the config itself) by other names; faults add up."""
         other = copy(self)
         other.own, other.defaults, other.filled = own, defaults, {}
+        other.of_type = self.of_type if of_type is None else of_type
         if name:
             self.asked.add(name)
             value = self.config.get(name)

@@ -43,7 +43,8 @@ def layer_types(keys: Keys, family: Family, layers: int) -> list[str]:
 def sliding_layers(keys: Keys, family: Family, layers: int, kinds: Sequence[str]) -> tuple[int, ...]:
     """Qwen turns the window on from some layer on; others leave one layer of a pattern without, Mistral none."""
     on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.has("sliding_window")
-    first = keys.whole("max_window_layers", default=0, minimum=0) if family.window_needs_flag else 0
+    counted = family.window_needs_flag and (on or "max_window_layers" in keys.config)
+    first = keys.whole("max_window_layers", default=0, minimum=0) if counted else 0
     if kinds:
         return tuple(number for number, kind in enumerate(kinds) if kind in (_SLIDING, *COMPRESSED))
     period, ahead = keys.whole("sliding_window_pattern", default=layers + 1), 0 if family.full_first else 1
@@ -64,12 +65,12 @@ def moe_layers(keys: Keys, layers: int) -> tuple[int, ...]:
     if keys.has("moe_layers"):
         return tuple(sorted({*keys.sequence("moe_layers")} & {*range(layers)}))
     first = keys.whole("first_k_dense_replace", default=0, minimum=0)
-    last = keys.whole("moe_layer_end_index", default=layers)
+    last = keys.whole("moe_layer_end_index", default=-1, minimum=-1)
     dense, step = keys.sequence("mlp_only_layers"), keys.whole("decoder_sparse_step", default=1)
     if isinstance(keys.get("moe_layer_freq"), list):
         return tuple(number for number, routes in enumerate(keys.sequence("moe_layer_freq")[:layers]) if routes)
     frequency = keys.whole("moe_layer_freq", default=1)
-    numbers = range(first, min(layers, last + 1))
+    numbers = range(first, layers if last < 0 else min(layers, last + 1))
     return tuple(i for i in numbers if i % frequency == 0 and (i + 1) % step == 0 and i not in dense)
 
 
@@ -98,7 +99,7 @@ def layer_keys(keys: Keys, family: Family, sliding: Sequence[int], layers: int) 
 
 
 def _of_window(keys: Keys, sliding: Sequence[int]) -> LayerKeys:
-    names = [name for name in keys.config if name.startswith(_OF_WINDOW) and keys.has(name)]
+    names = [name for name in {**keys.config, **keys.of_type} if name.startswith(_OF_WINDOW) and keys.has(name)]
     changes = {name.removeprefix(_OF_WINDOW): keys.get(name) for name in names}
     return dict.fromkeys(sliding, changes)
 

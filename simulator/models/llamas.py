@@ -17,7 +17,7 @@ QWEN3 = Family(built(qk_norm=True), window_needs_flag=True)
 
 QWEN3_5 = Family(
     built(qk_norm=True, output_gate=True, mtp_copies=False, mtp_apart=True, trunk="model.language_model"),
-    defaults={"full_attention_interval": 4, "head_dim": 256, "num_key_value_heads": 4},
+    defaults={"full_attention_interval": 4},
     mixer="gated_delta",
     layers_key="layer_types",
 )
@@ -25,14 +25,6 @@ QWEN3_5 = Family(
 _TIED = built(tie_word_embeddings=True)
 _GEMMA = built(hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True)
 _GEMMA2 = replace(_GEMMA, sandwich_norms=True, second_norms=FOUR_NORMS.second_norms)
-_WIDE_HEADS = {"head_dim": 256}
-_GEMMA3_SIZES = {
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 262208,
-    **_WIDE_HEADS,
-    **full_every(6),
-}
 _RELU2 = built(hidden_act="relu2", gated_ffn=False)
 _APERTUS = Family(built(hidden_act="xielu", gated_ffn=False, qk_norm=True))
 
@@ -63,7 +55,7 @@ _GEMMA4 = Family(
     experts_need_flag="enable_moe_block",
     beside_experts="intermediate_size",
     expert_norms=("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"),
-    defaults={**_WIDE_HEADS, **full_every(6)},
+    defaults=full_every(6),
     layer_keys=_gemma4_keys,
 )
 
@@ -100,15 +92,15 @@ LLAMAS = {
     "apertus1p5_text": _APERTUS,
     "olmo2": Family(OLMO2),
     "olmo3": Family(OLMO2, defaults=full_every(4)),
-    "exaone4": Family(replace(POST_NORMS, qk_norm=True), defaults=full_every(4)),
-    "gemma": Family(_GEMMA, defaults=_WIDE_HEADS),
-    "vaultgemma": Family(_GEMMA, defaults={**_WIDE_HEADS, **full_every(2)}),
-    "gemma2": Family(_GEMMA2, defaults={**_WIDE_HEADS, **full_every(2)}),
-    "gemma3_text": Family(replace(_GEMMA2, qk_norm=True), defaults=_GEMMA3_SIZES),
+    "exaone4": Family(replace(POST_NORMS, qk_norm=True)),
+    "gemma": Family(_GEMMA),
+    "vaultgemma": Family(_GEMMA, defaults=full_every(2)),
+    "gemma2": Family(_GEMMA2, defaults=full_every(2)),
+    "gemma3_text": Family(replace(_GEMMA2, qk_norm=True), defaults=full_every(6)),
     "gemma3n_text": Family(
         replace(_GEMMA2, qk_norm=True, altup=True),
         own={"hc_mult": "altup_num_inputs"},
-        defaults={"hc_mult": 4, "laurel_rank": 64, **_WIDE_HEADS, **full_every(5)},
+        defaults=full_every(5),
     ),
     "gemma4_text": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,

@@ -9,7 +9,7 @@ from .layer_keys import COMPRESSED
 from .llamas import ERNIE, FOUR_NORMS, OLMO2, QWEN2, QWEN3, QWEN3_5
 
 _DEEPSEEK_V3 = Family(mla=True, experts="n_routed_experts", correction_bias=True)
-_DEEPSEEK_V32 = replace(_DEEPSEEK_V3, indexer=True, defaults=first_dense(3))
+_DEEPSEEK_V32 = replace(_DEEPSEEK_V3, indexer=True)
 _ALL_MOE = Family(experts="num_local_experts", expert_width="intermediate_size")
 _GLM4_MOE = Family(out_bias=False, experts="n_routed_experts", correction_bias=True)
 _HEAD_NORMS = built(qk_norm=True)
@@ -54,9 +54,9 @@ MIXTURES = {
         _ALL_MOE,
         design=built(qk_norm=True, qk_norm_weights="none", window_is_chunk=True),
         own={"sliding_window": "attention_chunk_size"},
-        defaults={"sliding_window": 8192, **full_every(4), **shared_experts(1)},
+        defaults={**full_every(4), **shared_experts(1)},
     ),
-    "aria_text": replace(_ALL_MOE, experts="moe_num_experts", defaults=shared_experts(2)),
+    "aria_text": replace(_ALL_MOE, experts="moe_num_experts"),
     "hunyuan_v1_moe": replace(_ALL_MOE, design=_HEAD_NORMS, experts="num_experts", defaults=shared_experts(1)),
     "minimax_m2": replace(_ALL_MOE, design=built(qk_norm=True, qk_norm_weights="own"), correction_bias=True),
     "minimax_m3_vl_text": replace(_ALL_MOE, design=_HEAD_NORMS, correction_bias=True),
@@ -66,13 +66,11 @@ MIXTURES = {
     **dict.fromkeys(("qwen3_moe", "qwen3_vl_moe_text"), replace(QWEN3, experts="num_experts")),
     "qwen3_5_moe_text": replace(
         QWEN3_5,
-        defaults={**QWEN3_5.defaults, "num_key_value_heads": 2, "shared_expert_intermediate_size": 512},
         experts="num_experts",
         shared_gate=True,
     ),
     "lara_mini": Family(
         replace(_HEAD_NORMS, tie_word_embeddings=True),
-        defaults={"head_dim": 128, "num_key_value_heads": 4, "shared_expert_intermediate_size": 512},
         mixer="gated_delta",
         layers_key="layer_types",
         experts="num_experts",
@@ -81,10 +79,8 @@ MIXTURES = {
     "mellum": Family(_HEAD_NORMS, window_needs_flag=True, experts="num_local_experts"),
     "kolibri1": Family(replace(_HEAD_NORMS, sandwich_norms=True), experts="num_local_experts", defaults=full_every(5)),
     "dots1": replace(QWEN3, experts="n_routed_experts", correction_bias=True),
-    "ernie4_5_moe": replace(ERNIE, experts="moe_num_experts", correction_bias=True, defaults=first_dense(1)),
-    "exaone_moe": Family(
-        _HEAD_NORMS, experts="num_experts", correction_bias=True, defaults={**first_dense(1), **full_every(4)}
-    ),
+    "ernie4_5_moe": replace(ERNIE, experts="moe_num_experts", correction_bias=True),
+    "exaone_moe": Family(_HEAD_NORMS, experts="num_experts", correction_bias=True),
     "hy_v3": Family(_HEAD_NORMS, experts="num_experts", correction_bias=True, defaults=first_dense(1)),
     "laguna": Family(
         replace(_HEAD_NORMS, output_gate=True, gate_per_head=True),
@@ -98,7 +94,6 @@ MIXTURES = {
         replace(FOUR_NORMS, qk_norm=True, output_gate=True),
         experts="num_experts",
         correction_bias=True,
-        defaults={**first_dense(1), **full_every(4)},
     ),
     "beam": Family(
         replace(FOUR_NORMS, qk_norm=True, output_gate=True),
@@ -137,25 +132,21 @@ MIXTURES = {
     "dots3_note_text": replace(
         _DEEPSEEK_V32, design=built(output_gate=True, gate_per_head=True), defaults=first_dense(1)
     ),
-    "hy_v4": replace(
-        _DEEPSEEK_V32, design=built(output_gate=True, attention_sinks=True), defaults={"hc_mult": 4, **first_dense(1)}
-    ),
+    "hy_v4": replace(_DEEPSEEK_V32, design=built(output_gate=True, attention_sinks=True), defaults=first_dense(1)),
     "inkling_text": Family(
         built(qk_norm=True, embedding_norm=True, positions="none", convolved=("k", "v", "o")),
         experts="n_routed_experts",
-        defaults={"conv_kernel_size": 4},
     ),
     "zaya": Family(
         built(
             tie_word_embeddings=True, qk_norm=True, qk_norm_weights="none", convolved=("q", "k"), conv_mixes_heads=True
         ),
         own={"conv_kernel_size": "cca_time0"},
-        defaults={"conv_kernel_size": 2, "zero_expert_num": 1},
+        defaults={"zero_expert_num": 1},
         experts="num_experts",
     ),
     "deepseek_v4": Family(
         built(streams_mix=True),
-        defaults={"hc_mult": 4},
         compressed=True,
         experts="n_routed_experts",
         correction_bias=True,
@@ -164,7 +155,7 @@ MIXTURES = {
     "axk2": replace(
         _DEEPSEEK_V32,
         design=built(output_gate=True, gate_from_latents=True),
-        defaults={"gated_norm_rank": 16, **first_dense(1)},
+        defaults=first_dense(1),
     ),
     **dict.fromkeys(("glm4_moe", "glm4v_moe_text"), _GLM4_MOE),
     "sarvam_moe": _GLM4_MOE,

@@ -24,6 +24,7 @@ CHANGES = {  # where the defaults of a config are no model: the class leaves siz
     "deepseek_v2": {"num_experts_per_tok": 6},
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1},
     "glm4_moe": {"head_dim": 128},
+    "glm4v_moe_text": {"head_dim": 128},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128, "num_experts": 16, "moe_topk": 2},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},

@@ -43,6 +43,11 @@ preset = "gpt3-175b"
 overrides = { vocab_size = 51200 }  # as Megatron pads it with tp = 8
 ```
 
+A key that a config leaves out is as transformers sets it for its `model_type`
+([data/model_types.toml](../data/model_types.toml)), and a note says so; the Hub's `text_config` and `vision_config`
+often hold only what differs. The sizes of a whole model (`hidden_size`, `num_hidden_layers`, `num_attention_heads`,
+`intermediate_size`, `vocab_size`) have to be there, as has everything of a type that transformers does not have.
+
 Tensors are named as in the checkpoint of Llama, Mistral, Qwen, DeepSeek, GLM, Gemma and GPT-OSS; those of most other
 families get Llama's names, state-space layers Bamba's. q, k and v are one tensor where the family stores one.
 
@@ -143,9 +148,10 @@ A new attention is:
 A new `model_type` is one line of a table: `llamas.py`, `mixtures.py` (experts), `gpts.py`, `hybrids.py`, `encoders.py`
 or `encoder_decoders.py`; of a model with a tower one in `composites.py`, and one in `vision.py` if the tower is new. It
 says what the code fixes (`design`, a spec without sizes), which keys have other names (`own`; names that several
-families use are in `ALIASES` of `keys.py`), and the defaults of keys. Layers that differ from others in size are
-`variants` of the model: each is the config read once more with the keys of these layers (`layer_keys.py`). Where
-transformers is installed, `python -m tests.workload.built` writes the counts that tests compare.
+families use are in `ALIASES` of `keys.py`), and defaults that no class of transformers declares. Layers that differ
+from others in size are `variants` of the model: each is the config read once more with the keys of these layers
+(`layer_keys.py`). Where transformers is installed, `python -m tests.workload.built` writes the counts that tests
+compare, and `python -m tests.workload.type_defaults` what transformers declares.
 
 ## Presets
 
