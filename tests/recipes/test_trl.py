@@ -93,3 +93,13 @@ def test_a_loss_of_dpo_is_none_of_sft():
         said(LLAMA + "loss_type: sigmoid")
 
     assert str(refused.value) == "r.yaml: loss_type = 'sigmoid': expected one of chunked_nll, nll, dft"
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [("", True), ("packing_strategy: bfd", True), ("packing_strategy: wrapped", False), ("packing: false", False)],
+)
+def test_samples_that_are_packed_attend_to_themselves_unless_they_are_wrapped(text, noted):
+    recipe = parse_recipe(LLAMA + text, "r.yaml", "dgx-h100")
+
+    assert any(line.startswith("packing: attention spans whole") for line in recipe.not_modelled) is noted

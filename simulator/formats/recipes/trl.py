@@ -7,7 +7,7 @@ from typing import Any
 
 from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_base, read_loss, read_moments
-from .training import TRAINER_MICRO, Training
+from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
 _LOSS = "chunked_nll"
@@ -21,6 +21,9 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
         args.assumed.append(f"batch.seq_len = {length}: TRL's default of max_length")
     elif not args.switch("packing"):
         args.assumed.append(f"batch.seq_len = {length}: every sequence is as long as max_length allows")
+    # trainer/sft_trainer.py: all but `wrapped` keep samples apart, each with positions of its own
+    if args.switch("packing") and args.text("packing_strategy", "bfd") != "wrapped":
+        args.not_modelled.append(f"packing: {WITHIN_SAMPLES}")
     if not args.has(micro):
         args.assumed.append(f"batch.micro = {TRAINER_MICRO}: the default of Hugging Face's Trainer")
     more: dict[str, Any] = {
