@@ -420,3 +420,19 @@ def test_a_config_of_nanotron_is_refused(tmp_path):
     (tmp_path / "r.yaml").write_text("parallelism: {dp: 1}\ntokens: {sequence_length: 1}\ndata_stages: []\n")
     with pytest.raises(UserError, match="is a config of nanotron, which is not read"):
         read_recipe(tmp_path / "r.yaml", "dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "value"),
+    [
+        (("--num-query-groups 8 ", ""), "num_key_value_heads", 1),  # the default of the argument
+        (("--group-query-attention --num-query-groups 8 ", ""), "num_key_value_heads", 32),
+        (("--ffn-hidden-size 14336 ", ""), "intermediate_size", 10880),
+        (("--ffn-hidden-size 14336 ", "--quick-geglu "), "intermediate_size", 16384),
+    ],
+)
+def test_what_is_not_given_has_the_default_of_its_argument(tmp_path, change, key, value):
+    text = SMALL.replace(*change)
+    (tmp_path / "r.sh").write_text(text.replace("--swiglu ", "") if "geglu" in text else text)
+
+    assert read_recipe(tmp_path / "r.sh", "dgx-h100", 1).config[key] == value

@@ -160,6 +160,15 @@ def test_a_model_that_is_published_in_8_bits_is_trained_in_16(tool, name, nodes,
     assert (resolved.scenario.model.overrides, resolved.update.quantize, resolved.dtype) == said
 
 
+@pytest.mark.parametrize(("more", "method"), [("", None), ("actor_rollout_ref.model.lora.merge=True", "colocated")])
+def test_adapters_that_are_merged_travel_with_all_weights(more, method):
+    script = SCRIPTS["verl"]["run_qwen2_5-3b_gsm8k_grpo_lora.sh"].rstrip().removesuffix("$@").rstrip(" \\\n")
+
+    update = parse_recipe(f"{script} {more}", "r.sh", "dgx-h100").update
+
+    assert (update and update["update"]["method"]) == method
+
+
 def test_an_update_through_a_file_system():
     script = SCRIPTS["slime"]["run-glm4-9B.sh"] + " --update-weight-transport disk"
     update = parse_recipe(script, "r.sh", "dgx-h100").update["update"]

@@ -278,6 +278,7 @@ def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
     [
         (AXOLOTL.replace("Llama-3.1-8B", "Llama-9-8B"), "base_model = 'meta-llama/Llama-9-8B': no preset goes by"),
         (AXOLOTL + "rl: dpo", "rl = 'dpo': not modelled"),
+        (AXOLOTL + "adapter: qlora", "adapter = 'qlora': needs load_in_4bit: true"),
         (AXOLOTL + "adapter: vera", "adapter = 'vera': expected one of none, lora, qlora"),
         (AXOLOTL + LORA + "lora_target_modules: [lm_head]", "lora_target_modules = 'lm_head': expected some of q_proj"),
         (
@@ -411,3 +412,12 @@ def test_other_recipes_name_their_own_model(tmp_path):
 
     with pytest.raises(UserError, match=r"^--seq-len: goes with recipes of bridge, nemo, axolotl, llamafactory"):
         read_recipe(tmp_path / "r.sh", "dgx-h100", additions=Additions(seq_len=1024))
+
+
+def test_layers_that_spectrum_freezes_are_not_modelled(read):
+    plugin = "plugins: [axolotl.integrations.spectrum.SpectrumPlugin]\nspectrum_top_fraction: 0.5\n"
+
+    recipe = read(AXOLOTL + plugin)
+
+    reason = "all weights are trained here: fewer take less time and memory"
+    assert f"spectrum_top_fraction = 0.5: {reason}" in recipe.not_modelled

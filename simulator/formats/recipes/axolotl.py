@@ -46,6 +46,8 @@ def read_axolotl(args: Arguments, seq_len: int | None) -> Training:
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", args.switch("lora_target_linear"))
         double = args.switch("bnb_config_kwargs.bnb_4bit_use_double_quant", True)
         more["lora"] |= read_base(args.switch("load_in_4bit"), double)
+    if adapter == "qlora" and not args.switch("load_in_4bit"):  # utils/schemas/validation.py
+        args.fault("adapter", "needs load_in_4bit: true")
     axes = _axes(args)
     if axes.get("ep", 1) > 1:
         more["experts"] = {"dispatcher": "deepep"}

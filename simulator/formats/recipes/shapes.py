@@ -139,7 +139,8 @@ def _config(args: Arguments) -> dict[str, Any]:
     args.check()
     layers = args.require("num_layers", "the number of layers") if pattern is None else len(pattern)
     gated, activation = _activation(args)
-    ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if gated else 4 * hidden)
+    narrow = gated and activation == "silu"  # a gate alone keeps the width (training/arguments.py: only args.swiglu)
+    ffn = args.whole("ffn_hidden_size", hidden * 4 * 2 // 3 // 64 * 64 if narrow else 4 * hidden)
     bias = args.switch("add_bias_linear", True)
     layer_norm = args.choice("normalization", "layernorm", ("layernorm", "rmsnorm")) == "layernorm"
     by_default = "rope" if args.switch("rotary") else "learned_absolute"
@@ -214,8 +215,9 @@ def _attention(args: Arguments, heads: int) -> dict[str, Any]:
         groups = f"{args.spelling('num_query_groups')} {args.text('num_query_groups')}"
         args.assumed.append(f"{groups} counts for nothing without --group-query-attention, as in Megatron-LM")
     says_all = _says_all(_model_type(args))
+    groups_alone = 1 if args.spelling("group_query_attention").startswith("--") else heads  # training/arguments.py
     return {
-        "num_key_value_heads": args.whole("num_query_groups", heads) if grouped else heads,
+        "num_key_value_heads": args.whole("num_query_groups", groups_alone) if grouped else heads,
         "head_dim": args.optional("kv_channels") or (args.whole("hidden_size") // heads if says_all else None),
         "use_qk_norm": args.switch("qk_layernorm"),
         "attention_sinks": _has_sinks(args) or None,

@@ -46,7 +46,8 @@ def read_verl(
     else:
         table = _by_fsdp(args, machine, shape, length, total)
     _note_passes(args)
-    if "lora" in table:
+    # with model.lora.merge adapters are merged into the weights, which travel (trainer/config/model/hf_model.yaml)
+    if "lora" in table and not args.switch("model.lora.merge"):
         args.assumed.append(f"no weight update: {ADAPTERS_ALONE}")
         return table, shape.config, None
     return table, shape.config, _update(args, machine, table)
