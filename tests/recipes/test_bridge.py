@@ -521,3 +521,12 @@ def test_the_plan_of_an_unseen_recipe_is_asked_for(tmp_path, name, lines, settin
 
     line = f"{name}: its file is not beside this one, and says {', '.join(asked)}; put it there, or give each with"
     assert line in str(caught.value)
+
+
+def test_overrides_are_known_by_what_they_say_of_training(tmp_path):
+    model = "model:\n  tensor_model_parallel_size: 4\n  seq_length: 8192\n"
+    (tmp_path / "o.yaml").write_text(f"{model}train:\n  train_iters: 20\n  global_batch_size: 64\n")
+
+    recipe = read_recipe(tmp_path / "o.yaml", "dgx-h100", additions=Additions(model="llama3-8b"))
+
+    assert (recipe.form, said(recipe, 1)["parallel"]["tp"]) == ("bridge", 4)

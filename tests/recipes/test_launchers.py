@@ -30,6 +30,15 @@ from runcast.simulator.formats.recipes import read_recipe
             "deepspeed pretrain_gpt.py --num-layers 8 --deepspeed --zero-stage=1",
             "Megatron-DeepSpeed, whose ZeRO",
         ),
+        ("run.sh", "torchrun -m verl.trainer.fsdp_sft_trainer model.x=1", "starts verl.trainer.fsdp_sft_trainer"),
+        ("r.yml", '# 20B\n{\n  "pipe-parallel-size": 4,\n  "bf16": {"enabled": True},\n}', "is a config of GPT-NeoX"),
+        ("r.yaml", "model: {hidden_size: 2048}\nparallelism: {tp: 2}\ntokens: {micro_batch_size: 4}", "of nanotron"),
+        (
+            "r.yaml",
+            "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}\nbatch_size: 2  # no seq_length",
+            "is of no form that is read: known are megatron, torchtitan, bridge,",
+        ),
+        ("r.yaml", "max_seq_len: 2048\nmodel: {name: mpt_causal_lm, d_model: 4096}", "is of no form that is read"),
         ("r.toml", "[model]\nname = llama3", r"r.toml: is not TOML: Invalid value .at line 2, column 8"),
     ],
 )

@@ -162,6 +162,15 @@ def test_a_loop_that_starts_runs_is_read_once():
     assert [argument.name for argument in read_arguments(script, "x")] == ["program", "split"]
 
 
+@pytest.mark.parametrize(("fixed", "found"), [({}, ["--bf16"]), ({"FP8": "1"}, ["--bf16", "--fp8-format", "--lr"])])
+def test_a_variable_may_bring_arguments(fixed, found):
+    variables = Variables(fixed)
+
+    read = read_arguments("pretrain_gpt.py --bf16 ${FP8:+--fp8-format hybrid --lr 1}", "r.sh", variables)
+
+    assert ([one.spelled for one in read if one.is_flag], "FP8" in variables.mentioned) == (found, True)
+
+
 def test_arguments_of_other_programs_are_left_out():
     others = "B=(--seq-length 1)\npython preprocess_data.py ${B[@]} --lr 1\npython convert.py --seq-length 2"
     found = read_arguments(f"A=(--bf16)\n{others}\ntorchrun --nnodes 2 pretrain_gpt.py ${{A[@]}} --lr 3", "x")

@@ -29,7 +29,7 @@ _UNSEALED = {ord(sealed): chr(letter) for letter, sealed in SEALED.items()}
 _COMMAND = re.compile(r"\$" + bracket_pattern(r"\(", r"\)") + r"|`[^`\n]*`")
 _TOKEN = re.compile(
     r"""(?:[^\S\n]+|\#[^\n]*)|(?P<operator>\n|&&|\|\||;;|\(\(|\)\)|\(\)|[<>&|]+|[;()])"""
-    r"""|(?P<word>(?:[^\s;&|()<>"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+)""",
+    r"""|(?P<word>(?:\$\{\w+:?[-=+][^{}"'\\\n]*\}|[^\s;&|()<>"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+)""",
     re.DOTALL,
 )
 _QUOTES = re.compile(r"""\\.|"(?:[^"\\]|\\.)*"|'[^']*'""", re.DOTALL)

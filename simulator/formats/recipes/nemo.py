@@ -38,7 +38,8 @@ from .tables import check_size, read_table
 FORMS = ("bridge", "nemo")
 """Forms of recipes that are read here."""
 _MARKS = {
-    "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:",
+    "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:"
+    r"|^train(_config)?\s*:\s*\{?(?:[^\n]*\n[ \t]+)*?[^\n]*\b(train_iters|global_batch_size|micro_batch_size)\s*:",
     "nemo": r"_target_:\s*nemo\.|^exp_manager\s*:"
     r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
 }
@@ -48,7 +49,10 @@ _DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float": "fp32", "float16": "f
 _STRUCTURE = (TARGET, POSITIONAL, "_call_", "_partial_", "_name_", "_kwargs_")
 _LISTS = ("moe_layer_freq", "window_attn_skip_freq", "linear_attention_freq")
 _LAYOUT = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
-_BASE = "what the file leaves open is as in most pretraining recipes: BF16, a distributed optimizer, overlapped"
+_BASE = (
+    "what the file leaves open is as in most pretraining recipes: BF16, a distributed optimizer, overlapped"
+    ", and one rank on each axis"
+)
 _OF_MOST = {
     "pretrain": "BF16, a distributed optimizer and overlap are assumed, as in most pretraining recipes",
     "sft": "BF16 and a distributed optimizer are assumed, as in most fine-tuning recipes",

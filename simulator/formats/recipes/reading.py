@@ -86,13 +86,21 @@ def parse_recipe(
     return replace(recipe, beside=beside, assumed=(*assumed, *by_slurm))
 
 
-_NANOTRON = {"parallelism", "tokens", "data_stages"}
+_NANOTRON = {"parallelism", "tokens"}
+_NEOX = re.compile(r"""^[\s{]*["']?(pipe[-_]parallel[-_]size|gpt[-_]j[-_]residual)["']?\s*:""", re.MULTILINE)
+_OF_MEGATRON = re.compile(
+    r"num[-_]layers|model[-_]parallel[-_]size|(micro|global)[-_]batch[-_]size|seq[-_]length|pretrain_\w+\.py"
+)
+"""Keys of which each file of Megatron-LM's arguments has some."""
+_IN_TABLES = (".yaml", ".yml", ".json")
 
 
 def _recognize(text: str, where: str) -> str:
     """The form of a file by what that tool alone has; Megatron-LM's arguments have no mark."""
     if is_python(where):
         return recognize_python(Modules().parse(text, Path(where), where)) or ""
+    if _NEOX.search(text):
+        raise UserError(f"{where}: is a config of GPT-NeoX, which is not read")
     if Path(where).suffix in (".yaml", ".yml"):
         table = read_table(text, where)  # a fault of its syntax is told, not taken for arguments
         if table.keys() >= _NANOTRON:
@@ -113,6 +121,8 @@ def _plain_form(text: str, where: str) -> str:
     check_launcher(text, where)
     names = [key.spelled for key in read_keys(text, where) or ()]
     is_known = any(MARKS.fullmatch(name) or MARKS.fullmatch(name.rpartition(".")[2]) for name in names)
+    if not is_known and Path(where).suffix in _IN_TABLES and not _OF_MEGATRON.search(re.sub(r"(?m)#.*$", "", text)):
+        raise UserError(f"{where}: is of no form that is read: known are {', '.join(FORMS[1:])} (--format)")
     return "torchtitan" if is_known else "megatron"
 
 

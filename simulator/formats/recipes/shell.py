@@ -41,6 +41,8 @@ _REFERENCE = re.compile(
     r"|\{(?P<name>\w+)(?:(?P<how>:?[-=?+])(?P<other>[^{}]*(?:\{[^{}]*\}[^{}]*)*))?\})"
 )
 
+_BROUGHT = re.compile(r"\$\{\w+:?[-=+]--[A-Za-z][^{}]*\}")
+
 
 class Variables:
     """Variables of a script by name: those that are `fixed` from outside, and those that it assigns.
@@ -140,10 +142,13 @@ def read_words(text: str, where: str, variables: Variables) -> Iterator[str]:
     several arguments (`"--bf16 --lr 1"`, in an array) is split. A UserError, one line, where quotes do not end.
     """
     words = keep_training(drop_uncalled(split_words(text, where)))
-    return (part for word in _follow_branches(words, variables) for part in _arguments(word))
+    return (part for word in _follow_branches(words, variables) for part in _arguments(word, variables))
 
 
-def _arguments(word: str) -> list[str]:
+def _arguments(word: str, variables: Variables) -> list[str]:
+    """The words of a word: of several arguments that are quoted, or that a variable brings (`${FP8:+--fp8 hybrid}`)."""
+    if _BROUGHT.fullmatch(word):
+        return variables.substitute(word).split()
     several = re.match(r"--[A-Za-z][\w.-]*\s", word)
     return [part.strip("\"'") for part in word.split()] if several else [word]
 
