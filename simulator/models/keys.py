@@ -35,6 +35,12 @@ _OF_USE = {
     "n_positions",
 }
 """Keys of how a model is used, whose names are like those of sizes."""
+_OF_RUNNING = re.compile(
+    r"^(_|return_|output_|scale_|rescale_|summary_|is_decoder$|trust_|torchscript|do_|early_|remove_|prefix_lm$)"
+    r"|cache|fp32|float32|fp16|bf16|bfloat16|rope|rotary|ntk|logn|flash|kernel|scan|checkpointing|token|loss|router"
+    r"|softmax|dropout|topk|normalize|precision|quant"
+)
+"""Switches of how a model runs or is scored, which change no matrix of it."""
 _OF_SIZE = re.compile(r"^(n|num)_|_(size|dim|rank|width|heads|layers|experts|bias|norm|gate)$")
 
 
@@ -136,7 +142,7 @@ class Keys:
     def fault(self, key: str, allowed: str) -> None:
         """Note a fault of this key's value."""
         name = self._name(key)
-        line = fault(self.where, name, self._at(name), allowed)
+        line = fault(self.where, name, self.get(key), allowed)
         if line not in self.faults:
             self.faults.append(line)
 
@@ -194,8 +200,9 @@ class Keys:
     def unread_sizes(self) -> list[str]:
         """Keys that were not read, though their names and values are those of sizes or of parts of a model."""
         present = [key for key, value in self.config.items() if isinstance(value, int) and value]
+        parts = [key for key in present if self.config[key] is True and not _OF_RUNNING.search(key)]
         known = self.asked | _OF_USE | {other for key in self.asked for other in ALIASES.get(key, ())}
-        return sorted(key for key in {*present} - known if _OF_SIZE.search(key))
+        return sorted({*filter(_OF_SIZE.search, present), *parts} - known)
 
     def check(self) -> None:
         """Raise UserError if any fault was noted."""

@@ -42,7 +42,7 @@ def layer_types(keys: Keys, family: Family, layers: int) -> list[str]:
 
 def sliding_layers(keys: Keys, family: Family, layers: int, kinds: Sequence[str]) -> tuple[int, ...]:
     """Qwen turns the window on from some layer on; others leave one layer of a pattern without, Mistral none."""
-    on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.has("sliding_window")
+    on = keys.flag("use_sliding_window", not family.window_needs_flag) and keys.get("sliding_window") not in (None, -1)
     counted = family.window_needs_flag and (on or "max_window_layers" in keys.config)
     first = keys.whole("max_window_layers", default=0, minimum=0) if counted else 0
     if kinds:

@@ -58,9 +58,10 @@ residuals, kinds of rotary positions, how a router scores. DiffLlama and Doge ar
 
 """
 MIDDLE = """
-A `model_type` that is neither known nor refused is read as llama-like if all of its keys that look like sizes are read:
-the report says so among the assumptions, and its layers may take 9 % more or less, as 125 known types would. With other
-keys of sizes it is refused, in one line that names them. Without model_type a config is Llama's. With
+A `model_type` that is neither known nor refused is read as llama-like if all of its keys that look like sizes, and all
+switches that are on, but those of how it runs, are read: the report says so among the assumptions, and its layers may
+take 9 % more or less, as 125 known types would. With others it is refused, in one line that names them.
+Without model_type a config is Llama's. With
 `unknown = "approximate"` in `[model]` what is refused is priced as if its layers were Llama's of the same sizes, and a
 model of several media as its text alone; the report says what is not modelled, and the interval is wider.
 

@@ -8,7 +8,7 @@ from runcast.simulator.models.kernels import flop, visible
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.tensors import weights
 
-from .built import read_models
+from .built import read_models, reason
 
 CONFIGS = {model.model_type: model.config for model in read_models()}
 SHARD = Shard(1, 4096)
@@ -229,6 +229,22 @@ def test_an_unknown_type_with_sizes_of_its_own_is_refused():
     refused = "model_type = 'newcomer': not known, nor what memory_dim means; docs/models.md lists what is"
     with pytest.raises(UserError, match=refused):
         from_hf_config(NEWCOMER)
+
+
+@pytest.mark.parametrize(
+    ("switch", "is_read"),
+    [("residual_moe", False), ("use_memory", False), ("scale_attn_weights", True), ("use_logn_attn", True)],
+)
+def test_an_unknown_type_with_a_switch_of_its_structure_is_refused(switch, is_read):
+    config = {**CONFIGS["llama"], "model_type": "newcomer", switch: True}
+
+    assert (f"nor what {switch} means" in reason(config), reason(config) == "") == (not is_read, is_read)
+
+
+def test_a_window_of_minus_one_is_none():
+    config = {**CONFIGS["llama"], "model_type": "newcomer", "sliding_window_size": -1}
+
+    assert from_hf_config(config).sliding_window is None
 
 
 def test_an_unknown_type_with_sizes_of_its_own_is_priced_as_llama_where_a_user_says_so():

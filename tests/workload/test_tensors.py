@@ -271,8 +271,8 @@ def configs(draw):
         model_type=model_type,
         num_hidden_layers=layers,
         hidden_size=draw(st.integers(1, 300)),
-        num_attention_heads=kv * draw(st.integers(1, 4)),
-        num_key_value_heads=kv,
+        **dict.fromkeys(("num_attention_heads", "swa_num_attention_heads"), kv * draw(st.integers(1, 4))),
+        **dict.fromkeys(("num_key_value_heads", "swa_num_key_value_heads"), kv),
         head_dim=draw(st.integers(1, 40)),
         intermediate_size=draw(st.integers(1, 300)),
         moe_intermediate_size=draw(st.integers(1, 200)),
@@ -292,7 +292,8 @@ def configs(draw):
         **MLA,
         **{key: draw(st.integers(1, 9)) for key in OWN_KEYS.get(model_type, ())},
         **draw(mixer_keys(model_type)),
-        **draw(st.sampled_from([{}, {"num_kv_shared_layers": 1}, {"hidden_size_per_layer_input": 5}])),
+        num_kv_shared_layers=draw(st.integers(0, 1)),
+        **draw(st.sampled_from([{}, {"hidden_size_per_layer_input": 5}])),
     )
     found = fit(config, family, draw(st.lists(st.sampled_from(LINEAR_OR_FULL), min_size=layers, max_size=layers)))
     return found if model_type in FAMILIES else read_keys(found)
