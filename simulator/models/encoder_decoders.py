@@ -3,6 +3,7 @@
 A layer of the decoder counts as two: its self-attention, and its attention to the encoder with the FFN.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from .family import Family, TowerFamily, built
@@ -30,14 +31,23 @@ def _keys(stack: str, positions: str = "max_position_embeddings") -> dict[str, s
     }
 
 
-def _pair(encoder: Family, decoder: Family) -> Family:
+def _pair(encoder: Family, decoder: Family, read: Callable[[Keys, ModelSpec], ModelSpec]) -> Family:
     encoder = replace(encoder, design=replace(encoder.design, causal=False))
-    return replace(decoder, towers=(TowerFamily("encoder", encoder, _read_text),), cross=True, sublayers=2)
+    return replace(decoder, towers=(TowerFamily("encoder", encoder, read),), cross=True, sublayers=2)
 
 
 def _read_text(keys: Keys, spec: ModelSpec) -> ModelSpec:
     """The encoder reads one text, by default as long as the decoder's."""
     return replace(spec, inputs=Inputs(span=0))
+
+
+def _read_text_apart(keys: Keys, spec: ModelSpec) -> ModelSpec:
+    """BART's encoder has its own embedding unless it is tied; `model.shared` is left out, as nothing reads it then.
+
+    Source: `_tied_weights_keys` of transformers' modeling_bart.py, and Marian's key.
+    """
+    shares = spec.tie_word_embeddings and keys.flag("share_encoder_decoder_embeddings", True)
+    return replace(spec, inputs=Inputs(span=0, words=0 if shares else spec.vocab_size))
 
 
 def read_sounds(keys: Keys, spec: ModelSpec) -> ModelSpec:
@@ -48,7 +58,8 @@ def read_sounds(keys: Keys, spec: ModelSpec) -> ModelSpec:
 
 
 def _bart(design: ModelSpec, offset: int = 0) -> Family:
-    return _pair(*(Family(design, _keys(stack), position_offset=offset) for stack in ("encoder", "decoder")))
+    encoder, decoder = (Family(design, _keys(stack), position_offset=offset) for stack in ("encoder", "decoder"))
+    return _pair(encoder, decoder, _read_text_apart)
 
 
 _T5_KEYS = {
@@ -57,10 +68,12 @@ _T5_KEYS = {
     "head_dim": "d_kv",
     "intermediate_size": "d_ff",
     "hidden_act": "dense_act_fn",
+    "gated_ffn": "is_gated_act",
 }
 _T5_FAMILY = _pair(
     Family(_T5, _T5_KEYS | {"num_hidden_layers": "num_layers"}),
     Family(_T5, _T5_KEYS | {"num_hidden_layers": "num_decoder_layers"}),
+    _read_text,
 )
 _WHISPER = replace(_PEGASUS, key_bias=False)
 SOUNDS = Family(replace(_WHISPER, causal=False), _keys("encoder", "max_source_positions"), defaults={"vocab_size": 1})

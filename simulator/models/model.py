@@ -136,7 +136,7 @@ class Inputs:
     `span` of 0 is the length of a sequence.
 
     Its first hidden states are made by GEMMs of `patches`: (values that each reads, how often for a token). Without
-    them they are tokens, of the model's embedding.
+    them they are tokens, of the model's embedding, or of one of its own with so many `words`.
     `own_tokens` are parameters, such as the token of a class; `projector` follows the tower. A tower that `pools` has
     an attention and a network that make one state of all, which nothing reads here. `frozen`: only the projector has
     gradients, and not even that with `projector_frozen`.
@@ -146,6 +146,7 @@ class Inputs:
     items: int = 1
     patches: tuple[tuple[int, int], ...] = ()
     patch_bias: bool = False
+    words: int = 0
     own_tokens: int = 0
     pools: bool = False
     frozen: bool = False

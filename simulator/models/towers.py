@@ -39,16 +39,17 @@ def is_trained(frozen: Inputs, name: str) -> bool:
 
 
 def opening_parameters(spec: ModelSpec) -> Parameters:
-    """Before the first layer: the projection of patches, tokens of its own, positions and a norm."""
+    """Before the first layer: the projection of patches, embeddings and tokens of its own, positions and a norm."""
     of, hidden = spec.inputs, spec.hidden_size
     if of is None:
         return []
     sizes = enumerate(of.patches)
     patches = [linear(f"patch_embed.{i}", hidden, into, f"patches_{i}", bias=of.patch_bias) for i, (into, _) in sizes]
+    words = Parameter("embed_tokens.weight", (of.words, hidden), cut=0)
     own = Parameter("own_tokens", (of.own_tokens, hidden))
     positions = Parameter("position_embedding.weight", (spec.position_embeddings, hidden))
     first_norm = norm(spec, "embed_layernorm") * spec.embedding_norm
-    beside = [own] * (of.own_tokens > 0) + [positions] * (spec.position_embeddings > 0)
+    beside = [words] * (of.words > 0) + [own] * (of.own_tokens > 0) + [positions] * (spec.position_embeddings > 0)
     return [each for matrix in patches for each in matrix] + beside + relative_bias(spec) + first_norm
 
 

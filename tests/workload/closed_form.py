@@ -243,7 +243,7 @@ def head(spec):
 def tower_ends(spec):
     """What is before and behind the layers of a tower."""
     of, hidden, width = spec.inputs, spec.hidden_size, spec.intermediate_size
-    before = sum(into + of.patch_bias for into, _ in of.patches) + of.own_tokens + spec.position_embeddings
+    before = sum(into + of.patch_bias for into, _ in of.patches) + of.own_tokens + of.words + spec.position_embeddings
     norms = (spec.embedding_norm + spec.final_norm) * norm(spec) + spec.relative_buckets * spec.num_attention_heads
     pooling = of.pools * (4 * hidden**2 + 2 * hidden * width + 5 * hidden + width)
     projector = 0

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.models import from_hf_config, preset, weights
+from runcast.simulator.models import from_hf_config, preset, total_params, weights
 from runcast.simulator.models.blocks import layer
 from runcast.simulator.models.kernels import flop, input_gradient, weight_gradient
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.towers import output_elements, tower_shard
 from torch.utils.flop_counter import FlopCounterMode
+
+from . import closed_form
+from .built import read_models
 
 SEQ, SOURCE, BATCH = 16, 24, 2
 BART = {
@@ -146,3 +149,31 @@ def test_a_fault_says_the_table_it_is_in(table, key, fault):
 
 def test_layers_of_a_preset_with_a_tower_can_be_cut():
     assert preset("qwen2.5-vl-7b", overrides={"num_hidden_layers": 4}).n_layers == 36
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "embeddings"),
+    [
+        ("bart", {}, 0),
+        ("bart", {"tie_word_embeddings": False}, 2),  # of the encoder, and the head's
+        ("marian", {"share_encoder_decoder_embeddings": False}, 1),
+        ("t5", {"tie_word_embeddings": False}, 1),  # T5's encoder and decoder always share
+    ],
+)
+def test_an_encoder_that_is_not_tied_has_an_embedding_of_its_own(model_type, changes, embeddings):
+    config = next(model.config for model in read_models() if model.model_type == model_type)
+    tied, other = (from_hf_config(config | more) for more in ({"tie_word_embeddings": True}, changes))
+
+    matrix = tied.vocab_size * tied.hidden_size
+    assert total_params(other) - total_params(tied) == embeddings * matrix
+    assert closed_form.total(other) == total_params(other)
+
+
+@pytest.mark.parametrize(("model_type", "gated"), [("t5", True), ("mt5", False)])
+def test_a_t5_may_say_its_gate_alone(model_type, gated):
+    config = next(model.config for model in read_models() if model.model_type == model_type)
+    others = {key: value for key, value in config.items() if key not in ("is_gated_act", "dense_act_fn")}
+
+    found = [from_hf_config(others | more).gated_ffn for more in ({}, {"is_gated_act": gated})]
+
+    assert found == [not gated, gated]

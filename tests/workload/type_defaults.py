@@ -85,8 +85,10 @@ def defaults(model_type: str) -> dict[str, Any]:
     """The defaults that count."""
     plain = plain_defaults(model_type)
     opened = CHANGES.get(model_type, {})
-    saved = as_saved(transformers().CONFIG_MAPPING[model_type](**opened))
-    bases = [{"model_type": model_type} | opened | each for each in (plain, saved | plain)]
+    config_class = transformers().CONFIG_MAPPING[model_type]
+    saved = as_saved(config_class(**opened))
+    stated = {key: saved[key] for key in saved if key in {each.name for each in fields(config_class)}}
+    bases = [{"model_type": model_type} | opened | each | plain for each in ({}, stated, saved)]
     asked = {"model_type"}.union(*(_asked(each) for base in bases for each in (base, *_changed(base))))
     plain = {key: value for key, value in plain.items() if key in asked}
     tried = [each for base in bases for each in (base, *_changed({key: base[key] for key in base if key in asked}))]
