@@ -146,9 +146,9 @@ def read_tower(keys: Keys, of: Composite, width: int) -> ModelSpec | None:
         known = f"known are {', '.join(READERS)}, and model.unknown = 'approximate' prices the text alone"
         table.fault("model_type", f"not modelled; {known}")
         return None
-    known = defaults_of(model_type, {})
-    table = keys.table(of.table, {}, {}, known)
-    own = keys.table(of.table, reader.family.own, reader.family.defaults, known)
+    of_type = defaults_of(model_type, {})
+    table = keys.table(of.table, {}, {}, of_type)
+    own = keys.table(of.table, reader.family.own, reader.family.defaults, of_type)
     own = own.change({key: table.get(name) for key, name in reader.renamed.items()})
     tower = reader.complete(own, read_stack(own, reader.family, model_type, of.table.removesuffix("_config")))
     assert tower.inputs is not None
