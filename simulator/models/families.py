@@ -54,7 +54,7 @@ REFUSED_TYPES = {
     ),
     _SHARED: ("albert", "zamba", "zamba2", "dory", "hrm_text", "inkling2_loop_text"),
     _OTHER_ATTENTION: ("inkling2_text", "jetmoe"),
-    _OTHER_DECODERS: ("cpmant",),
+    _OTHER_DECODERS: ("cpmant", "blt", "moshi"),
 }
 REFUSED_KEYS = {
     _SHARED: ("num_mem_blocks",),
