@@ -11,6 +11,7 @@ import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.answers.explain import RunExplanation, explain
 from runcast.simulator.answers.explain.levers import share_step
+from runcast.simulator.base.units import format_usd
 from runcast.simulator.figures import write_html
 from runcast.simulator.scenario import change, check_question, what_ifs
 from runcast.simulator.systems.registry import SYSTEMS
@@ -306,7 +307,7 @@ def test_a_lever_is_worth_its_share_of_the_cost_and_of_its_interval():
 
     assert ends[0] < cost < ends[1]
     assert one.worth == pytest.approx([one.gain * usd for usd in (cost, *ends)])
-    assert f"${one.worth.low_usd:.2f} to ${one.worth.high_usd:.2f}" in "\n".join(found.lines())
+    assert " to ".join(map(format_usd, one.worth[1:])) in "\n".join(found.lines())
 
 
 def test_a_lever_pays_for_the_gpus_that_it_needs():

@@ -14,7 +14,6 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.profile import PROVENANCE
 from runcast.simulator.systems.run.history import History
 from runcast.simulator.systems.run.intervals import (
-    Added,
     Range,
     RunErrors,
     quantity_of,
@@ -183,6 +182,41 @@ def test_what_is_one_number_has_no_width(values):
     assert range_of(values).width == 0
 
 
+def test_many_repeats_speak_for_themselves():
+    """Of 99 the fifth and the last but four have 5 % of new ones beyond them, some of them zero or not."""
+    found = [range_of(range(first, first + 99)) for first in (0, 1)]
+
+    assert [one.ends() for one in found] == [pytest.approx((4.0, 94.0)), pytest.approx((5.0, 95.0))]
+
+
+def test_many_repeats_say_how_likely_a_deadline_holds():
+    """Of 999 runs of 1 s, with a failure of as many seconds as there were runs before it."""
+    histories = [History(1.0 + i, 1, 1.0, {"compute": 1.0, "repair": float(i)}, {}) for i in range(999)]
+    found = range_with_failures([one.wall_s for one in histories], histories, 1)
+
+    assert [found.share_below(seconds) for seconds in (1.0, 10.0, 800.0)] == pytest.approx([0.001, 0.01, 0.8], abs=1e-3)
+
+
+def test_the_share_of_repeats_without_failures_has_none():
+    """Of six of eight runs; the other two have the same failure."""
+    histories = [History(1.0 + x, 1, 1.0, {"compute": 1.0, "repair": x}, {}) for x in (0.0,) * 6 + (0.5,) * 2]
+    counts = range_of([0.0] * 6 + [3.0] * 2)
+    of_time = range_with_failures([one.wall_s for one in histories], histories, 1)
+
+    assert (counts.ends(), counts.share_below(2.0)) == ((0.0, pytest.approx(3.0)), 0.75)
+    assert (of_time.ends(), of_time.share_below(1.2)) == (pytest.approx((1.0, 1.5)), 0.75)
+
+
+@pytest.mark.parametrize("mean", [0.5, 2.0, 20.0])
+def test_nine_in_ten_counts_are_in_the_interval_of_few_others(mean):
+    """Counts of Poisson, as a report shows them: rounded. Where they are few, more than nine in ten."""
+    counts = np.random.default_rng(0).poisson(mean, (2000, 9)).tolist()
+    ends = [range_of(map(float, few)).ends() for *few, _ in counts]
+    held = np.mean([round(low) <= row[-1] <= round(high) for row, (low, high) in zip(counts, ends, strict=True)])
+
+    assert 0.9 < held < 0.97
+
+
 def test_a_range_is_students_prediction_of_one_more_value():
     """Of logarithms 0 and 2: 1 with a deviation of sqrt(2), t = 6.314 and sqrt(3 / 2)."""
     _, high = range_of([1.0, np.exp(2)]).ends()
@@ -265,10 +299,10 @@ def test_no_run_beats_its_own_steps_but_for_their_errors():
     assert [one >= bound for one, bound in zip(within, least, strict=True)] == [True, True, True]
 
 
-@pytest.mark.parametrize("added", [None, Added(0.1, 2.0), Added(0.5, 1.0, has_none=True)])
-@pytest.mark.parametrize("power", [1, -1])
-def test_a_deadline_holds_as_likely_as_the_interval_says(added, power):
-    of_time = Range(100.0, 0.2, added, power)
+@pytest.mark.parametrize("factors", [[1.0], np.arange(1, 1000).tolist(), [0.0, *range(1, 100)]])
+@pytest.mark.parametrize("width", [0.01, 0.2])
+def test_a_deadline_holds_as_likely_as_the_interval_says(factors, width):
+    of_time = Range(100.0, width, factors)
     assert [of_time.share_below(end) for end in of_time.ends()] == pytest.approx([0.05, 0.95], abs=1e-3)
 
 

@@ -72,53 +72,27 @@ def shipped_run_errors() -> RunErrors:
 
 
 _LEAST = 1e-6  # of a run: in less than that it does nothing but fail
-_POINTS = 1000  # of equal chance, at which what failures add is taken
+_POINTS = (np.arange(1000) + 0.5) / 1000  # chances, each of the same part of all
+_ENOUGH = 19  # repeats whose least and largest are the 5 % and 95 % quantiles of another one
 _FARTHEST = 9.0  # standard deviations from any of them within which all quantiles are
 
 
 @dataclass(frozen=True)
-class Added:
-    """What failures add to each second that a run takes without them: a lognormal's middle and width.
-
-    Where some repeats had no failure (`has_none`) it is a normal's, with a deviation of `width` times the middle, and
-    zero where that is below zero.
-    """
-
-    middle: float
-    width: float
-    has_none: bool = False
-
-    def at(self, normal: Floats) -> Floats:
-        """The seconds that are added where a standard normal has these values."""
-        shift = self.width * normal
-        return np.maximum(self.middle * (1 + shift), 0.0) if self.has_none else self.middle * np.exp(shift)
-
-    @property
-    def points(self) -> Floats:
-        """Values of equal chance."""
-        from scipy.special import ndtri  # here: it takes long to import
-
-        return self.at(ndtri((np.arange(_POINTS) + 0.5) / _POINTS))
-
-
-@dataclass(frozen=True)
 class Range:
-    """Where a number of a run lies: a lognormal's middle and width, times (1 + `added`) to this power.
+    """Where a number of a run lies: a lognormal's middle and width, times any of `factors`, each as likely as others.
 
-    It is between `least` and `most`. What failures add has a deviation of its own, as it is never below zero: no run is
-    shorter than its own steps take, but for the errors of these.
+    It is between `least` and `most`.
     """
 
     middle: float
     width: float = 0.0
-    added: Added | None = None
-    power: int = 0
+    factors: Sequence[float] = (1.0,)
     least: float = 0.0
     most: float = inf
 
     def ends(self) -> tuple[float, float]:
         """The 5 % and 95 % quantiles."""
-        low, high = (min(max(self._quantile(normal), self.least), self.most) for normal in (-Z90, Z90))
+        low, high = (min(max(self._quantile(share), self.least), self.most) for share in (0.05, 0.95))
         return low, high
 
     def share_below(self, value: float) -> float:
@@ -127,34 +101,39 @@ class Range:
             return 1.0
         if value < self.least:
             return 0.0
-        at = log(value / self.middle) - self._log_factors
-        return float(np.mean(_cumulate(at / self.width) if self.width else at >= 0))
+        return self._share_below(log(value / self.middle))
 
     @property
     def spread(self) -> float:
         """The standard deviation of ln(number) of a lognormal that has the same two ends, if no limit cuts them."""
-        low, high = self._quantile(-Z90), self._quantile(Z90)
+        low, high = self._quantile(0.05), self._quantile(0.95)
         return log(high / low) / (2 * Z90) if low else 0.0
 
     @property
     def _log_factors(self) -> Floats:
-        return np.zeros(1) if self.added is None else self.power * np.log1p(self.added.points)
+        """Of those above zero."""
+        factors = np.asarray(self.factors)
+        return np.log(factors[factors > 0])
 
-    def _quantile(self, normal: float) -> float:
-        """The quantile of a standard normal's value."""
-        if self.added is None or not self.middle:
-            return self.middle * exp(normal * self.width)
+    def _share_below(self, log_factor: float) -> float:
+        """How likely the number is not above the middle times this factor."""
+        above = log_factor - self._log_factors
+        below = float(np.sum(_cumulate(above / self.width) if self.width else above >= 0))
+        return 1 - (len(above) - below) / len(self.factors)
+
+    def _quantile(self, share: float) -> float:
+        """The value below which this share of all is."""
+        factors = self._log_factors
         if not self.width:
-            return self.middle * float((1 + self.added.at(np.array(self.power * normal))) ** self.power)
+            return self.middle * float(np.quantile(self.factors, share, method="hazen"))
+        if share <= 1 - len(factors) / len(self.factors):
+            return 0.0
+        if len(set(self.factors)) == 1:
+            return self.middle * self.factors[0] * exp(self.width * NormalDist().inv_cdf(share))
         from scipy.optimize import brentq  # here: it takes long to import
 
-        factors, share = self._log_factors, NormalDist().cdf(normal)
-        reach = _FARTHEST * self.width
-
-        def above(log_factor: float) -> float:
-            return float(np.mean(_cumulate((log_factor - factors) / self.width))) - share
-
-        return self.middle * exp(brentq(above, factors.min() - reach, factors.max() + reach))
+        ends = factors.min() - _FARTHEST * self.width, factors.max() + _FARTHEST * self.width
+        return self.middle * exp(brentq(lambda at: self._share_below(at) - share, *ends))
 
 
 def _cumulate(normal: Floats) -> Floats:
@@ -168,32 +147,44 @@ def _cumulate(normal: Floats) -> Floats:
 def range_of(values: Iterable[float], *more: float) -> Range:
     """Where another run lies, by the values of repeats and `more` widths, of what repeats do not show.
 
-    The mean of few repeats is itself open, and so is their deviation: the 95 % quantile of a new value is
-    `mean + t_(n - 1) s sqrt(1 + 1 / n)` with Student's t. All is of ln(value); of the values if some of them are zero.
+    Many repeats speak for themselves: whatever the distribution, a new value is below the i-th smallest of n with
+    probability i / (n + 1), the mean of Beta(i, n - i + 1) (David and Nagaraja, Order Statistics, 2003, section 2.3).
+    Few are zero as often as they were, and else a lognormal. Its mean is itself open, and so is its deviation: the
+    95 % quantile of a new ln(value) is `mean + t_(n - 1) s sqrt(1 + 1 / n)` with Student's t.
     """
     known = list(values)
-    if not any(known):
+    logs = [log(value) for value in known if value > 0]
+    if not logs:
         return Range(0.0)
-    are_logs = all(value > 0 for value in known)
-    middle = exp(fmean(map(log, known))) if are_logs else fmean(known)
-    deviation = _deviation(list(map(log, known)) if are_logs else [value / middle for value in known])
-    return Range(middle, hypot(deviation, *more))
+    if len(known) >= _ENOUGH:
+        return Range(1.0, hypot(*more), np.quantile(known, _POINTS, method="weibull").tolist())
+    factors = [float(value > 0) for value in known] if len(logs) < len(known) else [1.0]
+    return Range(exp(fmean(logs)), hypot(_deviation(logs, len(known)), *more), factors)
 
 
 def range_with_failures(values: Iterable[float], histories: Sequence[History], power: int, *more: float) -> Range:
     """The same of a number that failures multiply by (1 + what they add) to this power: 1 of times, -1 of rates.
 
-    What they add varies far more than the steps, and to one side. So both have a range of their own.
+    What they add varies far more than the steps, and to one side. So in few repeats both have a range of their own: no
+    run is shorter than its own steps take, but for the errors of these.
     """
-    if not power:
-        return range_of(values, *more)
+    known = list(values)
+    if not power or len(known) >= _ENOUGH:
+        return range_of(known, *more)
     added = [added_by_failures(one) for one in histories]
-    without = [value / (1 + each) ** power for value, each in zip(values, added, strict=True)]
-    found = range_of(without, *more)
-    of_failures = range_of(added)
-    if not of_failures.width:  # always the same
-        return replace(found, middle=found.middle * (1 + of_failures.middle) ** power)
-    return replace(found, added=Added(of_failures.middle, of_failures.width, not all(added)), power=power)
+    without = range_of((value / (1 + each) ** power for value, each in zip(known, added, strict=True)), *more)
+    factors = np.outer(without.factors, (1 + _points(range_of(added))) ** power)
+    return replace(without, factors=factors.ravel().tolist())
+
+
+def _points(of: Range) -> Floats:
+    """Values of equal chance of few repeats."""
+    from scipy.special import ndtri  # here: it takes long to import
+
+    none = 1 - float(np.mean(of.factors))
+    some = _POINTS[none < _POINTS]
+    found = of.middle * np.exp(of.width * ndtri((some - none) / (1 - none)))
+    return np.concatenate([np.zeros(len(_POINTS) - len(some)), found])
 
 
 @dataclass(frozen=True)
@@ -252,14 +243,14 @@ def added_by_failures(history: History) -> float:
     return failed_s / others_s if others_s > _LEAST * history.wall_s else 0.0
 
 
-def _deviation(values: Sequence[float]) -> float:
+def _deviation(values: Sequence[float], repeats: int) -> float:
     """The standard deviation of a normal that has the 95 % quantile of one more value; 0 of a single one."""
     from scipy.special import stdtrit  # here: it takes long to import
 
     many = len(values)
     if many < 2:
         return 0.0
-    return stdev(values) * float(stdtrit(many - 1, 0.95)) / Z90 * sqrt(1 + 1 / many)
+    return stdev(values) * float(stdtrit(repeats - 1, 0.95)) / Z90 * sqrt(1 + 1 / many)
 
 
 @dataclass(frozen=True)
