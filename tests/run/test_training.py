@@ -216,6 +216,28 @@ def test_below_the_least_number_of_workers_a_run_waits():
     assert history.breakdown_s["repair"] == pytest.approx(49.0)
 
 
+def test_a_run_of_one_worker_that_may_leave_waits_as_any_other():
+    """Of four nodes: the second fails while the first is repaired."""
+    failures = [failure(100.0, 0, repair_s=300.0), failure(300.0, 1, repair_s=300.0)]
+    alike = [
+        train(ranks=4, steps=1000, work_s=1.0, saving=Saving(0.0, 0.0), elastic=elastic, failures=failures)
+        for elastic in (None, Elastic())
+    ]
+
+    assert [(one.wall_s, one.counts["failures"]) for one in alike] == [(1500.0, 2)] * 2
+
+
+def test_a_node_whose_worker_has_left_keeps_it_away_if_it_fails_too():
+    """Its nodes are away from 10 to 40 s and, 5 s of them unnoticed, from 30 to 65 s: 56 steps."""
+    failures = [failure(10.0, 0, repair_s=30.0), failure(30.0, 1, detect_s=5.0, repair_s=30.0)]
+    history = train(
+        ranks=4, workers=2, steps=100, work_s=1.0, saving=Saving(0.0, 0.0), elastic=Elastic(batch="shrinks"),
+        failures=failures,
+    )  # fmt: skip
+
+    assert (history.wall_s, history.samples, history.counts["failures"]) == (100.0, 2 * 100 - 56, 2)
+
+
 def test_all_wait_for_a_rank_that_turned_slow():
     turn = Turn(at=9.5, rank=3, factor=2.0)  # from the next step on
 

@@ -5,7 +5,7 @@ checkpoints among them are drawn all at once; the process sleeps until the last 
 Work since the last checkpoint that is safe is lost with a failure, and done again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 
@@ -278,9 +278,15 @@ class _Training:
         self.next_failure_s = inf
 
     def _interrupt(self, failure: Failure) -> None:
-        """Tell the trainer, if it trains on any of the nodes."""
-        if not all(map(self.ranks.is_away, failure.nodes)):
+        """Tell the trainer, if it needs any of the nodes; others are away until they are noticed and repaired."""
+        there = set(failure.nodes) - self.ranks.gaps
+        if any(map(self.ranks.is_needed, there)):
             self.trainer.interrupt(failure)
+        elif there:
+            self._note(failure)
+            noticed_s = self.env.now + (failure.detect_s if failure.effect == "stop" else 0.0)
+            self._send_away(dict.fromkeys(there, noticed_s + failure.repair_s))
+            self.trainer.interrupt(None)
 
     def _turn(
         self, wait_s: float, rank: int, factor: float, lasts_s: float | None, repair_s: float
@@ -288,7 +294,7 @@ class _Training:
         """A rank turns slow, and is found, is well again, or neither. One that is found is replaced, and repaired."""
         yield self.env.timeout(wait_s)
         node = self.ranks.node_of(rank)
-        if self.ranks.is_away(node):
+        if node in self.ranks.gaps:
             return
         self._set_speed(rank, factor, f"rank {rank} takes {factor:g} times longer")
         detect_s = self.plan.speed.detect
@@ -321,7 +327,7 @@ class _Training:
 
     def _stop(self, failure: Failure, *, works: bool) -> None:
         """Training stands for a failure; `works`: it went on until now, so a planned stop has something to save."""
-        self.record.happen(self.env.now, _word(failure), f"{failure.name}, {failure.place}")
+        self._note(failure)
         self.broken.append(failure)
         planned, saving = failure.effect == "planned", self.plan.saving
         if not planned:
@@ -330,6 +336,9 @@ class _Training:
             self._lose()
         elif works:
             self.save_end_s = self.env.now + saving.stall_s + saving.write_s
+
+    def _note(self, failure: Failure) -> None:
+        self.record.happen(self.env.now, _word(failure), f"{failure.name}, {failure.place}")
 
     def _go_on(self, cause: str = "restart") -> ProcessGenerator:
         """Until training goes on. What fails meanwhile is noticed and replaced, too; then the restart begins anew."""
@@ -367,7 +376,7 @@ class _Training:
     def _replace(self) -> ProcessGenerator:
         """Take spare nodes for those that failed, go on without them, or wait until enough are repaired."""
         names = self._broken_names
-        self._send_away()
+        self._send_broken_away()
         self.ranks.fill(self.env.now)
         if self.ranks.can_go_on:
             yield from self._resize()
@@ -375,17 +384,21 @@ class _Training:
             yield from self._spend("repair", max(self.ranks.next_return_s - self.env.now, 0.0), names)
             self.ranks.fill(self.env.now)
 
-    def _send_away(self) -> None:
+    def _send_broken_away(self) -> None:
         """Nodes that failed are away until they are repaired; one that failed twice until the longer repair ends."""
-        repairs_s: dict[int, float] = {}
+        until_s: dict[int, float] = {}
         for failure in self.broken:
             for node in set(failure.nodes) - self.ranks.gaps:
-                repairs_s[node] = max(failure.repair_s, repairs_s.get(node, 0.0))
+                until_s[node] = max(self.env.now + failure.repair_s, until_s.get(node, 0.0))
         self.broken.clear()
-        for node, repair_s in repairs_s.items():
+        self._send_away(until_s)
+
+    def _send_away(self, until_s: Mapping[int, float]) -> None:
+        """Nodes are away until they are there again as new."""
+        for node, at_s in until_s.items():
             self.ranks.renew(node)
-            if repair_s:
-                self.ranks.send_away(node, self.env.now + repair_s)
+            if at_s > self.env.now:
+                self.ranks.send_away(node, at_s)
 
     def _take_back(self) -> ProcessGenerator:
         """Nodes that have returned fill gaps; samples are shared anew if speeds have changed."""

@@ -83,9 +83,10 @@ class Ranks:
             return self.workers >= self._elastic.least
         return max(self._missing().values()) < self._nodes // self._all
 
-    def is_away(self, node: int) -> bool:
-        """Whether nothing trains on a node now."""
-        return node in self.gaps or (self._drops and not set(self._workers_of(node)).isdisjoint(self._missing()))
+    def is_needed(self, node: int) -> bool:
+        """Whether training stands without a node that is there: not if all its workers have left, and others train."""
+        idle = self._drops and not set(self._workers_of(node)).isdisjoint(self._missing())
+        return not (idle and self.can_go_on)
 
     @property
     def is_resized(self) -> bool:
