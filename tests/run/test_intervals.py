@@ -23,6 +23,8 @@ from runcast.simulator.systems.run.intervals import (
 )
 from runcast.simulator.systems.run.report import goodput_of
 from runcast.simulator.systems.run.text import words
+from runcast.simulator.systems.run.training.renewals import failures_per_s
+from runcast.simulator.systems.train_step.run import best_interval_s
 from scipy.stats import binom
 
 from .make import FOUR_WORKERS
@@ -143,6 +145,15 @@ def test_an_interval_between_checkpoints_is_whole_steps_and_says_what_sets_it(fo
 
     assert (report.checkpoint_interval_s, report.checkpoint_interval_by) == (pytest.approx(2.0 * steps), by)
     assert f"one after {steps:,} steps" in shown
+
+
+def test_new_parts_that_fail_early_ask_for_checkpoints_more_often(four):
+    """Four nodes that fail every twelve hours, once they are old, for 100,000 s."""
+    report = failing(four, ", shape=0.5", "checkpoint={stall='60 s'}")
+    mtbf_s = 1 / (4 * failures_per_s(12 * 3600.0, 0.5, 1e5))
+
+    found = report.mtbf_s, report.checkpoint_interval_s
+    assert found == pytest.approx((mtbf_s, best_interval_s(60, mtbf_s)), rel=2e-3)
 
 
 def test_a_run_with_drawn_rates_comes_to_an_end(four):

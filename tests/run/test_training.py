@@ -2,7 +2,7 @@
 
 import tracemalloc
 from itertools import count, islice
-from math import exp, sqrt
+from math import exp, gamma, sqrt
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
 from runcast.simulator.systems.run.training.input import Input, Queues
 from runcast.simulator.systems.run.training.process import Restart
+from runcast.simulator.systems.run.training.renewals import failures_per_s
 from runcast.simulator.systems.run.training.storage import Saving
 from runcast.simulator.systems.train_step.run import best_interval_s, expected_s
 
@@ -472,6 +473,29 @@ def _listed(**keys: Any) -> list[Failure]:
     said = Failures(detect=10.0, repair=50.0, **keys)
     every = failures(said, {"node": 4}, 0.0, lambda _, number: (number,), lambda *of: np.random.default_rng(of))
     return list(islice(every, 2000))
+
+
+@pytest.mark.parametrize("shape", [0.5, 2.0])
+def test_a_run_expects_as_many_failures_of_new_parts_as_there_are(shape):
+    """Of 20,000 parts in half the mean life of one, within four standard deviations of a count (Poisson's, or less)."""
+    cause = Cause(name="part", mtbf="2 s", shape=shape)
+    said, parts = Failures(cause=(cause,)), {"gpu": 20_000}
+    every = failures(said, parts, 0.0, lambda *_: (0,), lambda *of: np.random.default_rng(of))
+    found, expected = next(i for i, one in enumerate(every) if one.at_s > 1), 20_000 * failures_per_s(2.0, shape, 1.0)
+
+    assert expected == pytest.approx(found, abs=4 * sqrt(found / shape))
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 2.0])
+def test_far_from_the_start_a_part_has_failed_as_often_as_renewal_theory_says(shape):
+    """In t mean lives t + (variance / mean^2 - 1) / 2 times (Cox, Renewal Theory, 1962, section 4.2)."""
+    variance = gamma(1 + 2 / shape) / gamma(1 + 1 / shape) ** 2 - 1
+
+    assert 40.0 * failures_per_s(1.0, shape, 40.0) == pytest.approx(40.0 + (variance - 1) / 2, rel=5e-3)
+
+
+def test_a_part_that_wears_out_never_fails_early():
+    assert failures_per_s(1.0, 20.0, 1e-4) == pytest.approx(0.0, abs=1e-60)
 
 
 def test_times_that_vary_move_no_failure():

@@ -26,7 +26,7 @@ from .speed import Speed
 from .steps import ResolvedSteps
 from .sync.compression import origin_notes
 from .target import BatchSteps, Stage, batch_schedule, steps_factor
-from .training.failures import Failure, Failures, PartCounts, failures, mtbf_s
+from .training.failures import Failure, Failures, PartCounts, failures, stops_per_s
 from .training.process import Restart
 from .training.rates import draw_rates, spread_between_clusters, varies
 from .training.storage import Machine, Saving, saving
@@ -132,13 +132,14 @@ class ResolvedRun(ResolvedSteps):
 
     @cached_property
     def mtbf_s(self) -> float:
-        """The mean time between failures that stop the run without warning, those of a trace before its end, too."""
+        """The mean time between failures that stop the run without warning while it works, those of a trace, too."""
         said = self.scenario.failures
         return inf if said is None else self._mtbf_s(said)
 
     def _mtbf_s(self, said: Failures) -> float:
         traced = self._traced_stops(said) / self.length_s if self.mode.has_workers else 0.0
-        rate = 1 / mtbf_s(said, self.parts, self.save_s) + traced
+        length_s = self.length_s if self.mode.has_workers else inf
+        rate = stops_per_s(said, self.parts, self.save_s, length_s) + traced
         return 1 / rate if rate else inf
 
     def _traced_stops(self, said: Failures) -> int:

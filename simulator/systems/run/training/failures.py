@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 from ....base.units import parse
 from ...tables import Seconds, Table
 from ..spread import Factor, Spread, draw_times
+from .renewals import failures_per_s
 
 _LONGEST_S = 1e15
 
@@ -126,10 +127,10 @@ Stream = Callable[..., np.random.Generator]
 """Random numbers for a purpose, which is some integers."""
 
 
-def mtbf_s(said: Failures, parts: PartCounts, save_s: float, effect: str = "stop") -> float:
-    """The mean time between failures of this effect: that of a part over their number."""
-    rate = sum(parts[one.part] / one.mtbf for one in said.cause if effect_of(one, save_s) == effect)
-    return 1 / rate if rate else float("inf")
+def stops_per_s(said: Failures, parts: PartCounts, save_s: float, length_s: float) -> float:
+    """Failures that stop a run without warning, per second of one of this length that starts with new parts."""
+    stops = [one for one in said.cause if effect_of(one, save_s) == "stop"]
+    return sum(parts[one.part] * failures_per_s(one.mtbf, one.shape, length_s) for one in stops)
 
 
 def effect_of(cause: Cause, save_s: float) -> str:
