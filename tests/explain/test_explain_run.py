@@ -186,6 +186,13 @@ def test_exchanges_take_the_share_that_a_lever_leaves_of_them(lever, factor):
     assert gains(found)[lever] == pytest.approx((1 - factor) * exchange)
 
 
+def test_a_lever_on_links_leaves_exchanges_alone_that_the_cluster_prices():
+    """A rate that is said prices them as a ring: eight GPUs of a node were 86 % slower with twice of it."""
+    found = explain(run(nodes=1, step={"time": 0.2, "samples": 10, "gradient": "16 GB"}, sync={"workers": 8}))
+
+    assert "change cluster.nic" in reasons(found)["workers' links x2"]
+
+
 def test_backfill_is_worth_the_wait_of_a_job_that_fits_beside_the_first():
     # In order, `all` waits 10 h for `half`, and `other half` 11 h for both; else it fills the other half at once.
     found = explained("queue")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
+from ...base.errors import UserError
 from ...base.units import format_seconds
 from ...scenario import Changes, WhatIf, value_at, what_ifs
 from ...scenario.changes import multiplies, multiply
@@ -116,10 +117,17 @@ def _silent_values(resolved: ResolvedScenario, table: Mapping[str, Any], changes
     return {key: value for key, value in (values | derived).items() if value not in (None, inf)}
 
 
+def _link_bytes_per_s(resolved: ResolvedRun) -> float:
+    """The rate of workers' links; a UserError where a rate that is said would end that the cluster prices exchanges."""
+    if resolved.mode.in_step and resolved.is_priced:
+        raise UserError("exchanges take what the cluster says, not links of workers: change cluster.nic")
+    return resolved.link_bytes_per_s
+
+
 _DERIVED: Mapping[str, Callable[[Any], float | int | None]] = {
     "update.bucket": lambda resolved: resolved.plan.bucket_bytes,
     "checkpoint.interval": lambda resolved: None if resolved.saved_every is None else resolved.saved_every.seconds,
-    "sync.bandwidth": lambda resolved: resolved.link_bytes_per_s if resolved.mode.has_workers else None,
+    "sync.bandwidth": lambda resolved: _link_bytes_per_s(resolved) if resolved.mode.has_workers else None,
     "sync.server.bandwidth": lambda resolved: resolved.node_bytes_per_s,
     "sync.server.servers": lambda _: 1,
 }

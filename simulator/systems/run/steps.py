@@ -50,7 +50,7 @@ class ResolvedSteps(ResolvedWorkers):
 
     def _between(self, sites: int) -> Exchange:
         """Exchanges between groups of workers, in which each worker has a shard; between workers without groups."""
-        if not self._is_priced:
+        if not self.is_priced:
             return over_links(sites, self.link_bytes_per_s * self.site_workers, self.latency_s)
         return self._on_cluster(self.site_workers).among(range(sites), range(sites))
 
@@ -65,7 +65,7 @@ class ResolvedSteps(ResolvedWorkers):
         return over_links(inside.workers, rate, inside.latency or 0.0)
 
     @property
-    def _is_priced(self) -> bool:
+    def is_priced(self) -> bool:
         """Whether the cluster says what exchanges between groups of workers take, as the scenario does not."""
         return self.scenario.sync.bandwidth is None and self.scenario.sync.latency is None
 
@@ -97,7 +97,7 @@ class ResolvedSteps(ResolvedWorkers):
     @cached_property
     def _price_between(self) -> Price | None:
         """One exchange between groups of workers; None where the cluster does not price them."""
-        if not self.mode.in_step or self.sites == 1 or not self._is_priced:
+        if not self.mode.in_step or self.sites == 1 or not self.is_priced:
             return None
         return self._on_cluster(self.site_workers).price(self.message, 1, range(self.sites), range(self.sites))
 
