@@ -142,11 +142,14 @@ def test_a_planned_stop_saves_first():
     assert history.breakdown_s == {"compute": 10.0, "checkpoint": 3.0, "lost": 0.5, "restart": 4.0}
 
 
-@pytest.mark.parametrize(("notice", "effect", "late_s"), [(0, "stop", 0), (2, "stop", 2), (3, "planned", 0)])
-def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(notice, effect, late_s):
+@pytest.mark.parametrize(
+    ("save_s", "notice", "effect", "late_s"),
+    [(3, 0, "stop", 0), (3, 2, "stop", 2), (3, 3, "planned", 0), (0, 0, "stop", 0), (0, 2, "planned", 0)],
+)
+def test_a_warning_is_of_use_if_a_checkpoint_fits_into_it(save_s, notice, effect, late_s):
     def first(warning):
         said = Failures(cause=(Cause(name="spot", mtbf=100.0, notice=warning),))
-        return next(failures(said, {"gpu": 1}, 3.0, lambda _part, _number: (0,), lambda *_of: np.random.default_rng(0)))
+        return next(failures(said, {"gpu": 1}, save_s, lambda *_: (0,), lambda *_: np.random.default_rng(0)))
 
     assert (first(notice).effect, first(notice).at_s) == (effect, first(0).at_s + late_s)
 

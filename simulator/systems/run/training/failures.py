@@ -135,7 +135,7 @@ def stops_per_s(said: Failures, parts: PartCounts, save_s: float, length_s: floa
 
 def effect_of(cause: Cause, save_s: float) -> str:
     """What the cause does to a run that needs so much warning to save: with enough of it, a stop is as if planned."""
-    return "planned" if cause.effect == "stop" and 0 < save_s <= cause.notice else cause.effect
+    return "planned" if cause.effect == "stop" and cause.notice and save_s <= cause.notice else cause.effect
 
 
 def detect_s_of(said: Failures, cause: Cause) -> float:
