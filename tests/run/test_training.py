@@ -349,6 +349,20 @@ def test_training_stands_for_evaluations():
     assert train(steps=100, pauses=[(30, 5.0), (50, 1.0)]).breakdown_s == {"compute": 100.0, "pause": 17.0}
 
 
+@pytest.mark.parametrize("asked", [{"steps": 25}, {"enough": 25.0}])
+def test_the_last_round_has_the_steps_that_are_left(asked):
+    history = train(Local(1.0, 10, exchange_s=3.0), **asked)
+
+    assert (history.steps, history.samples, history.breakdown_s) == (25, 25.0, {"compute": 25.0, "exchange": 9.0})
+
+
+def test_a_batch_lasts_for_its_steps_whatever_rounds_have():
+    """Ten steps of half a batch, then ten of a whole one."""
+    history = train(Local(1.0, 5), steps=20, batches=[Stage(10.0, 0.5, 0.5), Stage(20.0, 1.0, 1.0)])
+
+    assert (history.wall_s, history.samples) == (15.0, 15.0)
+
+
 def test_local_steps_share_one_exchange():
     assert train(Local(1.0, steps=50, exchange_s=7.0), steps=200).wall_s == pytest.approx(4 * (50 * 1.0 + 7.0))
 

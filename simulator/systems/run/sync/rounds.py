@@ -29,6 +29,9 @@ class Rounds(Protocol):
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
 
+    def within(self, steps: float) -> "Rounds":
+        """The same with rounds of at most so many steps."""
+
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
 
@@ -47,6 +50,10 @@ class EachStep:
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
         return self.step_s + self.exchange_s + self.encode_s
+
+    def within(self, steps: float) -> "EachStep":
+        """A round has one step."""
+        return self
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""
@@ -81,6 +88,10 @@ class Local:
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
         return self.steps * self.step_s + self.exposed_s + self.encode_s
+
+    def within(self, steps: float) -> "Local":
+        """Rounds of at most so many steps, as the last one of a run is."""
+        return self if steps >= self.steps else replace(self, steps=int(steps))
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
         """Seconds of each of so many rounds, by cause."""

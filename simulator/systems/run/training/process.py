@@ -64,7 +64,7 @@ class TrainingPlan:
     `rounds_of(workers)` says how so many workers keep in step; they train on `samples` each per step. `crew` has the
     ranks in the order of workers and nodes. `failures` are in the order of time. `work_s` is the work between two
     checkpoints (None: none are made). `pauses` are (steps, seconds): after so many steps, and again after as many,
-    training stands so long, at the end of a round. `batches`: until a round a step has so many times the samples, and
+    training stands so long, at the end of a round. `batches`: until a step each has so many times the samples, and
     takes so many times longer without its exchange. `starts`: the run begins with the start of the job.
     `repair_s`: a rank of `speed.turn` that is replaced is away so long. `drawn`: spans are kept for charts.
     """
@@ -136,8 +136,7 @@ class _Training:
         kept = self.saved.all
         for cause, seconds in kept.seconds.items():
             self.record.spend(cause, seconds)
-        steps = kept.rounds * self.plan.rounds_of(self.plan.workers).steps
-        return self.record.history(self.env.now, steps, kept.samples, {0: steps})
+        return self.record.history(self.env.now, kept.steps, kept.samples, {0: kept.steps})
 
     # What the trainer does
 
@@ -155,16 +154,16 @@ class _Training:
             pass
 
     def _left(self) -> float:
-        """Rounds until the end of the run, if they stay as they are now."""
-        done, each = self.saved, self.plan.rounds_of(self.plan.workers).steps
-        samples = self._samples_in_round(self._stage.batch)
-        rounding = _ROUNDING if done.rounds else 0.0  # the first round is made, however few samples are asked for
-        return min(self.plan.steps / each - done.rounds - 1e-9, (self.plan.enough - done.samples) / samples - rounding)
+        """Steps until the end of the run, if they stay as they are now."""
+        done, samples = self.saved, self._samples_in_step
+        rounding = _ROUNDING if done.steps else 0.0  # the first step is made, however few samples are asked for
+        left = min(self.plan.steps - done.steps, (self.plan.enough - done.samples) / samples - rounding)
+        return ceil(left) if left < inf else inf
 
-    def _samples_in_round(self, batch: float) -> float:
-        """What all workers that are fed train on in a round, with so many times the usual samples in a step."""
-        steps = self.plan.rounds_of(self.ranks.workers).steps
-        return steps * self.plan.samples * self.ranks.fed * batch
+    @property
+    def _samples_in_step(self) -> float:
+        """What all workers that are fed train on."""
+        return self.plan.samples * self.ranks.fed * self._stage.batch
 
     def _work(self) -> ProcessGenerator:
         """Rounds with the checkpoints between them, until something changes."""
@@ -183,11 +182,11 @@ class _Training:
 
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
-        rounds = self.plan.rounds_of(self.ranks.workers)
-        stage = self._stage
+        left, stage = self._left(), self._stage
+        rounds = self.plan.rounds_of(self.ranks.workers).within(left)
         soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
-        alike = stage.until - self.saved.rounds, self._before_epoch(rounds.steps)
-        count = ceil(min(self._left(), *alike, self._before(soon_s), _MOST_ROUNDS))
+        alike = min(stage.until - self.saved.steps, self._before_epoch) / rounds.steps
+        count = int(min(left / rounds.steps, ceil(min(alike, self._before(soon_s), _MOST_ROUNDS))))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
         for cause in ("compute", "wait"):
             parts[cause] = stage.time * parts[cause]
@@ -196,18 +195,18 @@ class _Training:
         if self.plan.pauses:
             parts["pause"] = self._pauses(count, rounds.steps)
         self.mean_s = sum(float(part.mean()) for part in parts.values())
-        samples = self._samples_in_round(stage.batch)
-        return self.saved.plan(parts, samples, self.env.now, last=count >= self._left())
+        samples, is_last = rounds.steps * self._samples_in_step, count * rounds.steps >= left
+        return self.saved.plan(parts, rounds.steps, samples, self.env.now, last=is_last)
 
     def _pauses(self, count: int, steps: int) -> Floats:
         """How long training stands after each of the next rounds of so many steps."""
-        done = steps * (self.saved.rounds + np.arange(count + 1))
+        done = self.saved.steps + steps * np.arange(count + 1)
         return sum((np.diff(done // every) * seconds for every, seconds in self.plan.pauses), np.zeros(count))
 
     @property
     def _stage(self) -> Stage:
         """The batch size that the next round has."""
-        done = self.saved.rounds + 1e-9
+        done = self.saved.steps + 1e-9
         return next((stage for stage in self.plan.batches if stage.until > done), Stage(inf, 1.0, 1.0))
 
     def _before(self, at_s: float) -> float:
@@ -216,18 +215,21 @@ class _Training:
             return _FIRST_ROUNDS
         return max(at_s - self.env.now, 0.0) / self.mean_s + 1
 
-    def _read(self, steps: int) -> float:
+    @property
+    def _read(self) -> float:
         """Samples that all workers have read so far."""
-        return 0.0 if self.plan.input is None else self.saved.rounds * self._read_in_round(steps)
+        return self.saved.steps * self._read_in_step
 
-    def _read_in_round(self, steps: int) -> float:
-        return 0.0 if self.plan.input is None else steps * self.plan.input.samples * self.plan.workers
+    @property
+    def _read_in_step(self) -> float:
+        return 0.0 if self.plan.input is None else self.plan.input.samples * self.plan.workers
 
-    def _before_epoch(self, steps: int) -> float:
-        """Rounds until caches are warm."""
+    @property
+    def _before_epoch(self) -> float:
+        """Steps until caches are warm."""
         if self.plan.input is None or self.plan.input.dataset is None:
             return inf
-        left = (self.plan.input.dataset - self._read(steps)) / self._read_in_round(steps)
+        left = (self.plan.input.dataset - self._read) / self._read_in_step
         return left if left > 1e-9 else inf
 
     def _feed(self, step_s: Floats, steps: int, batch: float) -> Floats:
@@ -238,7 +240,7 @@ class _Training:
         said, queues, workers = self.plan.input, self.queues, self.ranks.workers
         assert said is not None
         assert queues is not None
-        epoch = int(self._read(steps) / (said.dataset or inf))
+        epoch = int(self._read / (said.dataset or inf))
         more, own_s = batch * self.ranks.fed / workers, float(step_s.mean()) / steps
         calm_s, busy_s = (more * said.batch_s(workers, epoch, taken) for taken in (0.0, self.saved.fair_write_share))
         self.saved.share_store(more * said.store_s(workers, epoch) / max(own_s, busy_s))
@@ -256,9 +258,9 @@ class _Training:
         cut_off = "unfinished" if self.over else "lost"
         self.record.spend(cut_off, done.unfinished_s)
         self.record.count("checkpoints", done.checkpoints)
-        each = self.plan.rounds_of(self.ranks.workers).steps
-        seconds = stretch.work(0, done.rounds).seconds | {"checkpoint": done.stalled_s, cut_off: done.unfinished_s}
-        self.chart.work(seconds, start_s, f"{done.rounds * each:,} steps")
+        work = stretch.work(0, done.rounds)
+        seconds = work.seconds | {"checkpoint": done.stalled_s, cut_off: done.unfinished_s}
+        self.chart.work(seconds, start_s, f"{work.steps:,} steps")
         self.chart.checkpoints(stretch, lasted_s, start_s)
         self.chart.steps(stretch.parts, done.rounds, start_s)
 

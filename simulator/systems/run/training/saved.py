@@ -13,16 +13,16 @@ from .storage import Saving
 
 @dataclass
 class Work:
-    """Rounds with their samples, and their seconds by cause."""
+    """Steps with their samples, and their seconds by cause."""
 
-    rounds: int = 0
+    steps: int = 0
     samples: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __add__(self, other: "Work") -> "Work":
         causes = self.seconds.keys() | other.seconds.keys()
         seconds = {cause: self.seconds.get(cause, 0.0) + other.seconds.get(cause, 0.0) for cause in sorted(causes)}
-        return Work(self.rounds + other.rounds, self.samples + other.samples, seconds)
+        return Work(self.steps + other.steps, self.samples + other.samples, seconds)
 
     @property
     def length_s(self) -> float:
@@ -44,11 +44,12 @@ class Done:
 class Stretch:
     """Rounds in which nothing changes, with checkpoints after some of them; times count from its start.
 
-    Round i runs from `starts_s[i]` to `ends_s[i]`. After the rounds `after` (their number), training stands until
-    `marks_s`; what it has done by then is safe `write_s` later.
+    Each has so many `steps` and `samples`. Round i runs from `starts_s[i]` to `ends_s[i]`. After the rounds `after`
+    (their number), training stands until `marks_s`; what it has done by then is safe `write_s` later.
     """
 
     parts: Parts
+    steps: int
     samples: float
     starts_s: Floats
     ends_s: Floats
@@ -87,7 +88,7 @@ class Stretch:
     def work(self, first: int, after: int) -> Work:
         """Rounds from the first to before `after`."""
         seconds = {cause: float(part[first:after].sum()) for cause, part in self.parts.items()}
-        return Work(after - first, (after - first) * self.samples, seconds)
+        return Work((after - first) * self.steps, (after - first) * self.samples, seconds)
 
     def checkpoints(self, lasted_s: float) -> list[tuple[float, float]]:
         """When training stands for checkpoints, as far as it lasted."""
@@ -111,9 +112,9 @@ class Saved:
         return self._safe + self._writing + self._fresh
 
     @property
-    def rounds(self) -> int:
-        """All rounds, safe or not."""
-        return self._safe.rounds + self._writing.rounds + self._fresh.rounds
+    def steps(self) -> int:
+        """All steps, safe or not."""
+        return self._safe.steps + self._writing.steps + self._fresh.steps
 
     @property
     def samples(self) -> float:
@@ -136,8 +137,8 @@ class Saved:
             return 0.0
         return min(self._saving.write_s / (self._every_s + self._saving.stall_s), 1.0)
 
-    def plan(self, parts: Parts, samples: float, now_s: float, *, last: bool) -> Stretch:
-        """A stretch of rounds with checkpoints: after the first round that ends when a checkpoint is due.
+    def plan(self, parts: Parts, steps: int, samples: float, now_s: float, *, last: bool) -> Stretch:
+        """Rounds of so many steps and samples, with checkpoints: after the first round that ends when one is due.
 
         A checkpoint waits until the one before is written. None is made after the `last` round of a run.
         """
@@ -148,7 +149,7 @@ class Saved:
         stall_s[after - 1] = stalls
         before_s = np.cumsum(stall_s) - stall_s
         ends_s = work_s + before_s
-        return Stretch(parts, samples, ends_s - seconds, ends_s, after, ends_s[after - 1] + stalls)
+        return Stretch(parts, steps, samples, ends_s - seconds, ends_s, after, ends_s[after - 1] + stalls)
 
     def _checkpoints(self, work_s: Floats, now_s: float, *, last: bool) -> tuple[Ints, Floats]:
         """After how many rounds checkpoints are made, and how long training stands for each."""
@@ -200,7 +201,7 @@ class Saved:
 
     def _end_writing(self) -> None:
         """What was being written is safe."""
-        if self._writing.rounds:
+        if self._writing.steps:
             self._safe, self._writing = self._safe + self._writing, Work()
 
     def lose(self, now_s: float) -> Work:
