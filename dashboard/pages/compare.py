@@ -215,6 +215,7 @@ def _headline(first: str, a: Side, pairs: Pairs) -> "Component":
     cards = [(first, format_long(a.total_s), parts.interval(*a.interval) if a.interval else "")]
     for name, found in pairs.items():
         change = "the same" if found.same else f"{found.ratio - 1:+.1%} against A"
+        change += " for as much work" if found.different_work else ""
         sure = f"; {parts.interval(*found.b.interval)}" if found.b.interval else ""
         cards.append((name, format_long(found.b.total_s), change + sure))
     return parts.numbers(cards)
@@ -236,7 +237,7 @@ def _terms(pairs: Pairs) -> "Component | None":
 
     def rows_of(pair: Comparison) -> Rows:
         total = format_long(pair.a.total_s), format_long(pair.b.total_s)
-        longer = "0 s" if pair.same else signed_seconds(pair.difference_s)
+        longer = "0 s" if pair.is_nothing(pair.total) else signed_seconds(pair.difference_s)
         return [*(row[:4] for row in term_rows(pair)), ("total", *total, longer)]
 
     return _table("Seconds by term", "term", pairs, rows_of, "{} - A")

@@ -128,15 +128,16 @@ def _comparison() -> Schema:
     side = _object({
         "where": _TEXT, "source": _TEXT, "label": _TEXT, "kind": _TEXT, "question": _TEXT,
         "scenario_hash": _or_null(_TEXT), "total_s": _NUMBER, "interval_low_s": null_or_number,
-        "interval_high_s": null_or_number, "fits": _TRUTH, "notes": _list(_TEXT), "not_in_interval": _list(_TEXT),
-        "inputs": _or_null(_INPUTS),
+        "interval_high_s": null_or_number, "work": null_or_number, "fits": _TRUTH, "notes": _list(_TEXT),
+        "not_in_interval": _list(_TEXT), "inputs": _or_null(_INPUTS),
     })  # fmt: skip
     term = _object({"term": _TEXT, "a_s": _NUMBER, "b_s": _NUMBER, "difference_s": _NUMBER, "share": null_or_number,
                     "error": null_or_number})  # fmt: skip
     return _form("comparison", "comparison", {
-        "of": _TEXT, "a": side, "b": side, "difference_s": _NUMBER, "ratio": _NUMBER, "error": null_or_number,
-        "within_uncertainty": _or_null(_TRUTH), "ratio_low": null_or_number, "ratio_high": null_or_number,
-        "b_faster_probability": _or_null(_SHARE), "inputs": _list(_object({"key": _TEXT, "a": {}, "b": {}})),
+        "of": _TEXT, "a": side, "b": side, "difference_s": _NUMBER, "different_work": _TRUTH, "ratio": _NUMBER,
+        "error": null_or_number, "within_uncertainty": _or_null(_TRUTH), "ratio_low": null_or_number,
+        "ratio_high": null_or_number, "b_faster_probability": _or_null(_SHARE),
+        "inputs": _list(_object({"key": _TEXT, "a": {}, "b": {}})),
         "terms": _list(term),
         "metrics": _list(_object({"name": _TEXT, "a": null_or_number, "b": null_or_number})),
     })  # fmt: skip

@@ -9,6 +9,7 @@ from runcast.simulator.answers.compare import Input, compare
 from runcast.simulator.answers.compare.comparison import complete
 from runcast.simulator.answers.compare.text import lines, sentences
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.uncertainty import Budget
 
 from .sides import side
 
@@ -161,6 +162,44 @@ def test_the_comparison_as_csv():
         "gemm,6.0,6.0,0.0,,",
         "total,10.0,8.5,-1.5,1.0,",
     ]
+
+
+def test_sides_of_different_work_are_held_against_each_other_for_as_much_of_it():
+    budget = Budget({"software": 0.1}, 0.0, 0.0, {"gemm": 1.0})
+    small, large = (
+        side({"gemm": seconds}, interval=(0.9 * seconds, 1.1 * seconds), budget=budget, work=tokens)
+        for seconds, tokens in ((1.0, 100_000.0), (1.9, 200_000.0))
+    )
+    found = compare(small, large)
+
+    assert (found.same, found.ratio, found.difference.faster_probability) == (False, pytest.approx(0.95), 1.0)
+    assert list(sentences(found)) == [
+        "A and B do different work, 100,000 and 200,000 tokens; for a million A takes 10 s, B 9.5 s: 500 ms less "
+        "(-5.0%)",
+        "B is faster with probability over 99%: B takes between -5.0% and -5.0% "
+        "(90 %, without the errors that both share)",
+        "in all A takes 1 s, B 1.9 s: 900 ms longer (+90.0%)",
+        "most of it is gemm (+900 ms)",
+    ]
+
+
+def test_runs_of_a_given_time_are_compared_by_their_throughput():
+    """The time of both is sure, and the throughput is not."""
+    day = {"kind": "run", "interval": (86_400.0, 86_400.0)}
+    found = compare(
+        side({"compute": 86_400.0}, work=2e6, rate_interval=(20.0, 25.0), **day),
+        side({"compute": 86_400.0}, work=1e6, rate_interval=(10.0, 12.5), **day),
+    )
+
+    assert (found.same, found.ratio, found.within_uncertainty, found.interval_of(found.b)) == (
+        False, 2.0, False, (8e4, 1e5),
+    )  # fmt: skip
+
+
+def test_work_that_differs_by_less_than_a_step_of_a_run_is_the_same():
+    found = compare(side({"compute": 1.0}, kind="run", work=1e6), side({"compute": 2.0}, kind="run", work=1e6 + 500))
+
+    assert (found.different_work, found.ratio) == (False, 2.0)
 
 
 def test_what_takes_days_is_told_in_days():

@@ -303,6 +303,22 @@ def test_the_report_of_any_kind_takes_as_long_as_its_scenario(repository, tmp_pa
     assert compare(*(open_side(Operand(path)) for path in (tmp_path / "r.json", scenario))).ratio == 1.0
 
 
+@pytest.mark.parametrize(
+    ("goes", "work"),
+    [
+        ("run={steps=10}", 1000.0),
+        ("run={wall=45}", 400.0),
+        ("target={steps_min=5, noise_scale=100}", None),
+        ("target={steps_min=5, noise_scale=100}; run={wall=45}", 400.0),
+    ],
+)
+def test_the_work_of_a_run_is_what_it_trains_on_unless_it_has_a_target(tmp_path, goes, work):
+    path = tmp_path / "run.toml"
+    path.write_text('kind = "run"\ncluster = "dgx-h100"\nstep = { time = 10, samples = 100 }\n')
+
+    assert open_side(Operand(path, tuple(goes.split("; ")))).work == work
+
+
 def test_a_cycle_is_told_per_step(repository):
     path = repository / "data/scenarios/rl-split-given-update-8xh100-nodes.toml"
     found = compare(open_side(Operand(path)), open_side(Operand(path, ("cycle.steps=40",))))

@@ -40,6 +40,8 @@ class Drawn(NamedTuple):
 class Side:
     """A result; seconds in `total_s`, `interval` (90 %) and `terms`, which sum to the total or are empty.
 
+    `work` are the tokens or samples that the time is for; None where it tells of none, or of a target that is reached
+    with any number of them. `rate_interval` is that of the work per second, None where it is as wide as `interval`.
     `budget` is the error budget of the time, None where it is not known. `inputs` go by keys of a scenario, with dots,
     and by names of a report; `all_inputs` says that none is missing. `metrics` go by the names of a report, units in
     the names; `fits` is False where devices lack memory. `not_in_interval` is as in reports. `rests_on` are the inputs
@@ -52,6 +54,8 @@ class Side:
     kind: str
     total_s: float
     interval: tuple[float, float] | None = None
+    work: float | None = None
+    rate_interval: tuple[float, float] | None = None
     budget: Budget | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
@@ -75,7 +79,7 @@ class Side:
         low, high = self.interval or (None, None)
         return {"where": self.where, "source": self.source, "label": self.label, "kind": self.kind,
                 "question": self.question, "scenario_hash": self.hash, "total_s": self.total_s, "interval_low_s": low,
-                "interval_high_s": high, "fits": self.fits, "notes": list(self.notes),
+                "interval_high_s": high, "work": self.work, "fits": self.fits, "notes": list(self.notes),
                 "not_in_interval": list(self.not_in_interval), "inputs": self.rests_on}  # fmt: skip
 
 
@@ -89,6 +93,9 @@ MOST = 0.8
 """What share of a gap the terms hold that are said to make up most of it."""
 NOTHING = 1e-6
 """Of the total: smaller differences are rounding, as traces hold whole nanoseconds of each op."""
+MILLION = 1e6
+_LAST_STEP = 1e-3
+"""Of the work: a run ends with a whole step, so that two that are asked for the same may differ by less than this."""
 
 
 class Input(NamedTuple):
@@ -141,9 +148,22 @@ class Comparison(Answer):
         return self.total.difference_s
 
     @property
+    def different_work(self) -> bool:
+        """Whether both times are known to be for another number of tokens or samples, and both are predicted."""
+        a, b = self.a.work, self.b.work
+        return self.error is None and bool(a and b) and abs((b or 0.0) / (a or 1.0) - 1) > _LAST_STEP
+
+    @property
+    def verdict(self) -> Term:
+        """The times that say which side is faster: those of both, or for a million tokens where their work differs."""
+        if not self.different_work:
+            return self.total
+        return Term("a million", *(MILLION * side.total_s / (side.work or 1.0) for side in (self.a, self.b)))
+
+    @property
     def same(self) -> bool:
-        """Whether both take the same time, but for rounding."""
-        return self.is_nothing(self.total)
+        """Whether both take the same time, for as much work, but for rounding."""
+        return abs(self.verdict.difference_s) <= NOTHING * self.verdict.a_s
 
     def is_nothing(self, term: Term) -> bool:
         """Whether a term is the same on both sides, but for rounding."""
@@ -151,8 +171,16 @@ class Comparison(Answer):
 
     @property
     def ratio(self) -> float:
-        """B's time over A's."""
-        return self.b.total_s / self.a.total_s
+        """B's time over A's, for as much work."""
+        return self.verdict.b_s / self.verdict.a_s
+
+    def interval_of(self, side: Side) -> tuple[float, float] | None:
+        """The 90 % interval of a side's time in the verdict."""
+        if not self.different_work or side.interval is None:
+            return side.interval
+        work = side.work or 1.0
+        slow, fast = side.rate_interval or (work / seconds for seconds in reversed(side.interval))
+        return MILLION / fast, MILLION / slow
 
     @property
     def within_uncertainty(self) -> bool | None:
@@ -162,17 +190,21 @@ class Comparison(Answer):
         """
         if self.difference is not None:
             return self.difference.low <= 1.0 <= self.difference.high
-        if self.a.interval is None and self.b.interval is None:
+        a, b = self.interval_of(self.a), self.interval_of(self.b)
+        if a is None and b is None:
             return None
-        (a_low, a_high), (b_low, b_high) = (side.interval or (side.total_s,) * 2 for side in (self.a, self.b))
+        (a_low, a_high), (b_low, b_high) = a or (self.verdict.a_s,) * 2, b or (self.verdict.b_s,) * 2
         return a_low <= b_high and b_low <= a_high
 
     @property
     def difference(self) -> Difference | None:
-        """B's time over A's with its interval: errors that both share cancel. None unless both errors are known."""
+        """B's time over A's, for as much work, with its interval: errors that both share cancel.
+
+        None unless both errors are known.
+        """
         if self.a.budget is None or self.b.budget is None:
             return None
-        return difference(self.a.total_s, self.b.total_s, self.a.budget, self.b.budget)
+        return difference(self.verdict.a_s, self.verdict.b_s, self.a.budget, self.b.budget)
 
     @property
     def error(self) -> float | None:
@@ -187,7 +219,7 @@ class Comparison(Answer):
 
     def share(self, term: Term) -> float | None:
         """A term's share of the difference of totals; negative if it goes the other way."""
-        return None if self.same or self.is_nothing(term) else term.difference_s / self.difference_s
+        return None if self.is_nothing(self.total) or self.is_nothing(term) else term.difference_s / self.difference_s
 
     @property
     def largest_terms(self) -> tuple[Term, ...]:
@@ -212,6 +244,7 @@ class Comparison(Answer):
             "a": self.a.to_json(),
             "b": self.b.to_json(),
             "difference_s": self.difference_s,
+            "different_work": self.different_work,
             "ratio": self.ratio,
             "error": self.error,
             "within_uncertainty": self.within_uncertainty,

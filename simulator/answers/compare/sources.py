@@ -14,7 +14,7 @@ from ...base.memo import Memo
 from ...base.shipped import is_name
 from ...hardware import cluster_inputs, cluster_keys
 from ...predict import AnyPrediction, simulate
-from ...scenario import change, check_question, open_table, parse_changes, retitle, what_if
+from ...scenario import change, check_question, open_table, parse_changes, retitle, value_at, what_if
 from ...systems.registry import SYSTEMS
 from ...systems.tables import FOR_PEOPLE
 from ...uncertainty import Budget
@@ -119,7 +119,7 @@ def open_side(given: Operand, memo: Memo | None = None) -> Side:
 
 def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -> Side:
     """A prediction as a Side; `called` are the what-ifs that its label names."""
-    side = _side_of_report(prediction.report.to_json(), where)
+    side = _side_of_report(prediction.report.to_json() | {"inputs": prediction.resolved.inputs}, where)
     return replace(
         side,
         source="scenario",
@@ -127,7 +127,6 @@ def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -
         inputs={**_inputs_of(prediction), **side.inputs},
         all_inputs=True,
         drawn=Drawn(prediction.timeline, prediction.grid, prediction.shown_ranks),
-        rests_on=prediction.resolved.inputs,
     )
 
 
@@ -193,6 +192,8 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
         kind=kind,
         total_s=total_s,
         interval=interval,
+        work=_work_of(report),
+        rate_interval=_rate_interval_of(report),
         budget=_budget(report.get("errors"), where),
         terms=complete(terms, total_s),
         inputs={key: value for key, value in report.items() if roles.get(key) == "input"},
@@ -204,6 +205,22 @@ def _side_of_report(report: Mapping[str, Any], where: str) -> Side:
         not_in_interval=tuple(report.get("not_in_interval", ())),
         rests_on=report.get("inputs"),
     )
+
+
+def _work_of(report: Mapping[str, Any]) -> float | None:
+    """What a step or a run trains on; of a run to a target, whose work this is, None."""
+    said = report.get("inputs")
+    scenario = said.get("scenario") if isinstance(said, Mapping) else None
+    if isinstance(scenario, Mapping) and scenario.get("target") and value_at(scenario, "run.wall") is None:
+        return None
+    work = report.get("samples", report.get("tokens"))
+    return work if _is_number(work) else None
+
+
+def _rate_interval_of(report: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval of the throughput, where it is not that of the time: of a run whose time is given."""
+    low, high = report.get("tokens_per_s_low"), report.get("tokens_per_s_high")
+    return (low, high) if _is_number(low) and _is_number(high) and low and high else None
 
 
 def _budget(said: Any, where: str) -> Budget | None:
@@ -284,6 +301,7 @@ def _side_of_run(run: "Run") -> Side:
         label=run.path.name,
         kind=kind,
         total_s=total_s,
+        work=facts.get("tokens"),
         terms=complete(run.split_s or {}, total_s),
         inputs={name: facts[fact] for fact, name in _INPUTS.items() if fact in facts},
         metrics=metrics,

@@ -19,6 +19,7 @@ MOST_INPUTS = 24
 _WIDEST = 44  # characters of a value
 _SMALL = 0.0005
 _FACTOR = 9.0
+_LONG = 1e9  # tokens: more of them are told by their power of ten
 _SOURCES = {
     "scenario": "simulated", "report": "a report", "spans": "executed", "run": "measured",
     "trace": "a simulation's trace",
@@ -44,11 +45,14 @@ def lines(found: Comparison) -> Iterator[str]:
 
 def sentences(found: Comparison) -> Iterator[str]:
     """The difference, which terms make it, how sure it is, and what there is to know of the sides."""
+    sure = _uncertainty(found)
+    if found.different_work:
+        yield from filter(None, (_work_line(found), sure))
     yield headline(found)
-    if not found.same and found.largest_terms:
+    if not found.is_nothing(found.total) and found.largest_terms:
         yield _parts(found)
-    if (line := _uncertainty(found)) is not None:
-        yield line
+    if not found.different_work and sure is not None:
+        yield sure
     if found.error is not None and found.inputs:
         keys = [row.key for row in found.inputs]
         some = f"{', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''}"
@@ -131,11 +135,31 @@ def headline(found: Comparison) -> str:
         far = found.error >= _FACTOR
         off = f"{found.error + 1:.3g} times as long" if far else f"{_percent(found.error)} off"
         return f"predicted {predicted}, measured {measured}: the prediction is {off}"
-    if found.same:
-        return f"A and B take the same time, {a}"
-    change = f"{found.ratio - 1:+.1%}" if 0.5 <= found.ratio < 2 else f"{found.ratio:.3g} times A"
-    more = "longer" if found.difference_s > 0 else "less"
-    return f"A takes {a}, B {b}: {format_long(abs(found.difference_s))} {more} ({change})"
+    whole = "in all " if found.different_work else ""
+    if found.is_nothing(found.total):
+        return f"{whole}A and B take the same time, {a}"
+    return f"{whole}A takes {a}, B {b}: {_change(found.total)}"
+
+
+def _work_line(found: Comparison) -> str:
+    """That the sides do different work, and how far they are apart for as much of it."""
+    unit, (a_s, b_s) = "samples" if found.a.kind == "run" else "tokens", found.verdict[1:]
+    digits = digits_apart(a_s, [b_s], NOTHING)
+    a, b = (format_long(seconds, digits) for seconds in (a_s, b_s))
+    works = " and ".join(f"{work:,.0f}" if work < _LONG else f"{work:.4g}" for work in _works(found))
+    change = "the same" if found.same else _change(found.verdict)
+    return f"A and B do different work, {works} {unit}; for a million A takes {a}, B {b}: {change}"
+
+
+def _works(found: Comparison) -> list[float]:
+    return [side.work or 0.0 for side in (found.a, found.b)]
+
+
+def _change(times: Term) -> str:
+    """What B takes longer or less."""
+    ratio = times.b_s / times.a_s
+    change = f"{ratio - 1:+.1%}" if 0.5 <= ratio < 2 else f"{ratio:.3g} times A"
+    return f"{format_long(abs(times.difference_s))} {'longer' if times.difference_s > 0 else 'less'} ({change})"
 
 
 def _parts(found: Comparison) -> str:
@@ -150,13 +174,14 @@ def _parts(found: Comparison) -> str:
 def _uncertainty(found: Comparison) -> str | None:
     if found.within_uncertainty is None or (found.same and found.error is None):
         return None
-    if found.a.interval is None or found.b.interval is None:
-        point, other = ("A", found.b) if found.a.interval is None else ("B", found.a)
+    a, b = found.interval_of(found.a), found.interval_of(found.b)
+    if a is None or b is None:
+        point, other = ("A", b) if a is None else ("B", a)
         where = "inside" if found.within_uncertainty else "outside"
         return f"{point} is {where} the 90 % interval of the prediction, {_interval(other)}"
     if found.difference is not None:
         return difference_text(found.difference)
-    both = f"{_interval(found.a)} and {_interval(found.b)}"
+    both = f"{_interval(a)} and {_interval(b)}"
     if not found.within_uncertainty:
         return f"the 90 % intervals, {both}, lie apart: more than the uncertainty of the predictions"
     return f"the 90 % intervals, {both}, overlap: within the uncertainty of the predictions"
@@ -172,9 +197,8 @@ def difference_text(found: Difference) -> str:
     return f"{faster} is faster with probability {format_probability(probability)}: B takes {between}"
 
 
-def _interval(side: Side) -> str:
-    assert side.interval is not None
-    return " to ".join(map(format_long, side.interval))
+def _interval(interval: tuple[float, float] | None) -> str:
+    return " to ".join(map(format_long, interval or ()))
 
 
 def _value(key: str, value: object) -> str:
@@ -232,7 +256,7 @@ def sections(found: Comparison) -> list[Section]:
 
 def waterfall(found: Comparison, caption: str = "Waterfall from A to B") -> Figures:
     """A waterfall of the terms' differences; empty if the sides are equal."""
-    if not found.terms or found.same:
+    if not found.terms or found.is_nothing(found.total):
         return {}
     moved = [(term.name, term.difference_s) for term in found.terms if not found.is_nothing(term)]
     return {caption: difference(moved, found.a.total_s, found.b.total_s)}
