@@ -307,3 +307,12 @@ def test_a_plan_that_a_tool_cannot_be_told_is_refused():
     table = {**DENSE, "precision": {"master": False}}
     with pytest.raises(UserError, match=r"plans is refused: precision\.master = false: the optimizer keeps weights"):
         search(table, wanted=Wanted(fix=fixed, target="megatron"), check=0, workers=1)
+
+
+@pytest.mark.parametrize("memory", ["80 GiB", "2 GiB"])
+def test_a_model_that_a_tool_cannot_be_told_is_no_matter_of_memory(memory):
+    table = change(DENSE, {"cluster.device.memory": memory}, "small")
+    wanted = Wanted(vary={"parallel.tp": [1], "batch.micro": [1, 2], "parallel.zero": [3]}, target="torchtitan")
+
+    with pytest.raises(UserError, match="is refused: model: torchtitan has no flavor of llama3-8b"):
+        search(table, wanted=wanted, workers=1)

@@ -18,7 +18,7 @@ from ...runner import InProcess, Processes, cores
 from ...scenario import Changes, Given, change, open_table, retitle
 from .cycles import CYCLES
 from .explore import Exploration, has_optuna, predict
-from .records import ANY, LEFT, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
+from .records import ANY, LEFT, MEMORY, REFUSED, Progress, Question, Row, SearchResult, Subject, Watch
 from .space import Space, Wanted
 from .steps import STEPS
 from .updates import UPDATES
@@ -92,12 +92,12 @@ def search(
                 exploration.simulate_left()
         except KeyboardInterrupt:
             found = replace(found, stopped=True)
-    found = _with_untold(replace(found, rows=exploration.rows))
+    found = _refuse_untold(_with_untold(replace(found, rows=exploration.rows)))
     if not found.stopped and question.subject.level(question.table, {}, True):
         found = _check(found, check, watch)
     if all(row.status == REFUSED for row in found.rows):
         (reason, _), *others = (Counter(row.reason for row in found.rows) or cuts).most_common()
-        more = f" (and {len(others)} other reasons)" if others else ""
+        more = f" (and {len(others)} other reason{'s' * (len(others) > 1)})" if others else ""
         raise UserError(f"{where}: every one of {space.size:,} plans is refused: {reason}{more}")
     return found
 
@@ -123,6 +123,22 @@ def _with_untold(found: SearchResult) -> SearchResult:
         return replace(found, own_untold=predict(found.question, own.changes, Memo()))
     except UserError:
         return found  # its reason stands in its row
+
+
+def _refuse_untold(found: SearchResult) -> SearchResult:
+    """With plans that are too large refused, if the tool that is to run one can be told none of them."""
+    if any(row.measured for row in found.rows):
+        return found
+    refused = dict[int, Row]()
+    for number, row in enumerate(found.rows):
+        if row.status == MEMORY:
+            try:
+                found.question.check_target(row.changes)
+            except UserError as error:
+                refused[number] = replace(row, status=REFUSED, reason=error.reasons(found.question.where)[0])
+            else:
+                return found
+    return replace(found, rows=[refused.get(number, row) for number, row in enumerate(found.rows)])
 
 
 def _check(found: SearchResult, most: int, watch: Watch) -> SearchResult:
