@@ -11,8 +11,9 @@ direction alone. Groups list their ranks in the axis' order, which is ascending.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from math import prod
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +121,8 @@ class ParallelDims:
             yield line
             return
         if self.world_size != gpus:
-            yield fault(where, f"{key}dp", self.dp, self._allowed_dp(gpus))
+            axis = self._first_uneven(gpus)
+            yield fault(where, f"{key}{axis}", sizes[axis], self._allowed_sizes(gpus))
             return
         experts, stage = self.etp * self.ep, self.tp * self.cp * self.dp
         if stage % experts:
@@ -134,7 +136,12 @@ class ParallelDims:
         if self.shard is not None and (self.shard < 1 or self.dp * self.cp % self.shard):
             yield fault(where, f"{key}shard", self.shard, f"must divide dp x cp = {self.dp * self.cp}")
 
-    def _allowed_dp(self, gpus: int) -> str:
+    def _first_uneven(self, gpus: int) -> str:
+        """The first axis that leaves no equal parts of the GPUs; dp, which has what others leave, if they all do."""
+        products = accumulate((self.tp, self.cp, self.pp), mul)
+        return next((axis for axis, size in zip(("tp", "cp", "pp"), products, strict=True) if gpus % size), "dp")
+
+    def _allowed_sizes(self, gpus: int) -> str:
         others = self.tp * self.cp * self.pp
         product = f"tp {self.tp} x cp {self.cp} x pp {self.pp}"
         if gpus % others:

@@ -137,7 +137,8 @@ def test_sixteen_thousand_ranks_are_fast():
     ("dims", "gpus", "line"),
     [
         ({"tp": 8, "dp": 3}, 64, "x: parallel.dp = 3: tp 8 x cp 1 x pp 1 x dp must be the 64 GPUs, so dp = 8"),
-        ({"tp": 3, "dp": 3}, 64, "x: parallel.dp = 3: tp 3 x cp 1 x pp 1 = 3 must divide the 64 GPUs"),
+        ({"tp": 3, "dp": 3}, 64, "x: parallel.tp = 3: tp 3 x cp 1 x pp 1 = 3 must divide the 64 GPUs"),
+        ({"tp": 2, "pp": 64}, 64, "x: parallel.pp = 64: tp 2 x cp 1 x pp 64 = 128 must divide the 64 GPUs"),
         ({"tp": 2, "dp": 4, "ep": 3}, 8, "x: parallel.ep = 3: etp 1 x ep 3 = 3 must divide the 8 GPUs of a stage"),
         ({"dp": 8, "shard": 3}, 8, "x: parallel.shard = 3: must divide dp x cp = 8"),
         ({"dp": 0}, 8, "x: parallel.dp = 0: expected 1 or more"),

@@ -25,7 +25,7 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "parallel.tp=16; nodes=2; model.overrides.num_attention_heads=8": "parallel.tp = 16: must divide the 8 heads",
     "parallel.tp=4; model.overrides.num_key_value_heads=6; model.overrides.num_attention_heads=24;"
     "model.overrides.head_dim=64": "parallel.tp = 4: must divide, or be divided by, the 6 key heads",
-    "parallel.tp=1; parallel.pp=3": "parallel.dp = 2: tp 1 x cp 1 x pp 3 = 3 must divide the 8 GPUs",
+    "parallel.tp=1; parallel.pp=3": "parallel.pp = 3: tp 1 x cp 1 x pp 3 = 3 must divide the 8 GPUs",
     "parallel.dp=8": "parallel.dp = 8: tp 2 x cp 1 x pp 1 x dp must be the 8 GPUs, so dp = 4",
     "parallel.pp=8; parallel.tp=1": "parallel.pp = 8: 8 stages; at most 4 for the layers of llama3-8b",
     "parallel.pp=4; schedule.name=interleaved; schedule.vpp=2; batch.global=4": "schedule.vpp = 2: 8 stages; at most 4",
@@ -205,12 +205,12 @@ def test_all_faults_of_a_plan_are_told_at_once(run):
     code, lines = run(DENSE, "parallel.tp=3", "batch.seq_len=7", "parallel.cp=2")
 
     assert code == 2
-    assert keys(lines) == ["parallel.dp", "parallel.tp", "batch.seq_len"]
+    assert keys(lines) == ["parallel.tp", "parallel.tp", "batch.seq_len"]
 
 
 def test_what_follows_from_another_fault_is_not_told(run):
     for changes in (["parallel.tp=3"], ["parallel.tp=3", "batch.global=7"]):
-        assert keys(run(DENSE, *changes)[1]) == ["parallel.dp", "parallel.tp"]
+        assert keys(run(DENSE, *changes)[1]) == ["parallel.tp", "parallel.tp"]
     assert keys(run(DENSE, "parallel.dp=3", "batch.global=7")[1]) == ["parallel.dp"]
 
 
