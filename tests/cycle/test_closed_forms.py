@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator.insight import critical_path
+from runcast.simulator.insight import critical_path, sum_by_group
 from runcast.simulator.systems.lengths import Lengths
 from runcast.simulator.systems.rl_cycle.pace import Pace
 from runcast.simulator.systems.rl_cycle.plan import CyclePlan, Rollouts, Switch
@@ -85,6 +85,15 @@ def test_engines_that_go_on_before_the_update_is_over_feel_its_pause_alone():
     run = run_cycle(plan(staleness=1, interrupt="keep", pause_s=0.5, steps=12))
 
     assert periods(run)[-6:] == pytest.approx([ROLLOUT_S + 0.5] * 6)
+
+
+@pytest.mark.parametrize("train_s", [0.5, 4.0, 7.0])
+def test_training_that_decoding_hides_is_on_the_critical_path_of_the_last_step_alone(train_s):
+    run = run_cycle(plan(staleness=1, interrupt="keep", train_s=train_s, steps=12))
+    program = run.timeline.program
+    seconds = sum_by_group(critical_path(run.timeline), program.kind, tuple(program.kinds))
+
+    assert seconds == pytest.approx({"rollout": 12 * ROLLOUT_S, "pause": 11 * 2, "train": train_s, "update": 2})
 
 
 def test_what_an_abort_throws_away_is_decoded_again():

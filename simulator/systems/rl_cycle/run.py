@@ -146,12 +146,21 @@ class _Cycle:
         return (self.record.add(kind, f"{kind} {step}", self.record.trainer, start_s, self.env.now, after, step),)
 
     def _pause(self, step: int, after: tuple[int, ...]) -> Process:
-        """The update as disaggregated engines see it: afterwards they go on with the new weights."""
+        """The update as disaggregated engines see it: afterwards they go on with the new weights.
+
+        Engines whose requests are kept would have decoded meanwhile, so theirs comes behind what they did; others have
+        waited for the trainer.
+        """
         start_s, pause_s = self.env.now, self.plan.pause_s
         if pause_s:
             yield self.env.timeout(pause_s)
-            engines = self.record.engines
-            after = (self.record.add("pause", f"update {step}", engines, start_s, self.env.now, after, step),)
+            kept = [engine for engine in self.record.engines if self.pool.engines[engine].running]
+            others = [engine for engine in self.record.engines if engine not in kept]
+            parts = ((kept, (*self.record.last_of(kept), *after)), (others, after))
+            after = tuple(
+                self.record.add("pause", f"update {step}", engines, start_s, self.env.now, before, step)
+                for engines, before in parts if engines
+            )  # fmt: skip
         self._go_on(after)
 
     def _stop_rollouts(self, after: tuple[int, ...]) -> Generator[Event, object, tuple[int, ...]]:
@@ -162,7 +171,7 @@ class _Cycle:
             if self.pool.running:
                 self.quiet = self.env.event()
                 yield self.quiet
-                after += self.record.last_of_engines()
+                after += self.record.last_of(self.record.engines)
             self.pool.closed = False
         self.record.close(self.record.engines, self.env.now)
         self.pool.halt(self.env.now)
@@ -273,7 +282,10 @@ class _Record:
     def add(
         self, kind: str, name: str, lanes: Sequence[int], start_s: float, end_s: float, after: Sequence[int], step: int
     ) -> int:
-        """Add a span that has ended; its number. `after`: the spans that it waited for."""
+        """Add a span that has ended; its number. `after`: the spans that it waited for, the last of which is its cause.
+
+        Of those that end at once it is the first.
+        """
         span = self._builder.op(kind, [self._lanes[lane] for lane in lanes], after, name=name, tags={"step": step})
         self._start_s.append(start_s)
         self._end_s.append(end_s)
@@ -300,9 +312,9 @@ class _Record:
                 closed.append(self.add(kind, f"{kind} {step}", [engine], start_s, now_s, after, step))
         return tuple(closed)
 
-    def last_of_engines(self) -> tuple[int, ...]:
-        """The last span of every engine that has one."""
-        return tuple(self._last[engine] for engine in self.engines if engine in self._last)
+    def last_of(self, engines: Iterable[int]) -> tuple[int, ...]:
+        """The last span of each of these engines that has one."""
+        return tuple(self._last[engine] for engine in engines if engine in self._last)
 
     def timeline(self) -> Timeline:
         """All spans."""
