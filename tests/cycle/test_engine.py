@@ -203,9 +203,17 @@ def test_a_rollout_is_the_sum_of_its_steps():
 @examples(60)
 @given(st.integers(1, 300), st.floats(0, 1e5), st.floats(0.01, 5000))
 def test_tokens_in_a_span_are_its_inverse(running, cached, tokens):
-    pace = roofline(replicas=3, window=100, windowed_s=0.0)
+    pace = roofline(replicas=3, window=100, windowed_s=0.002)
 
     assert pace.tokens(running, cached, pace.span_s(running, cached, tokens)) == pytest.approx(tokens)
+
+
+def test_a_window_is_charged_until_requests_fill_it():
+    """2 requests of 50 tokens get 200 more, and read 50, 51, ... 100, 100, ... tokens each in layers with a window."""
+    pace = roofline(cached_s=0.0, window=100, windowed_s=0.001)
+    read = (50 + 100) / 2 * 50 + 100 * 150
+
+    assert pace.span_s(2, 2 * 50, 200) == pytest.approx(200 + 0.001 * 2 * read)
 
 
 def test_without_reading_a_cache_it_is_a_constant_pace():

@@ -60,6 +60,23 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class _Line:
+    """The next `tokens` steps: `first_s` seconds, and `more_s` more for each step that came before."""
+
+    tokens: float
+    first_s: float
+    more_s: float
+
+    def span_s(self, tokens: float) -> float:
+        """Seconds of so many steps."""
+        return tokens * (self.first_s + self.more_s * tokens / 2)
+
+    def in_seconds(self, seconds: float) -> float:
+        """The steps in so many seconds: the inverse of `span_s`."""
+        return 2 * seconds / (self.first_s + sqrt(self.first_s**2 + 2 * self.more_s * seconds))
+
+
+@dataclass(frozen=True)
 class Roofline:
     """An engine of `replicas` that each serve an equal part of its requests.
 
@@ -91,25 +108,32 @@ class Roofline:
         host_s = self.step_s + self.request_s * running
         return host_s + self.layers.at(max(each, 1.0)) + self.head.at(max(each, 1.0))
 
-    def _line(self, running: int, cached: float) -> tuple[float, float]:
-        """(seconds of the next step, seconds that each token in the cache adds to those after it)."""
-        each = cached / self.replicas
-        first, slope = self.seconds(running) + self.cached_s * each, self.cached_s
-        if self.window:
-            full = cached >= running * self.window
-            first += self.windowed_s * min(each, running * self.window / self.replicas)
-            slope += 0.0 if full else self.windowed_s
-        return first, slope / self.replicas
+    def _lines(self, running: int, cached: float) -> tuple["_Line", ...]:
+        """How long steps become, up to where requests fill the window, and beyond: a request has the mean context."""
+        within = max(self.window - cached / running, 0.0)
+        filled = cached + running * within if within else cached
+        now_s, then_s = (self.seconds(running) + self.cached_s * tokens / self.replicas for tokens in (cached, filled))
+        window_s, slope = self.windowed_s / self.replicas, self.cached_s / self.replicas * running
+        beyond = _Line(inf, then_s + window_s * running * self.window, slope)
+        return (_Line(within, now_s + window_s * cached, slope + window_s * running), beyond) if within else (beyond,)
 
     def span_s(self, running: int, cached: float, tokens: float) -> float:
         """Seconds in which every running request gets so many tokens, each of which joins the cache."""
-        first, slope = self._line(running, cached)
-        return tokens * (first + slope * running * tokens / 2)
+        total = 0.0
+        for line in self._lines(running, cached):
+            part = min(tokens, line.tokens)
+            total += line.span_s(part)
+            tokens -= part
+        return total
 
     def tokens(self, running: int, cached: float, seconds: float) -> float:
         """Tokens that every running request gets in so many seconds: the inverse of `span_s`."""
-        first, slope = self._line(running, cached)
-        return 2 * seconds / (first + sqrt(first**2 + 2 * slope * running * seconds))
+        made = 0.0
+        for line in self._lines(running, cached):
+            part = min(line.in_seconds(seconds), line.tokens)
+            made += part
+            seconds -= line.span_s(part)
+        return made
 
     def prefill_s(self, running: int, prompts: Sequence[float]) -> float:
         """Seconds that prompts add to the steps of an engine in which so many requests run, these included."""
