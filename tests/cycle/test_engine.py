@@ -232,6 +232,13 @@ def test_prompts_are_prefilled_once_for_all_their_answers():
     assert ends[0] - ends[1] == pytest.approx(300 * 0.01)  # 10 ms for each token of a prompt
 
 
+def test_the_attention_of_a_prompt_grows_with_its_square_however_long_it_is():
+    """Beyond what a step takes, prompts are prefilled in parts, but each token attends to all before it."""
+    attention = engine_of("qwen3-8b", max_tokens=8192).pace.attention
+
+    assert attention.at(131072) / attention.at(65536) == pytest.approx(4, rel=0.05)
+
+
 @pytest.mark.parametrize("slots", [8, 64])
 def test_a_full_cache_sends_the_youngest_request_back_and_all_are_decoded(slots):
     pace = roofline(capacity=1000.0, admits=990.0)

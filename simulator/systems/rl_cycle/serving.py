@@ -17,8 +17,8 @@ from .scenario import Engine
 _WATERMARK = 0.01
 """Share of the KV cache that stays free when a request starts (vLLM, v0.10: core/block_manager.py, watermark)."""
 
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, *(2**power for power in range(10, 18)))
-"""Tokens of a step at which it is priced; between them it is linear."""
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, *(2**power for power in range(10, 22)))
+"""Tokens of a step, or of a prompt, at which it is priced; between them it is linear."""
 
 _UNKNOWN: dict[str, Callable[[ModelSpec], bool]] = {
     "layers that replace attention": lambda spec: spec.linear_attention is not None,
@@ -86,11 +86,10 @@ class Served:
         """How fast the engine decodes and prefills."""
         costs, said = self.costs, self.said
         windows = costs.windows()
-        most = said.max_batch + said.max_tokens
         return Roofline(
-            layers=_curve(costs.layers, most),
+            layers=_curve(costs.layers, said.max_batch + said.max_tokens),
             head=_curve(costs.head, said.max_batch),
-            attention=_curve(costs.attention, most),
+            attention=_curve(costs.attention, self.capacity / self.shape.dp),
             cached_s=Terms.add(costs.cache()).seconds,
             capacity=self.capacity,
             admits=self.capacity * (1 - _WATERMARK),
@@ -121,7 +120,7 @@ class Served:
         return notes
 
 
-def _curve(parts_of: Callable[[int], Iterable[Part]], most: int) -> Curve:
+def _curve(parts_of: Callable[[int], Iterable[Part]], most: float) -> Curve:
     """A curve through the sizes up to the first one that is no smaller than `most`."""
     below = list(takewhile(lambda size: size < most, _SIZES))
     sizes = (*below, *_SIZES[len(below) : len(below) + 1])
