@@ -186,6 +186,16 @@ def test_an_engine_that_cannot_be_is_one_line(model, engine, line):
     assert len(error.value.faults) == 1
 
 
+@pytest.mark.parametrize("update_time", [None, 2])
+def test_models_of_equal_tensors_that_decode_otherwise_have_hashes_of_their_own(update_time):
+    table = cycle("qwen3-30b-a3b")
+    table["cycle"] = {"train_time": 4, "steps": 2, "update_time": update_time}
+    models = [{"preset": "qwen3-30b-a3b", "overrides": {"num_experts_per_tok": each}} for each in (1, 8, 32)]
+    hashes = {ResolvedCycle(check_question({**table, "model": model})).hash for model in models}
+
+    assert len(hashes) == 3
+
+
 # A rollout
 
 

@@ -347,7 +347,7 @@ class ResolvedCycle(ResolvedScenario):
         given = self.scenario
         reads_profile = self.update is None and (given.cycle.state is not None or self.engine is not None)
         predicted = {} if self.training is None else {"train": self.training.step.resolved.hash}
-        if self.update is None and self.spec is not None:
+        if self.spec is not None and (self.update is None or self.engine is not None):
             predicted["model"] = identity(self.spec)
         content = {
             **predicted,
