@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..base.errors import UserError, fault
 from ..base.files import path_beside, read_toml, toml_value
+from ..base.named_files import rename_files
 from ..base.schema import validate
 from . import files
 from .cluster import Cluster
@@ -113,6 +114,20 @@ def _build_nodes(parts: Sequence[_Part]) -> list[Node]:
             shapes.append(part.shape)
     kinds = [build(shape) for shape in shapes]
     return [kinds[shapes.index(part.shape)] for part in parts for _ in range(part.nodes)]
+
+
+def some_nodes(spec: Spec, nodes: range, where: str = "cluster") -> Spec:
+    """The description of some neighbours in a cluster that was built: as it is, or of a mix the entries with them."""
+    table, place, _ = _table(spec, where)
+    if "mix" not in table:
+        return spec
+    kept, first = [], 0
+    for entry in table["mix"]:
+        last = first + entry["nodes"]
+        if inside := range(max(first, nodes.start), min(last, nodes.stop)):
+            kept.append({**entry, "nodes": len(inside)})
+        first = last
+    return rename_files({"mix": kept}, place, str)
 
 
 def cluster_inputs(spec: Spec, nodes: int = 1, where: str = "cluster") -> dict[str, Any]:

@@ -123,6 +123,77 @@ def test_more_experts_are_read_as_more_requests_touch_them():
     assert most - many < (few - one) / 3
 
 
+# Where engines are
+
+MIX = {"mix": [{"base": "dgx-h100", "nodes": 1}, {"base": "dgx-a100", "nodes": 1}]}
+
+
+def apart(cluster: Any, nodes: int, update: dict[str, Any], cycle: dict[str, Any], tp: int = 1) -> ResolvedCycle:
+    """A cycle whose update is simulated, with trainers apart from the engines."""
+    return ResolvedCycle(check_question({
+        "kind": "rl_cycle", "cluster": cluster, "nodes": nodes, "model": {"preset": "qwen3-8b"}, "update": update,
+        "cycle": {"placement": "disaggregated", "steps": 1, **cycle},
+        "rollout": {"requests": 64, "length": {"kind": "fixed", "tokens": 400}, "engine": {"tp": tp}},
+    }))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "rolls", "trains"), [("single_sender", "a100", "h100"), ("broadcast", "h100", "a100")]
+)
+def test_engines_and_training_are_priced_on_the_nodes_that_they_are_on(method, rolls, trains):
+    """Trainers that send are the first node of the two; beside parameter servers they are the last one."""
+    cycle = {"rollout_nodes": 1, "train": {"parallel": {"tp": 2}}}
+    mixed = apart(MIX, 2, {"method": method}, cycle)
+    alone, step = (apart(f"dgx-{kind}", 2, {"method": method}, cycle) for kind in (rolls, trains))
+
+    assert mixed.engine.pace == alone.engine.pace
+    assert mixed.training.seconds == step.training.seconds
+
+
+def test_an_engine_over_two_nodes_exchanges_between_them():
+    update = {"method": "single_sender", "inference": {"gpus": 8}}
+    inside, across = (
+        apart("h100-hgx", 2, {**update, "trainer": {"gpus": gpus}}, {"train_time": 1}, tp=8) for gpus in (8, 4)
+    )
+    halves = apart(
+        {"base": "h100-hgx", "gpus_per_node": 4}, 4, {**update, "trainer": {"gpus": 8}}, {"train_time": 1}, 8
+    )
+
+    assert inside.engine.costs.step(64, 200).seconds < across.engine.costs.step(64, 200).seconds
+    assert across.engine.costs.step(64, 200).seconds == pytest.approx(
+        halves.engine.costs.step(64, 200).seconds, rel=0.1
+    )
+
+
+def test_gpus_of_several_kinds_in_an_engine_are_one_line():
+    update = {"method": "single_sender", "trainer": {"gpus": 4}, "inference": {"gpus": 8}}
+    with pytest.raises(UserError) as error:
+        _ = apart(MIX, 2, update, {"train_time": 1}, tp=8).engine
+
+    assert error.value.faults == (
+        "scenario: rollout.engine.tp = 8: an engine has GPUs of one kind, not H100 SXM and A100 SXM 80GB",
+    )
+
+
+def test_training_beside_a_mix_of_nodes_is_one_line():
+    with pytest.raises(UserError) as error:
+        _ = apart(MIX, 2, {}, {"train": {}, "trainer_gpus": 8}).training
+
+    assert error.value.faults == (
+        "scenario: cycle.trainer_gpus = 8: are beside a cluster of several kinds of nodes, so theirs is not known: "
+        "see cycle.rollout_nodes",
+    )
+
+
+def test_engines_on_several_kinds_of_gpus_decode_as_the_slowest():
+    table = cycle(tp=1) | {"cluster": MIX, "nodes": 2}
+    mixed = ResolvedCycle(check_question(table))
+    slow = ResolvedCycle(check_question({**table, "cluster": "dgx-a100"}))
+
+    assert mixed.engine.pace.seconds(16) == slow.engine.pace.seconds(16)
+    assert any("engines are not alike" in note for note in mixed.notes)
+
+
 # Memory
 
 
@@ -174,7 +245,11 @@ def test_a_cache_in_8_bits_holds_twice_as_much():
         ("qwen3-8b", {"ep": 8}, "rollout.engine.ep = 8: the model has no experts"),
         ("qwen3-30b-a3b", {"ep": 4}, "rollout.engine.ep = 4: expected 1 or tp x dp = 8"),
         ("qwen3-30b-a3b", {"tp": 4, "dp": 2}, "rollout.engine.dp = 2: is for experts that are spread"),
-        ("qwen3-30b-a3b", {"tp": 16}, "rollout.engine.tp = 16: 16 GPUs of an engine divide 8"),
+        (
+            "qwen3-30b-a3b",
+            {"tp": 16},
+            "rollout.engine.tp = 16: an engine has 16 GPUs, which must divide the 8 that roll out",
+        ),
         ("mamba2-2.7b", {}, "its decoding is not modelled: layers that replace attention"),
     ],
 )

@@ -7,7 +7,7 @@ rate that device memory sustains, or computes at the device's peak, whichever ta
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -17,6 +17,7 @@ import numpy as np
 from ...base.op_kinds import ATTENTION, op_kind
 from ...collectives import CURVES, Collective, Layout, Machines, Pricer, price_slowest, pricer
 from ...costs.kernels import Kernels
+from ...hardware import Cluster
 from ...models import ModelSpec
 from ...models.blocks import embedding, embedding_parameters, head, head_parameters, layer, layer_parameters
 from ...models.kernels import Kernel, element_bytes
@@ -176,22 +177,36 @@ class Terms:
 Part = tuple[str, float, float, str]
 
 
+def groups_of(ranks: Sequence[int], size: int, cluster: Cluster) -> list[tuple[int, ...]]:
+    """Groups of so many neighbours: the first one of all that lie on nodes in the same way."""
+    groups = [tuple(ranks[first : first + size]) for first in range(0, len(ranks) - size + 1, size)]
+    return list({_place_of(group, cluster): group for group in reversed(groups)}.values())
+
+
+def _place_of(group: Sequence[int], cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    """For each rank its kind of node, and which of the group is the first on its node, NVLink domain and site."""
+    kinds = [id(cluster.nodes[cluster.node_of(rank)]) for rank in group]
+    homes = [[of(rank) for rank in group] for of in (cluster.node_of, cluster.island, cluster.site_of)]
+    return tuple(zip(kinds, *([home.index(one) for one in home] for home in homes), strict=True))
+
+
 @dataclass(frozen=True)
 class EngineCosts:
-    """What steps of an engine take on the first ranks of a cluster.
+    """What steps of an engine take on its `ranks` of a cluster, which are GPUs of one kind.
 
     `step_s`, and `request_s` for each request, is host time that nothing hides.
     """
 
     shape: EngineShape
     machines: Machines
+    ranks: tuple[int, ...]
     step_s: float = 0.0
     request_s: float = 0.0
 
     @cached_property
     def kernels(self) -> Kernels:
         """Prices of kernels on the engine's devices."""
-        machine = self.machines.machine_of(0)
+        machine = self.machines.machine_of(self.ranks[0])
         return Kernels(machine.profile.as_served(), machine.limits, served=True)
 
     def layers(self, tokens: int) -> list[Part]:
@@ -209,7 +224,7 @@ class EngineCosts:
         parts = [self._part(self._price(kernel), kernel.kind) for kernel in self.shape.head(requests)]
         if self.shape.tp > 1:
             size = float(_WIDE * requests * self.shape.spec.vocab_size)
-            parts.append(self._exchange("all_gather", size, self.shape.tp))
+            parts.append(self._in_groups("all_gather", size))
         return parts
 
     def cache(self) -> list[Part]:
@@ -260,13 +275,18 @@ class EngineCosts:
         size, moe = float(_WIDE * tokens * spec.hidden_size), sum(map(spec.is_moe, range(spec.n_layers)))
         to_and_fro = moe if shape.dp > 1 else 0
         if shape.tp > 1:
-            yield self._exchange("all_reduce", size, shape.tp, 2 * spec.n_layers - to_and_fro + 1)
+            yield self._in_groups("all_reduce", size, 2 * spec.n_layers - to_and_fro + 1)
         if to_and_fro and spec.moe is not None:
             sent = size * spec.moe.num_experts_per_tok / shape.tp
-            yield self._exchange("all_to_all", sent, shape.tp * shape.dp, 2 * to_and_fro)
+            yield self._exchange("all_to_all", sent, self.ranks, 2 * to_and_fro)
 
-    def _exchange(self, op: str, size: float, ranks: int, count: int = 1) -> Part:
-        found = price_slowest(self._pricer, self.machines, Collective(op, tuple(range(ranks)), size))
+    def _in_groups(self, op: str, size: float, count: int = 1) -> Part:
+        """An exchange in each group of tp ranks: that of the slowest one."""
+        groups = groups_of(self.ranks, self.shape.tp, self.machines.cluster)
+        return max((self._exchange(op, size, group, count) for group in groups), key=lambda part: part[1])
+
+    def _exchange(self, op: str, size: float, ranks: tuple[int, ...], count: int = 1) -> Part:
+        found = price_slowest(self._pricer, self.machines, Collective(op, ranks, size))
         return op, count * found.seconds, found.spread, PROVENANCE[found.provenance]
 
     @cached_property

@@ -363,7 +363,7 @@ def _decoding(run: CycleRun, began: float, ended: float) -> tuple[float, float, 
 def _question(resolved: ResolvedCycle, run: CycleRun) -> str:
     """One line that says what was simulated."""
     plan, cycle = run.plan, resolved.scenario.cycle
-    devices = " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
+    devices = " and ".join(dict.fromkeys(resolved.cluster.device(rank).name for rank in resolved.rollout_ranks))
     mode = cycle.mode if not plan.staleness else f"{cycle.mode} (staleness {plan.staleness})"
     apart = f", {plan.trainer_gpus:,} train" if plan.switch is None else ""
     spec = resolved.update.spec if resolved.update is not None else None

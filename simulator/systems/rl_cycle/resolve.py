@@ -1,6 +1,6 @@
 """From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from ...base.units import format_bytes
 from ...collectives import STREAMS, Machines
 from ...costs import cost
 from ...engine import simulate
-from ...hardware import Cluster, cluster_inputs
+from ...hardware import Cluster, Spec, cluster_inputs, some_nodes
 from ...models import ModelSpec
 from ...models.model import identity
 from ...profile import Profile
@@ -19,6 +19,7 @@ from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release, shape_of, without_route
 from ..weight_update.report import Report as UpdateReport
 from ..weight_update.resolve import Resolved
+from ..weight_update.scenario import Scenario as UpdateScenario
 from ..weight_update.system import resolve
 from ..weight_update.transfers import TransferUpdate
 from .pace import Pace, Roofline
@@ -46,9 +47,20 @@ class ResolvedCycle(ResolvedScenario):
         """The weight update, unless its time is given."""
         if self.scenario.cycle.update_time is not None:
             return None
-        _ = self._rollout_nodes
-        each = self.cluster.gpus_per_node[0]
-        return resolve(self.scenario.weight_update(each), self.where, self.memo)
+        return resolve(self._update_scenario, self.where, self.memo)
+
+    @property
+    def _update_scenario(self) -> UpdateScenario:
+        """The update as a scenario; by servers it is on the nodes that roll out alone."""
+        given = self.scenario
+        if self._rollout_nodes is None:
+            return given.weight_update()
+        rolling, training = self._split_nodes
+        trainers = sum(self.cluster.gpus_per_node[node] for node in training)
+        if given.from_trainers:
+            return given.weight_update(trainers)
+        part = some_nodes(given.cluster, rolling, self.where)
+        return given.weight_update(trainers, cluster=part, nodes=len(rolling))
 
     @cached_property
     def spec(self) -> ModelSpec | None:
@@ -79,13 +91,24 @@ class ResolvedCycle(ResolvedScenario):
         return nodes
 
     @property
+    def _split_nodes(self) -> tuple[range, range]:
+        """(Nodes that roll out, the others): those that send a simulated update are the first ones of the cluster."""
+        nodes = self.scenario.nodes
+        rolls = self._rollout_nodes or nodes
+        first = nodes - rolls if self.scenario.from_trainers else 0
+        return range(first, first + rolls), range(first) if first else range(rolls, nodes)
+
+    @property
+    def rollout_ranks(self) -> Sequence[int]:
+        """The GPUs that roll out."""
+        if self.update is not None:
+            return self.update.plan.receivers
+        return range(sum(self.cluster.gpus_per_node[: len(self._split_nodes[0])]))
+
+    @property
     def pools(self) -> tuple[int, int]:
         """(GPUs that roll out, GPUs that only train)."""
-        if self.update is not None:
-            updated = len(self.update.plan.receivers)
-        else:
-            nodes = self._rollout_nodes or self.scenario.nodes
-            updated = sum(self.cluster.gpus_per_node[:nodes])
+        updated = len(self.rollout_ranks)
         return updated, self.trainer_gpus(updated)
 
     def switch(self) -> Switch | None:
@@ -132,7 +155,8 @@ class ResolvedCycle(ResolvedScenario):
         if engine is not None and rollout.engines is None:
             each = self.scenario.tp * engine.dp
             if gpus % each:
-                raise self._fault("rollout.engine.tp", self.scenario.tp, f"{each} GPUs of an engine divide {gpus}")
+                allowed = f"an engine has {each} GPUs, which must divide the {gpus} that roll out"
+                raise self._fault("rollout.engine.tp", self.scenario.tp, allowed)
             return gpus // each
         assert rollout.engines is not None
         if gpus % rollout.engines:
@@ -185,7 +209,8 @@ class ResolvedCycle(ResolvedScenario):
                 )
         usual = self.lengths.moment(1), self.prompts.moment(1) if self.prompts is not None else 0.0
         machines = Machines(self.cluster, self.profile)
-        return serve(said, self.scenario.tp, self.spec, self._weight_type, machines, usual, self.where)
+        ranks = tuple(self.rollout_ranks)
+        return serve(said, self.scenario.tp, self.spec, self._weight_type, machines, ranks, usual, self.where)
 
     @property
     def _weight_type(self) -> str:
@@ -202,10 +227,11 @@ class ResolvedCycle(ResolvedScenario):
         cycle = self.scenario.cycle
         if cycle.train is None:
             return None
+        machines, nodes = self._training_machines()
         setup = Setup(
-            cluster=self.scenario.cluster,
-            nodes=self._trainer_nodes,
-            gpus=self._trainer_nodes * self.cluster.gpus_per_node[0],
+            cluster=machines,
+            nodes=nodes,
+            gpus=len(self.training_ranks),
             model=None if self.scenario.model is None else self.scenario.model.model_dump(exclude_unset=True),
             requests=self.scenario.rollout.requests,
             minibatches=cycle.minibatches,
@@ -218,15 +244,31 @@ class ResolvedCycle(ResolvedScenario):
         return predict_training(scenario, cycle.minibatches, cycle.forward_passes, self.where, self.memo)
 
     @property
-    def _trainer_nodes(self) -> int:
-        """The nodes that train, all GPUs of each."""
+    def training_ranks(self) -> range:
+        """The GPUs that train; those beside the cluster are numbered on."""
         if self.scenario.cycle.placement == "colocated":
-            return self.scenario.nodes
-        each, gpus = self.cluster.gpus_per_node[0], self.pools[1]
-        if gpus % each:
-            allowed = f"a predicted step is on whole nodes, of {each} GPUs each"
-            raise self._fault("cycle.trainer_gpus", gpus, allowed)
-        return gpus // each
+            return range(self.cluster.n_gpus)
+        rolls, gpus = self.pools
+        first = 0 if self.scenario.from_trainers else rolls
+        return range(first, first + gpus)
+
+    def _training_machines(self) -> tuple[Spec, int]:
+        """The description of the nodes that train, all GPUs of each, and their number."""
+        cluster, ranks, described = self.cluster, self.training_ranks, self.scenario.cluster
+        each = cluster.gpus_per_node
+        if ranks.stop <= cluster.n_gpus:
+            nodes = range(cluster.node_of(ranks[0]), cluster.node_of(ranks[-1]) + 1)
+            whole = sum(each[node] for node in nodes) == len(ranks)
+        elif cluster.is_mixed:
+            allowed = "are beside a cluster of several kinds of nodes, so theirs is not known: see cycle.rollout_nodes"
+            raise self._fault("cycle.trainer_gpus", len(ranks), allowed)
+        else:
+            nodes = range(len(ranks) // each[0])
+            whole = len(nodes) * each[0] == len(ranks)
+        if not whole:
+            allowed = f"a predicted step is on whole nodes, of {each[0]} GPUs each"
+            raise self._fault("cycle.trainer_gpus", len(ranks), allowed)
+        return some_nodes(described, nodes, self.where), len(nodes)
 
     @property
     def train_s(self) -> float:
@@ -252,19 +294,14 @@ class ResolvedCycle(ResolvedScenario):
 
     def _trainers_of_nodes(self, updated: int) -> int:
         """The GPUs of the nodes that do not roll out; all of those that do are updated."""
-        rolls = sum(self.cluster.gpus_per_node[: self._rollout_nodes])
+        nodes = self._rollout_nodes
+        rolls, others = (sum(self.cluster.gpus_per_node[node] for node in part) for part in self._split_nodes)
         if updated != rolls:
-            raise self._fault(
-                "cycle.rollout_nodes", self._rollout_nodes, f"are {rolls} GPUs, but the update reaches {updated}"
-            )
-        others = self.cluster.n_gpus - rolls
+            raise self._fault("cycle.rollout_nodes", nodes, f"are {rolls} GPUs, but the update reaches {updated}")
         train = len(self.update.trainers) if isinstance(self.update, TransferUpdate) else others
         if train != others:
-            raise self._fault(
-                "cycle.rollout_nodes",
-                self._rollout_nodes,
-                f"leave {others} GPUs to train, but the update has {train} trainers",
-            )
+            allowed = f"leave {others} GPUs to train, but the update has {train} trainers"
+            raise self._fault("cycle.rollout_nodes", nodes, allowed)
         return others
 
     def plan(self, update: UpdateReport | None) -> CyclePlan:

@@ -222,14 +222,11 @@ class CycleScenario(OnCluster):
         """Whether trainers and engines are all GPUs of the cluster."""
         return self.update.method in FROM_TRAINERS
 
-    def weight_update(self, gpus_per_node: int = 0) -> Scenario:
-        """The update of the cycle as a scenario of kind weight_update.
+    def weight_update(self, trainers: int | None = None, **changes: Any) -> Scenario:
+        """The update of the cycle as a scenario of kind weight_update, with some of its keys changed.
 
-        With `rollout_nodes` the other nodes' GPUs train: their number is needed only then.
+        `trainers` is the number of GPUs that train, where the scenario does not say it.
         """
-        rolls, trainers = self.cycle.rollout_nodes, self.cycle.trainer_gpus
         same = {key: getattr(self, key) for key in Scenario.model_fields if key not in ("notes", "kind", "seed")}
-        if rolls is not None:
-            trainers = (self.nodes - rolls) * gpus_per_node
-            same["nodes"] = self.nodes if self.from_trainers else rolls
-        return Scenario(kind="weight_update", **same | {"update": self._update(trainers)})
+        update = self._update(self.cycle.trainer_gpus if trainers is None else trainers)
+        return Scenario(kind="weight_update", **same | changes | {"update": update})

@@ -1,6 +1,6 @@
 """The engine of a scenario: whether its model can be served and fits, its KV cache, and its pace."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -8,9 +8,10 @@ from itertools import takewhile
 from ...base.errors import UserError, fault
 from ...base.units import format_bytes
 from ...collectives import Machines
+from ...hardware import Cluster
 from ...models import ModelSpec
 from ...models.parameters import split
-from .engine import EngineCosts, EngineShape, Part, Terms
+from .engine import EngineCosts, EngineShape, Part, Terms, groups_of
 from .pace import Curve, Roofline
 from .scenario import Engine
 
@@ -32,13 +33,17 @@ _UNKNOWN: dict[str, Callable[[ModelSpec], bool]] = {
 
 @dataclass(frozen=True)
 class Served:
-    """An engine with what it serves; `usual` are the mean tokens of an answer and of a prompt."""
+    """An engine with what it serves; `usual` are the mean tokens of an answer and of a prompt.
+
+    Where engines are not `alike` it is the slowest one.
+    """
 
     said: Engine
     costs: EngineCosts
     usual: tuple[float, float]
     device_bytes: float
     context_bytes: float
+    alike: bool = True
 
     @property
     def shape(self) -> EngineShape:
@@ -113,6 +118,9 @@ class Served:
         """Assumptions, for the report."""
         held = f"{format_bytes(self.weight_bytes)} of weights and {format_bytes(self.cache_bytes)} of KV cache a GPU"
         notes = [f"an engine has {held}: {self.capacity:,.0f} tokens"]
+        if not self.alike:
+            rank = self.costs.ranks[0]
+            notes.append(f"engines are not alike: all are taken to decode as the slowest one, that of rank {rank}")
         if not self.said.step_time and not self.said.request_time:
             notes.append("no host time of engines is counted; see rollout.engine.step_time")
         if self.shape.index_layers:
@@ -128,13 +136,41 @@ def _curve(parts_of: Callable[[int], Iterable[Part]], most: float) -> Curve:
 
 
 def serve(
-    said: Engine, tp: int, spec: ModelSpec, dtype: str, machines: Machines, usual: tuple[float, float], where: str
+    said: Engine,
+    tp: int,
+    spec: ModelSpec,
+    dtype: str,
+    machines: Machines,
+    ranks: Sequence[int],
+    usual: tuple[float, float],
+    where: str,
 ) -> Served:
-    """The engine that a scenario describes; `dtype` is that of its weights where it says none.
+    """The engine that a scenario describes, the slowest of those on these ranks.
+
+    `dtype` is that of its weights where it says none.
 
     Raises:
         UserError: its model is none whose decoding is modelled, cannot be cut so, or does not fit.
     """
+    _check(said, tp, spec, where)
+    shape = EngineShape(spec, tp, said.dp, said.ep, said.dtype or dtype, said.kv_dtype)
+    groups = _engines(shape, machines.cluster, ranks, where)
+    costs = [EngineCosts(shape, machines, group, said.step_time, said.request_time) for group in groups]
+    slowest = max(costs, key=lambda one: one.step(said.max_batch * said.dp, sum(usual)).seconds)
+    device = min(float(machines.cluster.device(rank).memory_bytes) for group in groups for rank in group)
+    context_bytes = machines.profile.value_or("memory.context_bytes", 0.0)
+    served = Served(said, slowest, usual, device, context_bytes, alike=len(groups) == 1)
+    if served.capacity < sum(usual):
+        allowed = (
+            f"{format_bytes(served.weight_bytes)} of weights leave {format_bytes(max(served.cache_bytes, 0.0))} of "
+            f"{format_bytes(device)} for a KV cache of {max(served.capacity, 0.0):,.0f} tokens"
+        )
+        raise UserError(fault(where, "rollout.engine.tp", tp, allowed))
+    return served
+
+
+def _check(said: Engine, tp: int, spec: ModelSpec, where: str) -> None:
+    """A UserError where the model is none whose decoding is modelled, or cannot be cut so."""
     unknown = [what for what, has in _UNKNOWN.items() if has(spec)]
     if unknown:
         raise UserError(fault(where, "rollout.engine", spec.name, f"its decoding is not modelled: {unknown[0]}"))
@@ -147,17 +183,17 @@ def serve(
         raise UserError(fault(where, "rollout.engine.dp", said.dp, allowed))
     if spec.num_attention_heads % tp:
         raise UserError(fault(where, "rollout.engine.tp", tp, f"must divide the {spec.num_attention_heads} heads"))
-    if ranks > machines.cluster.n_gpus:
-        allowed = f"tp x dp = {ranks}, and the cluster has {machines.cluster.n_gpus} GPUs"
-        raise UserError(fault(where, "rollout.engine.tp", tp, allowed))
-    shape = EngineShape(spec, tp, said.dp, said.ep, said.dtype or dtype, said.kv_dtype)
-    device = min(float(node.device.memory_bytes) for node in machines.cluster.nodes)
-    context_bytes = machines.profile.value_or("memory.context_bytes", 0.0)
-    served = Served(said, EngineCosts(shape, machines, said.step_time, said.request_time), usual, device, context_bytes)
-    if served.capacity < sum(usual):
-        allowed = (
-            f"{format_bytes(served.weight_bytes)} of weights leave {format_bytes(max(served.cache_bytes, 0.0))} of "
-            f"{format_bytes(device)} for a KV cache of {max(served.capacity, 0.0):,.0f} tokens"
-        )
-        raise UserError(fault(where, "rollout.engine.tp", tp, allowed))
-    return served
+
+
+def _engines(shape: EngineShape, cluster: Cluster, ranks: Sequence[int], where: str) -> list[tuple[int, ...]]:
+    """The ranks of the engines, those of one where several lie on nodes in the same way."""
+    size = shape.tp * shape.dp
+    if size > len(ranks):
+        allowed = f"tp x dp = {size}, and {len(ranks)} GPUs roll out"
+        raise UserError(fault(where, "rollout.engine.tp", shape.tp, allowed))
+    groups = groups_of(ranks, size, cluster)
+    for group in groups:
+        if len(kinds := {cluster.device(rank).name: None for rank in group}) > 1:
+            allowed = f"an engine has GPUs of one kind, not {' and '.join(kinds)}"
+            raise UserError(fault(where, "rollout.engine.tp", shape.tp, allowed))
+    return groups
