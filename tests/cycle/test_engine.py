@@ -317,6 +317,22 @@ def test_prompts_are_prefilled_once_for_all_their_answers():
     assert ends[0] - ends[1] == pytest.approx(300 * 0.01)  # 10 ms for each token of a prompt
 
 
+@pytest.mark.parametrize(("samples", "prompts"), [(1, 4), (4, 1)])
+def test_a_cache_that_is_computed_again_is_that_of_each_request_by_itself(samples, prompts):
+    """4 requests of 100 + 20 tokens: 10 ms for each that is not shared, and attention of 1 s for each request."""
+    pace = roofline(
+        cached_s=0.0, redoes=True, layers=Curve((1, 1001), (0.01, 10.01)), attention=Curve((1, 2), (1.0, 1.0)),
+    )  # fmt: skip
+    pool = Pool(1, 4, replace(pace, layers=Curve((1,), (0.0,)), attention=Curve((1,), (0.0,))), samples)
+    pool.add(0, [50] * 4, [100] * 4)
+    pool.deal(0.0)
+    pool.halt(20.0)
+    pool.pace = pace
+    pool.go_on(20.0, recompute=True)
+
+    assert pool.engines[0].since_s == pytest.approx(20 + 0.01 * (prompts * 100 + 4 * 20) + 4)
+
+
 def test_the_attention_of_a_prompt_grows_with_its_square_however_long_it_is():
     """Beyond what a step takes, prompts are prefilled in parts, but each token attends to all before it."""
     attention = engine_of("qwen3-8b", max_tokens=8192).pace.attention

@@ -37,8 +37,13 @@ class Pace:
         """Seconds to prefill prompts."""
         return 0.0
 
-    def redo_s(self, tokens: float, cached: float) -> float:
-        """Seconds to compute the KV cache again, for requests that have so many tokens."""
+    @property
+    def redoes(self) -> bool:
+        """Whether running requests compute their part of a KV cache again under new weights."""
+        return self.recompute_s > 0
+
+    def redo_s(self, tokens: float, cached: Sequence[float]) -> float:
+        """Seconds to compute it again, for requests that have made so many tokens."""
         return tokens * self.recompute_s
 
 
@@ -144,6 +149,6 @@ class Roofline:
         steps_s += self.layers.at(beside + rest) - alone_s if rest else 0.0
         return steps_s + sum(map(self.attention.at, filter(None, prompts))) / self.replicas
 
-    def redo_s(self, tokens: float, cached: float) -> float:
-        """Seconds to compute the KV cache again."""
-        return self.prefill_s(0, [cached]) if self.redoes and cached else 0.0
+    def redo_s(self, tokens: float, cached: Sequence[float]) -> float:
+        """Seconds to compute the KV cache again, of which each running request had so many tokens."""
+        return self.prefill_s(0, cached)

@@ -131,7 +131,12 @@ class Pool:
         self.halted = False
         for engine in self.engines:
             engine.prompts.clear()
-            engine.since_s = now_s + (self.pace.redo_s(engine.tokens(), engine.cached) if recompute else 0.0)
+            engine.since_s = now_s
+            if recompute and self.pace.redoes:
+                cached = [
+                    self._to_prefill(number, engine, engine.made - begun) for number, begun in engine.begun.items()
+                ]
+                engine.since_s += self.pace.redo_s(engine.tokens(), cached)
         self._changed(range(len(self.engines)))
 
     def abort(self, now_s: float) -> float:
@@ -166,16 +171,20 @@ class Pool:
         """Start a request; the tokens that it has to prefill join `new`."""
         one, kept = self.engines[engine], self._kept.pop(number, 0.0)
         one.settle(now_s, self.pace)
-        prompt, shared = self._prompt(number), number // self.samples
-        known = shared in one.prompts
-        one.prompts.add(shared)
+        prompt, missing = self._prompt(number), self._to_prefill(number, one, kept)
         if prompt or kept:
-            new.append(kept + (0 if known and self.pace.shares_prompts else prompt))
+            new.append(missing)
         one.cached += prompt + kept
         one.begun[number] = one.made - kept if kept else one.made
         heappush(one.running, (one.begun[number] + self._tokens[number], number))
         self.running += 1
         self._offer(engine)
+
+    def _to_prefill(self, number: int, engine: _Engine, made: float) -> float:
+        """Tokens that a request which has `made` some has to prefill; the engine knows its prompt from now on."""
+        known = number // self.samples in engine.prompts
+        engine.prompts.add(number // self.samples)
+        return made + (0 if known and self.pace.shares_prompts else self._prompt(number))
 
     def _preempt(self, engine: _Engine, now_s: float) -> None:
         """Put the youngest request back into the queue: the cache is full now."""
