@@ -150,9 +150,18 @@ def test_a_synchronous_split_leaves_each_pool_idle_while_the_other_works(given):
 
 
 def test_warm_up_is_not_counted(given):
-    report = simulate(given, [*ASYNCHRONOUS, "cycle.steps=5"]).report
+    report = simulate(given, [*ASYNCHRONOUS, "cycle.steps=6"]).report
 
-    assert (report.warmup, report.steps, report.step_time_s, report.mean_staleness) == (2, 5, 10.0, 1.0)
+    assert (report.warmup, report.steps, report.step_time_s, report.mean_staleness) == (2, 6, 10.0, 1.0)
+
+
+@pytest.mark.parametrize(("staleness", "counted"), [(0, 20), (1, 20), (2, 21), (6, 21)])
+def test_steps_that_count_are_whole_bunches(given, staleness, counted):
+    """Batches that start together end close to each other, and only the first of them waits."""
+    mode = f"mode='asynchronous', placement='disaggregated', staleness={staleness}"
+    report = simulate(given, [f"cycle={{{mode}, trainer_gpus=8, train_time=4, update_time=2}}"]).report
+
+    assert (report.steps, any("in bunches" in note for note in report.notes)) == (counted, counted != 20)
 
 
 def test_the_hash_is_over_what_is_meant_not_over_the_name(given):

@@ -6,7 +6,6 @@ compared by the time for as many trained tokens, so that a larger batch is no lo
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, cast
 
 from ...base.errors import UserError
@@ -154,7 +153,6 @@ def _of_loop(resolved: ResolvedCycle) -> _Levers:
         for age in sorted({0, 1, stale + 1, 2 * stale} - {stale}):
             mode = "asynchronous" if age else "synchronous"
             changes: dict[str, Any] = {"cycle.mode": mode} | ({"cycle.staleness": age} if age else {})
-            changes["cycle.steps"] = ceil(cycle.steps / (age + 1)) * (age + 1)  # steps come in bunches of so many
             yield f"staleness {age}", "versions that a rollout may be behind", changes
         for interrupt in ("keep", "drain", "abort"):
             yield f"interrupt: {interrupt}", "what an update does to running requests", {"rollout.interrupt": interrupt}

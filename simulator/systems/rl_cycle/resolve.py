@@ -317,7 +317,7 @@ class ResolvedCycle(ResolvedScenario):
             update_s, gpus = cycle.update_time, self.pools[0]
             pause_s = update_s if cycle.pause is None else cycle.pause
         return CyclePlan(
-            steps=cycle.warmup_steps + cycle.steps,
+            steps=cycle.warmup_steps + cycle.counted_steps,
             warmup=cycle.warmup_steps,
             staleness=cycle.most_stale,
             train_s=self.train_s,
@@ -336,6 +336,8 @@ class ResolvedCycle(ResolvedScenario):
         notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
         if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
             notes.append("no trainer state is offloaded or onloaded; see cycle.state")
+        if (counted := self.scenario.cycle.counted_steps) != self.scenario.cycle.steps:
+            notes.append(f"{counted} steps count, as they come in bunches of {self.scenario.cycle.most_stale + 1}")
         rollout = self.scenario.rollout
         redoes = rollout.recompute_time or (rollout.engine is not None and rollout.engine.recompute)
         if rollout.interrupt == "keep" and not redoes:

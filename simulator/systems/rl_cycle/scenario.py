@@ -25,7 +25,9 @@ class Cycle(Table):
     staleness: NonNegativeInt | None = Field(
         None, description="asynchronous: versions that a rollout may be behind when it is trained on (default: 1)"
     )
-    steps: Annotated[int, Field(gt=0, le=10_000)] = Field(20, description="number of steps that count")
+    steps: Annotated[int, Field(gt=0, le=10_000)] = Field(
+        20, description="number of steps that count, rounded up to a multiple of staleness + 1"
+    )
     warmup: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
         None, description="steps before them that do not count (default: staleness + 1, or 0 if that is 0)"
     )
@@ -71,6 +73,12 @@ class Cycle(Table):
         if self.mode == "synchronous":
             return 0
         return 1 if self.staleness is None else self.staleness
+
+    @property
+    def counted_steps(self) -> int:
+        """Steps that count: whole bunches of as many as are under way at once."""
+        bunch = self.most_stale + 1
+        return -(-self.steps // bunch) * bunch
 
     @property
     def warmup_steps(self) -> int:
