@@ -47,7 +47,8 @@ CHANGES = {
     "cycle.state=100 GB": "cycle.state = '93.1 GiB': a device has",
     "cycle={train_time=4, update_time=2, placement='disaggregated'}": "trainer_gpus = None: say how many GPUs train",
     "model.preset=kimi-k2": "model = {'preset': 'kimi-k2'}: is for an update that is simulated, not given",
-    "stack=checkpoint-engine": "stack = 'checkpoint-engine': is for an update that is simulated, or for cycle.state",
+    "stack=checkpoint-engine": "stack = 'checkpoint-engine': is for an update that is simulated, or for rollout.engine "
+    "or cycle.state; training has its own",
     "rollout.engines=3": "rollout.engines = 3: must divide the 8 GPUs that roll out",
     "rollout.interrupt=keep": "rollout.interrupt = 'keep': is for rollouts beside training: cycle.staleness of 1",
     "rollout.recompute_time=1": "rollout.recompute_time = 1: goes with rollout.interrupt = 'keep'",

@@ -1,5 +1,6 @@
 """Cycles that predict their own training, and what goes with it: the step, its batch, the split of nodes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.scenario import check_question
 
+DATA = Path(__file__).parents[2] / "data"
 STEP = {"parallel": {"tp": 2}, "level": "coarse"}
 
 
@@ -76,6 +78,28 @@ def test_a_step_from_a_file_beside_the_scenario(tmp_path):
     assert cycle.resolved.training.step.resolved.dims.tp == 4
 
 
+def test_the_profile_of_a_cycle_is_that_of_its_training(tmp_path):
+    own = json.loads((DATA / "profiles/h100-sxm.json").read_text()) | {"name": "own"}
+    (tmp_path / "own.json").write_text(json.dumps(own))
+    cycle = predicted(profile=str(tmp_path / "own.json")).resolved
+
+    assert cycle.training.step.resolved.profile_names == cycle.profile_names
+
+
+def test_a_profile_of_other_devices_is_refused_where_only_training_is_predicted():
+    with pytest.raises(UserError) as error:
+        predicted(profile="a100-sxm")
+
+    assert str(error.value).startswith("scenario: profile = 'a100-sxm': ")
+
+
+def test_the_stack_of_a_cycle_is_not_that_of_training():
+    with pytest.raises(UserError) as error:
+        predicted(stack="megatron-lm")
+
+    assert str(error.value).startswith("scenario: stack = 'megatron-lm': is for an update that is simulated")
+
+
 def memory_line(prediction: Any) -> str | None:
     """What a report says of memory near its top."""
     return next((line for line in prediction.lines() if line.startswith("  memory ")), None)
@@ -143,6 +167,7 @@ def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trai
         ({"train": {"batch": 2}}, "cycle.train.batch = 2: expected a table"),
         ({"train": {"batch": {"seq_len": "long"}}}, "cycle.train.batch.seq_len = 'long'"),
         ({"train": {"nodes": 2}}, "cycle.train.nodes = 2: follows from the cycle"),
+        ({"train": {"model": {"preset": "llama3-70b"}}}, "cycle.train.model = {'preset': 'llama3-70b'}: follows from"),
         ({"train": {"batch": {"global": 2}}}, "cycle.train.batch.global = 2: follows from the cycle"),
         ({"train": "rl-colocated-qwen3-30b-8xh100"}, "expected a scenario of kind train_step"),
         ({"train": "no-such-step"}, "no-such-step: no such file"),
@@ -182,7 +207,7 @@ def test_faults_of_rollouts(rollout, line):
 
 
 def test_shipped_cycles_predict_all_but_the_switch():
-    path = Path(__file__).parents[2] / "data/scenarios/rl-cycle-qwen3-8b-8xh100.toml"
+    path = DATA / "scenarios/rl-cycle-qwen3-8b-8xh100.toml"
     report = simulate(path, ["cycle.steps=1", "cycle.train.level=coarse"]).report
 
     assert report.provenance["given"] < 0.05

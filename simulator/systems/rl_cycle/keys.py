@@ -44,13 +44,15 @@ NEEDS: tuple[Need, ...] = (
             "is for an update that is simulated, not given as cycle.update_time, for rollout.engine or cycle.train"
         ),
     ),
-    *(
-        Need(
-            key,
-            lambda values: _has_model(values) or values.gives("cycle.state"),
-            lambda _: "is for an update that is simulated, or for cycle.state",
-        )
-        for key in ("profile", "stack")
+    Need(
+        "profile",
+        lambda values: _has_model(values) or values.gives("cycle.state"),
+        lambda _: "is for an update that is simulated, or for rollout.engine, cycle.train or cycle.state",
+    ),
+    Need(
+        "stack",
+        lambda values: _is_simulated(values) or values.gives("rollout.engine") or values.gives("cycle.state"),
+        lambda _: "is for an update that is simulated, or for rollout.engine or cycle.state; training has its own",
     ),
     goes_with("rollout.recompute_time", "rollout.interrupt", "keep"),
     Need(

@@ -227,11 +227,13 @@ class ResolvedCycle(ResolvedScenario):
         cycle = self.scenario.cycle
         if cycle.train is None:
             return None
+        _ = self.profile_names  # refuses a profile of other devices
         machines, nodes = self._training_machines()
         setup = Setup(
             cluster=machines,
             nodes=nodes,
             gpus=len(self.training_ranks),
+            profile=self.scenario.profile,
             model=None if self.scenario.model is None else self.scenario.model.model_dump(exclude_unset=True),
             requests=self.scenario.rollout.requests,
             minibatches=cycle.minibatches,
@@ -240,7 +242,8 @@ class ResolvedCycle(ResolvedScenario):
         if setup.requests % cycle.minibatches:
             allowed = f"expected a divisor of rollout.requests = {setup.requests}"
             raise self._fault("cycle.minibatches", cycle.minibatches, allowed)
-        scenario = setup.scenario(step_table(cycle.train, self.where), self.where)
+        said = step_table(cycle.train, setup.model is not None, self.where)
+        scenario = setup.scenario(said, self.where)
         return predict_training(scenario, cycle.minibatches, cycle.forward_passes, self.where, self.memo)
 
     @property

@@ -49,14 +49,16 @@ class Training:
         return float(forward / both)
 
 
-def step_table(said: str | Mapping[str, Any], where: str) -> dict[str, Any]:
+def step_table(said: str | Mapping[str, Any], has_model: bool, where: str) -> dict[str, Any]:
     """The keys of a training step, from a table, or from a file by its name: beside the scenario, or a shipped one.
+
+    A cycle that `has_model` trains that one.
 
     Raises:
         UserError: the file cannot be read, or is of another kind; the table has a key that follows from the cycle.
     """
     if not isinstance(said, str):
-        if own := [key for key in _OF_CYCLE if value_at(said, key) is not None]:
+        if own := [key for key in (*_OF_CYCLE, *(["model"] if has_model else [])) if value_at(said, key) is not None]:
             raise UserError(fault(where, f"cycle.train.{own[0]}", value_at(said, own[0]), "follows from the cycle"))
         return dict(said)
     path = path_beside(said, where)
@@ -69,11 +71,15 @@ def step_table(said: str | Mapping[str, Any], where: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a cycle says of its training: the machines, the model, and a batch of `requests` of `tokens` on average."""
+    """What a cycle says of its training: the machines, the model, and a batch of `requests` of `tokens` on average.
+
+    Its `profile` is that of a step which has none of its own.
+    """
 
     cluster: Any
     nodes: int
     gpus: int
+    profile: str | None
     model: Any
     requests: int
     minibatches: int
@@ -86,7 +92,8 @@ class Setup:
         """
         table = {key: value for key, value in said.items() if key not in _OF_CYCLE}
         model = {} if self.model is None else {"model": self.model}
-        made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **table, **model}
+        profile = {} if self.profile is None else {"profile": self.profile}
+        made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **profile, **table, **model}
         batch = table.get("batch", {})
         return check(made if not isinstance(batch, Mapping) else {**made, "batch": self._batch(table, batch)}, where)
 
