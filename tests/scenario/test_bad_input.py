@@ -46,7 +46,7 @@ CHANGES = {
     "update.bucket=1 MiB": "the largest tensor has 594 MiB and is never split",
     "update.bucket=1e200 GB": "update.bucket = '1e200 GB': expected a size above zero, and at most 1 EiB",
     "update.free_memory=1 GiB": "the largest tensor has 622,329,856 bytes, a buffer can have",
-    "update.free_memory=10 TB": "update.free_memory = 10000000000000: a device has 103079215104 bytes",
+    "update.free_memory=10 TB": "update.free_memory = '9.09 TiB': a device has 96 GiB, of which weights need 7.11 GiB",
     "update.inference.memory_utilization=0.01": "memory_utilization = 0.01: the weights alone need 0.07",
     "update.h2d_freed=end": "update.h2d_freed = 'end': goes with update.pipeline = 'three_stage', not 'two_stage'",
     "nodes=999999999999999999999": "nodes = 999999999999999999999: expected",

@@ -83,10 +83,26 @@ def test_three_stages_need_the_h2d_buffer():
         resolved(**update(pipeline="three_stage", h2d_buffer=False))
 
 
-def test_weights_and_buffers_together_must_fit_the_device():
-    with pytest.raises(UserError, match=r"3 buffers of .* do not fit; resident weights take .* of 80 GiB"):
+def test_weights_leave_no_more_than_the_rest_of_a_device():
+    with pytest.raises(
+        UserError, match=r"update.free_memory = '33 GiB': a device has 80 GiB, of which weights need 54.7"
+    ):
         _ = resolved(cluster="dgx-h100", nodes=1, model={"preset": "qwen3-235b-a22b"}, update={
             "inference": {"tp": 8}, "free_memory": "33 GiB", "max_bucket": "9.9 GiB"}).bucket  # fmt: skip
+
+
+def test_what_is_not_free_is_held_by_the_engine():
+    """20 GiB of 80 are free, or an engine holds 0.75 of them."""
+    base = {"kind": "weight_update", "cluster": "h100-hgx", "model": {"preset": "qwen3-30b-a3b"}}
+    free, share = (
+        simulate(base | {"update": said}).report.peak
+        for said in (
+            {"inference": {"tp": 8}, "free_memory": 20 * GIB},
+            {"inference": {"tp": 8, "memory_utilization": 0.75}},
+        )
+    )
+
+    assert (free.bytes, free.held) == (share.bytes, share.held)
 
 
 def test_a_mixed_cluster_takes_the_smallest_memory_in_any_order():

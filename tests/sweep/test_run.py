@@ -106,7 +106,7 @@ BUCKET = 'points = [{ "update.free_memory" = "75 GiB", "update.bucket" = "60 GiB
     [
         (RUN, MEMORY % "40 GiB", "pipeline rank 0 needs "),
         (CYCLE, MEMORY % "4 GiB", "training: pipeline rank 0 needs "),
-        (UPDATE, BUCKET, "a device needs 180 GiB of 96 GiB"),
+        (UPDATE, BUCKET, "a device needs 201 GiB of 96 GiB"),
     ],
 )
 def test_what_does_not_fit_is_told_whatever_is_predicted(sweep_file, tmp_path, base, points, reason):

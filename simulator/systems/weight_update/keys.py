@@ -56,7 +56,11 @@ NEEDS: tuple[Need, ...] = (
     excludes("update.h2d_buffer", "update.pipeline", "three_stage", why=", which needs it", applies=lambda on: not on),
 )  # fmt: skip
 
-RIVALS = (MODEL_RIVALS, ("update.bucket", "update.max_bucket"))
+RIVALS = (
+    MODEL_RIVALS,
+    ("update.bucket", "update.max_bucket"),
+    ("update.free_memory", "update.inference.memory_utilization"),
+)
 """Keys of which a scenario gives one."""
 
 _SPLIT = (*GPUS, "update.method", "update.inference", "update.trainer")

@@ -15,6 +15,7 @@ import numpy as np
 from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...base.op_kinds import EXCHANGE, kinds_of_form
+from ...base.units import format_bytes
 from ...collectives import STREAMS, networks_of, relay
 from ...costs import Costs, Store, cost
 from ...hardware import cluster_inputs
@@ -140,25 +141,26 @@ class Resolved(OnMachines):
 
     @cached_property
     def engine_bytes(self) -> int:
-        """Bytes that the engine holds on each device, its weights included."""
-        share = self.update.inference.memory_utilization
-        held = self.resident_bytes if share is None else int(self.memory_bytes * share)
+        """Bytes that the engine holds on each device, its weights included: what is not free, or its utilisation."""
+        update, memory = self.update, self.memory_bytes
+        share, free = update.inference.memory_utilization, update.free_memory
+        if free is not None:
+            if free > memory - self.resident_bytes:
+                allowed = (
+                    f"a device has {format_bytes(memory)}, of which weights need {format_bytes(self.resident_bytes)}"
+                )
+                raise self._fault("update.free_memory", format_bytes(free), allowed)
+            return memory - free
+        held = self.resident_bytes if share is None else int(memory * share)
         if held < self.resident_bytes:
-            allowed = f"the weights alone need {self.resident_bytes / self.memory_bytes:.2f}"
+            allowed = f"the weights alone need {self.resident_bytes / memory:.2f}"
             raise self._fault("update.inference.memory_utilization", share, allowed)
         return held
 
-    @cached_property
+    @property
     def free_bytes(self) -> int:
-        """Free device memory before the update: as given, by the engine's utilisation, or all but the weights."""
-        update, memory = self.update, self.memory_bytes
-        if update.free_memory is not None and update.free_memory > memory:
-            raise self._fault("update.free_memory", update.free_memory, f"a device has {memory} bytes")
-        if update.free_memory is not None:
-            return update.free_memory
-        if update.inference.memory_utilization is not None:
-            return memory - self.engine_bytes
-        return memory - self.resident_bytes
+        """Free device memory before the update."""
+        return self.memory_bytes - self.engine_bytes
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:

@@ -73,7 +73,9 @@ class Update(Table):
         None, description="largest bucket (default: from servers 8 GiB, from trainers 512 MiB)"
     )
     mem_fraction: Annotated[float, Field(gt=0, le=1)] = Field(0.9, description="usable share of free memory")
-    free_memory: Size | None = Field(None, description="free device memory before the update (default: derived)")
+    free_memory: Size | None = Field(
+        None, description="free device memory before the update: engines hold the rest (default: derived)"
+    )
     h2d_buffer: bool = Field(True, description="whether each rank has a buffer for host-to-device copies")
     h2d_freed: Literal["start", "end"] = Field("start", description="three_stage: what of a broadcast frees it")
     ranks: PositiveInt | None = Field(None, description="p2p: how many ranks are updated (default: all)")

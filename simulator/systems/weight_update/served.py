@@ -38,8 +38,6 @@ class ServedUpdate(Resolved):
             raise self._no_room(str(error)) from None
         if update.bucket is not None and fitting.bytes != update.bucket:
             raise self._bucket_fault(update.bucket, largest, fitting)
-        if self.resident_bytes + fitting.buffers * fitting.bytes > self.memory_bytes:
-            raise self._no_room(f"{fitting.buffers} buffers of {format_bytes(fitting.bytes)} do not fit")
         return fitting
 
     @cached_property
