@@ -297,6 +297,13 @@ def test_stages_of_colocated_trainers_tell_each_other_first(cast, gather, n, pp)
 
 
 @FEW
+@given(work=seconds, load=seconds, n=counts)
+@pytest.mark.parametrize(("method", "kind"), [("reshard", "exchange"), ("file_system", "fs_read")])
+def test_with_one_buffer_receivers_load_before_they_receive_again(method, kind, work, load, n):
+    assert makespan(method, plan(n, slots=1), **{kind: work}, reload=load) == n * (work + load)
+
+
+@FEW
 @given(gather=seconds, write=seconds, read=seconds, load=seconds, n=counts)
 def test_a_file_is_written_whole_before_it_is_read(gather, write, read, load, n):
     written = gather + (n - 1) * max(gather, write) + write

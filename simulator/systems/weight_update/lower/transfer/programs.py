@@ -206,15 +206,17 @@ def reshard(plan: TransferPlan) -> Program:
     """
     writer = TransferWriter(plan)
     began = writer.begin()
-    done = began
+    loaded = [began] * plan.transport.slots
     for bucket in plan.buckets:
         ranks = bucket.stage.ranks
         senders = writer.lanes(writer.places(ranks), "comm")
         lanes = [*senders, *writer.lanes(writer.receivers, f"comm from r{bucket.stage.head}")]
         ready = writer.prepare(bucket, began, bucket.phase.mesh.size)
         pairs = [(ranks[i % len(ranks)], target) for i, target in enumerate(plan.receivers, bucket.round)]
-        done = writer.reload(bucket, [writer.write("exchange", bucket, lanes, [ready], pairs, bucket.kept)])
-    return writer.finish([done])
+        after = [ready, loaded[-plan.transport.slots]]  # which frees its buffer
+        sent = writer.write("exchange", bucket, lanes, after, pairs, bucket.kept, writes=writer.landed(bucket))
+        loaded.append(writer.reload(bucket, [sent]))
+    return writer.finish(loaded[-1:])
 
 
 def chain(plan: TransferPlan) -> Program:
@@ -293,11 +295,13 @@ def file_system(plan: TransferPlan) -> Program:
             writer.op("fs_write", bucket, lanes, [gathered], size_bytes=size, group=(home, *bucket.stage.ranks))
         )
     stored = writer.gang("barrier", "comm", writer.trainers, written)
-    loaded = began
+    loaded = [began] * plan.transport.slots
     for bucket in plan.buckets:
+        after = [stored, loaded[-plan.transport.slots]]  # which frees its buffer
         read = writer.op(
-            "fs_read", bucket, writer.lanes(writer.receivers, "store"), [stored],
+            "fs_read", bucket, writer.lanes(writer.receivers, "store"), after,
             size_bytes=writer.wire_bytes(bucket.bytes), shape=(plan.engines,), group=(home, *plan.receivers),
+            writes=writer.landed(bucket),
         )  # fmt: skip
-        loaded = writer.reload(bucket, [read])
-    return writer.finish([loaded])
+        loaded.append(writer.reload(bucket, [read]))
+    return writer.finish(loaded[-1:])

@@ -154,16 +154,16 @@ class TransferWriter(ClassWriter):
             size_bytes=self.wire_bytes(bucket.bytes), group=(sender, *relays, *self.plan.receivers),
             shape=(bucket.tensors if self.transport.messages == "tensor" else 1,),
             reads=self.source_ranges(bucket, [sender]),
-            writes=[*self.source_ranges(bucket, relays), *self._landed(bucket)], **slots,
+            writes=[*self.source_ranges(bucket, relays), *self.landed(bucket)], **slots,
         )  # fmt: skip
 
     def write(
         self, kind: str, bucket: Bucket, lanes: Sequence[int], after: Sequence[int], pairs: Pairs, size_bytes: int,
-        *, from_host: bool = False, reads: Sequence[Range] = (), **slots: Slots,
+        *, from_host: bool = False, reads: Sequence[Range] = (), writes: Sequence[Range] = (), **slots: Slots,
     ) -> int:  # fmt: skip
         """One-sided writes of `size_bytes` for each pair (source, target), all at once; shape is (messages, host?)."""
         return self.op(
-            kind, bucket, lanes, after, name=f"{kind} b{bucket.number} to {len(pairs)}", reads=reads,
+            kind, bucket, lanes, after, name=f"{kind} b{bucket.number} to {len(pairs)}", reads=reads, writes=writes,
             size_bytes=self.wire_bytes(size_bytes), group=tuple(rank for pair in pairs for rank in pair),
             shape=(bucket.kept_tensors if self.transport.messages == "tensor" else 1, int(from_host)), **slots,
         )  # fmt: skip
@@ -189,7 +189,7 @@ class TransferWriter(ClassWriter):
         quantizes = transport.quantize == "after"
         op = self.op(
             "reload", bucket, lanes, after, size_bytes=bucket.bytes, shape=(bucket.tensors, bucket.kept),
-            reads=self._landed(bucket) if reads is None else reads, releases=() if quantizes else releases,
+            reads=self.landed(bucket) if reads is None else reads, releases=() if quantizes else releases,
         )  # fmt: skip
         if not quantizes:
             return op
@@ -213,7 +213,8 @@ class TransferWriter(ClassWriter):
         """The ranges of a packed bucket on all trainers."""
         return [(buffer, 0, bucket.bytes) for buffer in self._flat.values()]
 
-    def _landed(self, bucket: Bucket) -> list[Range]:
+    def landed(self, bucket: Bucket) -> list[Range]:
+        """The ranges of a bucket on all receivers."""
         table = self._receive[bucket.number % len(self._receive)]
         return [(table[place], 0, bucket.bytes) for place in self.receivers]
 
