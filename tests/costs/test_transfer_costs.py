@@ -44,7 +44,7 @@ MACHINES = {
     "gh200": (("gh200", 6),),
     "a100": (("dgx-a100", 2),),
 }
-MOE = {"preset": "moonlight-16b-a3b", "overrides": {"num_hidden_layers": 3, "n_routed_experts": 8}}
+MOE = {"preset": "moonlight-16b-a3b", "overrides": {"num_hidden_layers": 4, "n_routed_experts": 8}}
 DENSE = {"preset": "llama3-8b", "overrides": {"num_hidden_layers": 4}}
 IDEAL = Profile(
     "ideal",
@@ -71,11 +71,11 @@ def models(draw: st.DrawFn) -> dict[str, object]:
 
 
 @st.composite
-def layouts(draw: st.DrawFn, gpus: int) -> dict[str, int]:
-    """Sizes that divide the GPUs."""
+def layouts(draw: st.DrawFn, gpus: int, experts: int) -> dict[str, int]:
+    """Sizes that divide the GPUs, and the experts."""
     pp = draw(st.sampled_from([n for n in (1, 2, 4) if gpus % n == 0]))
     tp = draw(st.sampled_from([n for n in (1, 2, 4) if gpus // pp % n == 0]))
-    ep = draw(st.sampled_from([n for n in (1, 2, 4, 8) if gpus // pp % n == 0]))
+    ep = draw(st.sampled_from([n for n in (1, 2, 4, 8) if gpus // pp % n == 0 and n <= experts]))
     left = {"shard": gpus // pp // tp, "expert_shard": gpus // pp // ep}
     shards = {key: draw(st.sampled_from([n for n in (1, 2, 4, 8) if most % n == 0])) for key, most in left.items()}
     return {"gpus": gpus, "pp": pp, "tp": tp, "ep": ep} | draw(st.sampled_from([{}, shards]))
@@ -90,11 +90,13 @@ def from_trainers(draw: st.DrawFn, method: str) -> dict[str, object]:
     trainers = gpus if method == "colocated" else draw(st.sampled_from([n for n in (1, 2, 4, 8, 16) if n < gpus]))
     receiving = trainers if method == "colocated" else draw(
         st.sampled_from([n for n in (1, 2, 4, 8, 16) if n <= gpus - trainers]))  # fmt: skip
-    powers = [n for n in (1, 2, 4, 8) if receiving % n == 0]
-    inference = {"tp": draw(st.sampled_from(powers)), "ep": draw(st.sampled_from(powers))}
+    model = draw(models())
+    powers, experts = [n for n in (1, 2, 4, 8) if receiving % n == 0], 1 if model is DENSE else 8
+    spread = st.sampled_from([n for n in powers if n <= experts])
+    inference = {"tp": draw(st.sampled_from(powers)), "ep": draw(spread)}
     update: dict[str, object] = {
         "method": method,
-        "trainer": draw(layouts(trainers)),
+        "trainer": draw(layouts(trainers, experts)),
         "inference": inference if method == "colocated" else inference | {"gpus": receiving},
         "max_bucket": draw(st.integers(1, 32)) * 2**27,
         "in_flight": draw(st.integers(1, 4)),
@@ -106,7 +108,6 @@ def from_trainers(draw: st.DrawFn, method: str) -> dict[str, object]:
     in_place = method in ("replica_writes", "static_writes")
     if not in_place and draw(st.booleans()):
         update["delta"] = {"density": draw(st.floats(0.01, 1.0))}
-    model = draw(models())
     if "bytes" not in model:  # which of its tensors become FP8 is not known
         update["quantize"] = draw(st.sampled_from(["none", "none", "before", "none" if in_place else "after"]))
     spec, nodes = MACHINES[name][which]

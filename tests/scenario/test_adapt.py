@@ -81,6 +81,8 @@ LEFT_OUT = [  # a scenario, a change, the keys that it leaves out
     (made(SENT, update={"messages": "bucket"}), {"update.method": "broadcast"},
      ["update.messages", "update.trainer", "update.inference.ep"]),
     (SENT, {"update.method": "colocated"}, ["update.trainer.gpus"]),
+    (made(SENT, update={"trainer": {"gpus": 8, "ep": 8}}), {"model.preset": "qwen3-32b"},
+     ["update.trainer.ep", "update.inference.ep"]),
     (SENT, {"nodes": 1, "update.inference": {"tp": 4}}, ["update.trainer.gpus"]),
     (CYCLE, {"cycle.update_time": "2 s"}, ["model"]),
     (CYCLE, {"cycle.placement": "disaggregated"}, ["cycle.kv_alloc"]),

@@ -86,6 +86,19 @@ SEVERAL = {
     ("update.method=replica_writes", "update.delta={density=0.1}"): "update.delta = {'density': 0.1}: does not go with",
     ("update.method=replica_writes", "update.load=false"): "update.load = False: does not go with",
     ("update.quantize=after", "update.load=false"): "update.load = False: does not go with update.quantize = 'after'",
+    (
+        "nodes=9",
+        "update.inference={tp=64}",
+    ): "update.inference.tp = 64: must divide the 32 heads",
+    ("nodes=33", "update.inference={ep=256}"): "update.inference.ep = 256: must divide the 128 experts",
+    ("update.trainer={gpus=10, tp=5}", "update.inference={gpus=6}"): "update.trainer.tp = 5: must divide the 32 heads",
+    ("update.trainer={gpus=9, ep=9}", "update.inference={gpus=4}"): "trainer.ep = 9: must divide the 128 experts",
+    ("update.trainer={gpus=8, pp=4}", "update.inference={}"): "update.trainer.pp = 4: the model has 2 layers",
+    (
+        "model={preset='qwen3-32b'}",
+        "update.trainer={gpus=8, ep=8}",
+        "update.inference={}",
+    ): "update.trainer.ep = 8: the model has no experts",
     ("update.method=file_system", "update.storage={write='0 GB/s', read='1 GB/s'}"): "update.storage.write = '0 GB/s': "
     "expected a rate above zero",
 }

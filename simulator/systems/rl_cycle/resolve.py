@@ -25,7 +25,7 @@ from ..weight_update.transfers import TransferUpdate
 from .pace import Pace, Roofline
 from .plan import CyclePlan, Rollouts, Switch
 from .scenario import CycleScenario, Length
-from .serving import Served, serve
+from .serving import Served, check_shape, serve
 from .training import Setup, Training, step_table
 from .training import predict as predict_training
 
@@ -47,6 +47,8 @@ class ResolvedCycle(ResolvedScenario):
         """The weight update, unless its time is given."""
         if self.scenario.cycle.update_time is not None:
             return None
+        if (engine := self.scenario.rollout.engine) is not None and self.spec is not None:
+            check_shape(engine, self.scenario.tp, self.spec, self.where)  # before the update blames keys of its own
         return resolve(self._update_scenario, self.where, self.memo)
 
     @property
@@ -64,10 +66,11 @@ class ResolvedCycle(ResolvedScenario):
 
     @cached_property
     def spec(self) -> ModelSpec | None:
-        """The shape of the model, if known."""
-        if self.update is not None:
-            return self.update.spec
-        return None if self.scenario.model is None else shape_of(self.scenario.model, self.where)
+        """The shape of the model, if known; an engine needs it."""
+        model = self.scenario.model
+        if model is None or (model.bytes is not None and self.scenario.rollout.engine is None):
+            return None
+        return shape_of(model, self.where)
 
     @cached_property
     def profile(self) -> Profile:

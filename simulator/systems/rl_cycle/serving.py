@@ -152,7 +152,7 @@ def serve(
     Raises:
         UserError: its model is none whose decoding is modelled, cannot be cut so, or does not fit.
     """
-    _check(said, tp, spec, where)
+    check_shape(said, tp, spec, where)
     shape = EngineShape(spec, tp, said.dp, said.ep, said.dtype or dtype, said.kv_dtype)
     groups = _engines(shape, machines.cluster, ranks, where)
     costs = [EngineCosts(shape, machines, group, said.step_time, said.request_time) for group in groups]
@@ -169,7 +169,7 @@ def serve(
     return served
 
 
-def _check(said: Engine, tp: int, spec: ModelSpec, where: str) -> None:
+def check_shape(said: Engine, tp: int, spec: ModelSpec, where: str) -> None:
     """A UserError where the model is none whose decoding is modelled, or cannot be cut so."""
     unknown = [what for what, has in _UNKNOWN.items() if has(spec)]
     if unknown:

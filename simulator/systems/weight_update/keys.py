@@ -79,6 +79,8 @@ def pins(update_of: Callable[[Any], Any]) -> tuple[Pin, ...]:
     return (
         Pin("profile", DEVICE, lambda change: change.now.profile),
         Pin("model.overrides", ("model.preset",), refuse_overrides),
+        Pin("update.trainer.ep", ("model",), plan),
+        Pin("update.inference.ep", ("model",), plan),
         Pin("update.ranks", GPUS, plan),
         Pin("update.trainer.gpus", _SPLIT, plan),
         Pin("update.inference.gpus", _SPLIT, plan),

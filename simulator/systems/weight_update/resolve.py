@@ -27,7 +27,7 @@ from ..machines import OnMachines, content_hash, release, shape_of, without_rout
 from ..tables import FOR_PEOPLE
 from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
-from .scenario import Scenario, Update
+from .scenario import Scenario, Trainer, Update
 
 _BETWEEN_RANKS = kinds_of_form(EXCHANGE, "write", "forward", "pairs", "fs_write", "fs_read")
 """The kinds of ops whose time is that of links between ranks, or to a store."""
@@ -161,6 +161,21 @@ class Resolved(OnMachines):
     def free_bytes(self) -> int:
         """Free device memory before the update."""
         return self.memory_bytes - self.engine_bytes
+
+    def _check_layouts(self) -> None:
+        """Engines and trainers hold whole heads, experts and layers of a model whose shape is known."""
+        if (spec := self.spec) is None:
+            return
+        heads, experts = spec.num_attention_heads, spec.moe.n_routed_experts if spec.moe else 0
+        inference, trainer = self.update.inference, self.update.trainer or Trainer()
+        for side, of in (("inference", inference), ("trainer", trainer)):
+            if heads % of.tp:
+                raise self._fault(f"update.{side}.tp", of.tp, f"must divide the {heads} heads")
+            if experts % of.ep or (of.ep > 1 and not experts):
+                allowed = f"must divide the {experts} experts" if experts else "the model has no experts"
+                raise self._fault(f"update.{side}.ep", of.ep, allowed)
+        if trainer.pp > spec.n_layers:
+            raise self._fault("update.trainer.pp", trainer.pp, f"the model has {spec.n_layers} layers")
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:

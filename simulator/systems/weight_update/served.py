@@ -102,8 +102,7 @@ class ServedUpdate(Resolved):
         tp, gpus = self.update.inference.tp, self.n_listed
         if gpus % tp:
             raise self._fault("update.inference.tp", tp, f"must divide the {gpus} GPUs")
-        if self.spec is not None and self.spec.num_attention_heads % tp:
-            raise self._fault("update.inference.tp", tp, f"must divide the {self.spec.num_attention_heads} heads")
+        self._check_layouts()
 
     def _check_host_memory(self, plan: UpdatePlan) -> None:
         """A node's memory holds, pinned, the weights that its ranks own (0 bytes: not stated)."""

@@ -121,6 +121,7 @@ class TransferUpdate(Resolved):
             text = f"an engine holds {held} on each device of {memory}: {helps}"
             raise UserError(f"{self.where}: update.inference: {text}")
         self._check_ranks()
+        self._check_layouts()
         sent, used = self.wire_tensors, {*self.trainers, *self.receivers}
         classes = [[rank for rank in ranks if rank in used] for ranks in self.classes]
         plan = make_transfer(
