@@ -340,6 +340,18 @@ def test_the_attention_of_a_prompt_grows_with_its_square_however_long_it_is():
     assert attention.at(131072) / attention.at(65536) == pytest.approx(4, rel=0.05)
 
 
+@pytest.mark.parametrize("said", [{"values": [100, 100_000], "weights": [99, 1]}, {"mean": 3000, "p99": 40_000}])
+def test_a_request_that_is_longer_than_a_whole_kv_cache_is_one_line(said):
+    """On average they fit, but of 512 requests of each of two steps at least one does not."""
+    table = cycle(tp=1, memory_fraction=0.35)
+    table["rollout"] |= {"requests": 512, "length": {"kind": "histogram" if "values" in said else "lognormal", **said}}
+    with pytest.raises(UserError) as error:
+        simulate(check_question(table))
+
+    assert "rollout.max_tokens = None: a request has" in str(error.value)
+    assert "and an engine's KV cache room for" in str(error.value)
+
+
 @pytest.mark.parametrize("slots", [8, 64])
 def test_a_full_cache_sends_the_youngest_request_back_and_all_are_decoded(slots):
     pace = roofline(capacity=1000.0, admits=990.0)

@@ -166,6 +166,10 @@ def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trai
         ({"train": {"parallel": 2}}, "cycle.train.parallel = 2: expected a table"),
         ({"train": {"batch": 2}}, "cycle.train.batch = 2: expected a table"),
         ({"train": {"batch": {"seq_len": "long"}}}, "cycle.train.batch.seq_len = 'long'"),
+        (
+            {"train": {"batch": {"seq_len": 999}}},
+            "cycle.train.batch.seq_len = 999: samples have 1,000 tokens on average",
+        ),
         ({"train": {"nodes": 2}}, "cycle.train.nodes = 2: follows from the cycle"),
         ({"train": {"model": {"preset": "llama3-70b"}}}, "cycle.train.model = {'preset': 'llama3-70b'}: follows from"),
         ({"train": {"batch": {"global": 2}}}, "cycle.train.batch.global = 2: follows from the cycle"),

@@ -1,6 +1,8 @@
 """The plan of an RL cycle: how long training, update and switch take, and what rollouts decode."""
 
 from dataclasses import dataclass
+from itertools import cycle
+from operator import add
 from typing import Literal
 
 from ..lengths import Lengths
@@ -43,6 +45,12 @@ class Rollouts:
         """The slots of the pool that one batch can fill."""
         slots = self.slots if self.room is None else min(self.slots, max(self.room, 1))
         return min(slots * self.engines, self.requests)
+
+    def longest(self, batches: int) -> int:
+        """The tokens of the longest request of the first batches, with its prompt."""
+        drawn = (self.lengths.draw(self.requests, self.seed, batch) for batch in range(batches))
+        prompts = (self.draw_prompts(batch) or [0] for batch in range(batches))
+        return max(max(map(add, one, cycle(of))) for one, of in zip(drawn, prompts, strict=True))
 
     def draw_prompts(self, batch: int) -> list[int]:
         """The tokens of the prompt of each request of a batch; none where prompts take no time."""

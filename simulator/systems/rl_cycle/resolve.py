@@ -322,7 +322,7 @@ class ResolvedCycle(ResolvedScenario):
             assert cycle.update_time is not None
             update_s, gpus = cycle.update_time, self.pools[0]
             pause_s = update_s if cycle.pause is None else cycle.pause
-        return CyclePlan(
+        plan = CyclePlan(
             steps=cycle.warmup_steps + cycle.counted_steps,
             warmup=cycle.warmup_steps,
             staleness=cycle.most_stale,
@@ -335,6 +335,17 @@ class ResolvedCycle(ResolvedScenario):
             trainer_gpus=self.trainer_gpus(gpus),
             switch=self.switch(),
         )
+        self._check_longest(plan)
+        return plan
+
+    def _check_longest(self, plan: CyclePlan) -> None:
+        """The KV cache of a predicted engine holds each request of the run by itself."""
+        if self.engine is None:
+            return
+        room = int(self.engine.capacity / self.engine.said.dp)
+        if (longest := plan.rollouts.longest(plan.steps + plan.staleness)) > room:
+            allowed = f"a request has {longest:,} tokens, prompt included, and an engine's KV cache room for {room:,}"
+            raise self._fault("rollout.max_tokens", self.scenario.rollout.max_tokens, allowed)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -94,18 +94,22 @@ class Setup:
         model = {} if self.model is None else {"model": self.model}
         profile = {} if self.profile is None else {"profile": self.profile}
         made = {"kind": "train_step", "cluster": self.cluster, "nodes": self.nodes, **profile, **table, **model}
-        batch = table.get("batch", {})
-        return check(made if not isinstance(batch, Mapping) else {**made, "batch": self._batch(table, batch)}, where)
+        if isinstance(batch := table.get("batch", {}), Mapping):
+            made["batch"] = self._batch(table, batch, where)
+        return check(made, where)
 
-    def _batch(self, table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    def _batch(self, table: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
         batch = {key: value for key, value in given.items() if key != "global"}
         if "seq_len" not in given:
             return {"global": self.requests // self.minibatches, "seq_len": ceil(self.tokens), **batch}
         each = _count(given, "seq_len")
+        if given["seq_len"] == each < self.tokens:
+            allowed = f"samples have {self.tokens:,.0f} tokens on average, which are not cut"
+            raise UserError(fault(where, "cycle.train.batch.seq_len", each, allowed))
         ranks = prod(_count(table, f"parallel.{axis}") for axis in ("tp", "cp", "pp"))
         unit = _count(given, "micro") * max(self.gpus // ranks, 1)
         needed = self.requests * self.tokens / self.minibatches / each
-        return {"global": ceil(needed / unit) * unit, "documents": {"mean": min(self.tokens, float(each))}, **batch}
+        return {"global": ceil(needed / unit) * unit, "documents": {"mean": self.tokens}, **batch}
 
 
 def _count(table: Mapping[str, Any], key: str) -> int:
