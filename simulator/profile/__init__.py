@@ -29,6 +29,7 @@ from .load import (
     stack_chain,
     stack_defaults,
     stack_names,
+    without_profile,
 )  # fmt: skip
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import (
@@ -51,5 +52,6 @@ __all__ = [
     "bounds", "check_complete", "check_devices", "check_stack", "choose_profiles", "devices_of", "errors_of",
     "fitted_parameters", "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack",
     "meaning_of", "own_values", "parameters", "profile_for", "profile_names", "profile_notes", "read_profile",
-    "shipped_base", "stack_chain", "stack_defaults", "stack_names", "write_limits", "write_models",
+    "shipped_base", "stack_chain", "stack_defaults", "stack_names", "without_profile", "write_limits",
+    "write_models",
 ]  # fmt: skip

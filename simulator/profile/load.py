@@ -1,7 +1,7 @@
 """Reading profile and stack files: shipped ones by name, a user's by path, laid over the base that they name."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -154,6 +154,12 @@ def profile_for(*devices: str) -> str:
     """The shipped profile of the first of these devices that has one, by names of the catalogue, or the generic one."""
     owner = {of: name for name in _shipped("profiles") for of in _content("profiles", name).get("devices", ())}
     return next((owner[device] for device in devices if device in owner), "generic")
+
+
+def without_profile(devices: Iterable[Device]) -> list[str]:
+    """The names of those that no shipped profile is made for; the generic one has no times of kernels."""
+    lineages = {device.name: device.lineage for device in devices}
+    return [name for name, lineage in lineages.items() if profile_for(*lineage) == "generic"]
 
 
 def shipped_base(name: str, where: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.errors import UserError, fault
 from ..base.memo import Memo
-from ..systems.keys import Change, Values, value_at
+from ..systems.keys import Change, Values, is_said, value_at
 from ..systems.registry import resolve, system_of
 from ..systems.system import System
 from .check import check_question
@@ -71,7 +71,7 @@ class _Comparison:
     def _displaced(self) -> Iterator[_Lost]:
         """Keys whose place others take."""
         for rivals in self.system.rivals:
-            given = [key for key in rivals if value_at(self.after, key)]
+            given = [key for key in rivals if is_said(value_at(self.after, key))]
             new = [key for key in given if key not in self.kept]
             yield from (_Lost(key, f"{new[0]} is given") for key in given if new and key in self.kept)
 

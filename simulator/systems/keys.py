@@ -105,9 +105,14 @@ def faults(values: Values, needs: tuple[Need, ...], rivals: Rivals, where: str) 
     unmet = unmet_needs(values, needs)
     lines: list[str] = [fault(where, need.key, values[need.key], need.words(values)) for need in unmet]
     for keys in rivals:
-        first, *others = [key for key in keys if values[key] and values.gives(key)] or [""]
+        first, *others = [key for key in keys if is_said(values[key]) and values.gives(key)] or [""]
         lines += [fault(where, key, values[key], f"{first} is given: leave one of the two out") for key in others]
     return lines
+
+
+def is_said(value: Any) -> bool:
+    """Whether a value takes the place of a rival: an empty table does, what is switched off does not."""
+    return value not in (None, False)
 
 
 def value_text(value: Any) -> str:

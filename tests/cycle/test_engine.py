@@ -185,6 +185,20 @@ def test_training_beside_a_mix_of_nodes_is_one_line():
     )
 
 
+@pytest.mark.parametrize(("cluster", "engine", "line"), [
+    ("gh200", {}, "cluster.device = 'GH200 96GB': no profile has an engine's kernels on it: say what it is `like`, or "
+     "give rollout.token_time"),
+    ("dgx-a100", {"dtype": "fp8"},
+     "rollout.engine.dtype = 'fp8': A100 SXM 80GB computes in fp32, tf32, bf16, fp16, int8"),
+    ("dgx-v100", {}, "rollout.engine.dtype = 'bf16': V100 SXM2 32GB computes in fp32, fp16, int8"),
+])  # fmt: skip
+def test_a_device_that_has_no_kernels_or_no_such_type_is_one_line(cluster, engine, line):
+    with pytest.raises(UserError) as error:
+        simulate(check_question(cycle(tp=1, **engine) | {"cluster": cluster}))
+
+    assert error.value.faults == (f"scenario: {line}",)
+
+
 def test_engines_on_several_kinds_of_gpus_decode_as_the_slowest():
     table = cycle(tp=1) | {"cluster": MIX, "nodes": 2}
     mixed = ResolvedCycle(check_question(table))

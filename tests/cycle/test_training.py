@@ -157,7 +157,10 @@ def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trai
 @pytest.mark.parametrize(
     ("cycle", "line"),
     [
-        ({"train_time": 4}, "cycle: give train_time, or train, not both"),
+        (
+            {"train_time": 4},
+            "cycle.train = {'parallel': {'tp': 2}, 'level': 'coarse'}: cycle.train_time is given: leave",
+        ),
         ({"train": None}, "cycle: give train_time, or train, the step that is predicted"),
         ({"minibatches": 3}, "cycle.minibatches = 3: expected a divisor of rollout.requests = 64"),
         ({"train": {"parallel": {"pp": 3}}}, "cycle.train.parallel"),
@@ -199,8 +202,9 @@ def test_a_fault_is_one_line_that_names_the_key(cycle, line):
     [
         ({"token_time": None}, "rollout: give token_time, or engine, whose steps are predicted"),
         ({"engine": {}}, "rollout.slots = 8: is for decoding whose times are given"),
+        ({"engine": {}}, "rollout.engine = {}: rollout.token_time is given: leave one of the two out"),
         ({"prompt": {"kind": "fixed", "tokens": 9}}, "goes with rollout.engine"),
-        ({"samples": 3}, "samples = 3 divides requests = 64"),
+        ({"samples": 3}, "samples = 3 must divide requests = 64"),
     ],
 )
 def test_faults_of_rollouts(rollout, line):

@@ -86,6 +86,12 @@ LEFT_OUT = [  # a scenario, a change, the keys that it leaves out
     (SENT, {"nodes": 1, "update.inference": {"tp": 4}}, ["update.trainer.gpus"]),
     (CYCLE, {"cycle.update_time": "2 s"}, ["model"]),
     (CYCLE, {"cycle.placement": "disaggregated"}, ["cycle.kv_alloc"]),
+    (CYCLE, {"cycle.train": {"parallel": {"tp": 2}}}, ["cycle.train_time"]),
+    (made(CYCLE, cycle={"train": {}, "minibatches": 2, "train_time": None}), {"cycle.train_time": 4},
+     ["cycle.train", "cycle.minibatches"]),
+    (CYCLE, {"rollout.engine": {}}, ["rollout.token_time", "rollout.slots"]),
+    (made(CYCLE, rollout={"engine": {}, "prompt": {"kind": "fixed", "tokens": 9}, "token_time": None, "slots": None}),
+     {"rollout.token_time": 1, "rollout.slots": 4}, ["rollout.engine", "rollout.prompt"]),
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import json
 from importlib.resources import files
 
+import numpy as np
 import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.hardware import device
@@ -89,6 +90,15 @@ def test_weights_leave_no_more_than_the_rest_of_a_device():
     ):
         _ = resolved(cluster="dgx-h100", nodes=1, model={"preset": "qwen3-235b-a22b"}, update={
             "inference": {"tp": 8}, "free_memory": "33 GiB", "max_bucket": "9.9 GiB"}).bucket  # fmt: skip
+
+
+def test_slow_nodes_leave_a_store_its_rates():
+    table = {"model": {"preset": "qwen3-8b"}, "update": {"method": "file_system"}}
+    even, slow = (resolved(slow=slow, **table) for slow in ([], [{"node": node, "factor": 2} for node in (0, 1)]))
+    stored = even.program.is_kind("fs_write", "fs_read")
+
+    assert np.array_equal(slow.costs.work_s[stored], even.costs.work_s[stored])
+    assert (slow.costs.work_s[~stored] >= even.costs.work_s[~stored]).all()
 
 
 def test_what_is_not_free_is_held_by_the_engine():

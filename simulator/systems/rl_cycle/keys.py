@@ -22,7 +22,7 @@ def _without_engine(key: str) -> Need:
 
 NEEDS: tuple[Need, ...] = (
     *of_update.NEEDS,
-    *(_without_engine(key) for key in ("slots", "token_time", "request_time", "recompute_time")),
+    *(_without_engine(key) for key in ("slots", "request_time", "recompute_time")),
     *(goes_beside(f"rollout.{key}", "rollout.engine") for key in ("prompt", "samples")),
     *(goes_beside(f"cycle.{key}", "cycle.train") for key in ("minibatches", "forward_passes")),
     goes_with("rollout.engine.recompute", "rollout.interrupt", "keep", applies=bool),
@@ -67,5 +67,10 @@ NEEDS: tuple[Need, ...] = (
     ),
 )  # fmt: skip
 
-RIVALS = (*of_update.RIVALS, ("cycle.rollout_nodes", "cycle.trainer_gpus"))
+RIVALS = (
+    *of_update.RIVALS,
+    ("cycle.rollout_nodes", "cycle.trainer_gpus"),
+    ("cycle.train_time", "cycle.train"),
+    ("rollout.token_time", "rollout.engine"),
+)
 PINS = of_update.pins(lambda cycle: cycle.update)

@@ -13,7 +13,7 @@ from ...engine import simulate
 from ...hardware import Cluster, Spec, cluster_inputs, some_nodes
 from ...models import ModelSpec
 from ...models.model import identity
-from ...profile import Profile
+from ...profile import Profile, without_profile
 from ...program import Program, ProgramBuilder
 from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release, shape_of, without_route
@@ -211,9 +211,21 @@ class ResolvedCycle(ResolvedScenario):
                     f"rollout.engine.{axis}", ours, f"update.inference.{axis} = {theirs}: give one of the two"
                 )
         usual = self.lengths.moment(1), self.prompts.moment(1) if self.prompts is not None else 0.0
+        self._check_devices(said.dtype or self._weight_type)
         machines = Machines(self.cluster, self.profile)
         ranks = tuple(self.rollout_ranks)
         return serve(said, self.scenario.tp, self.spec, self._weight_type, machines, ranks, usual, self.where)
+
+    def _check_devices(self, dtype: str) -> None:
+        """The GPUs that roll out have a profile of their kernels, and compute in this type."""
+        devices = {device.name: device for device in map(self.cluster.device, self.rollout_ranks)}
+        if self.scenario.profile is None and (names := without_profile(devices.values())):
+            allowed = "no profile has an engine's kernels on it: say what it is `like`, or give rollout.token_time"
+            raise self._fault("cluster.device", " and ".join(names), allowed)
+        for name, device in devices.items():
+            if dtype not in device.peak_flop_per_s:
+                allowed = f"{name} computes in {', '.join(device.peak_flop_per_s)}"
+                raise self._fault("rollout.engine.dtype", dtype, allowed)
 
     @property
     def _weight_type(self) -> str:

@@ -60,9 +60,8 @@ class Cycle(Table):
     def _goes_together(self) -> "Cycle":
         if self.mode == "asynchronous" and self.placement == "colocated":
             raise ValueError("mode = 'asynchronous' needs placement = 'disaggregated': one set of GPUs takes turns")
-        if (self.train_time is None) == (self.train is None):
-            both = "not both" if self.train is not None else "the step that is predicted"
-            raise ValueError(f"give train_time, or train, {both}")
+        if self.train_time is None and self.train is None:
+            raise ValueError("give train_time, or train, the step that is predicted")
         if self.pause is not None and self.update_time is not None and self.pause > self.update_time:
             raise ValueError("pause is at most update_time")
         return self
@@ -176,7 +175,7 @@ class Rollout(Table):
         if self.engine is None and (missing := [name for name, value in given.items() if value is None]):
             raise ValueError(f"give {', '.join(missing)}, or engine, whose steps are predicted")
         if self.requests % self.samples:
-            raise ValueError(f"samples = {self.samples} divides requests = {self.requests}")
+            raise ValueError(f"samples = {self.samples} must divide requests = {self.requests}")
         return self
 
 

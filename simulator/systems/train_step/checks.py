@@ -17,7 +17,7 @@ from ...models import ModelSpec, total_params
 from ...models.model import Frozen, Inputs
 from ...models.shard import ALL_LINEAR, PRODUCTS
 from ...models.states import adapter_modules, adapter_params
-from ...profile import profile_for
+from ...profile import without_profile
 from ...program.parallel import ParallelDims
 from .routing import expert_islands
 from .scenario import Experts, Freeze, Run, Tower, TrainScenario
@@ -229,8 +229,7 @@ def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfi
 
 def missing_profiles(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
     """Devices without their own profile; the generic profile has no times of a step's kernels."""
-    lineages = {node.device.name: node.device.lineage for node in machines.nodes}
-    names = [name for name, lineage in lineages.items() if profile_for(*lineage) == "generic"]
+    names = without_profile(node.device for node in machines.nodes)
     if names and scenario.profile is None:
         allowed = "no profile is made for it: say what it is `like`, or give one that you have measured as profile"
         yield Misfit("cluster.device", " and ".join(names), allowed)

@@ -29,8 +29,11 @@ from .lower import TransferPlan, UpdatePlan, group_alike, single_ranks
 from .methods import METHODS, Method
 from .scenario import Scenario, Trainer, Update
 
-_BETWEEN_RANKS = kinds_of_form(EXCHANGE, "write", "forward", "pairs", "fs_write", "fs_read")
-"""The kinds of ops whose time is that of links between ranks, or to a store."""
+_BETWEEN_RANKS = kinds_of_form(EXCHANGE, "write", "forward", "pairs")
+"""The kinds of ops whose time is that of links between ranks."""
+
+_OF_STORE = kinds_of_form("fs_write", "fs_read")
+"""The kinds of ops whose time is that of a store, at rates that are given."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ class Resolved(OnMachines):
     def _slowness_of_ops(self) -> Floats:
         """How many times longer each op takes: as long as on its slowest rank.
 
-        What crosses links between ranks is no work of their own, and slow only where all of them are.
+        What crosses links between ranks is no work of their own, and slow only where all of them are; a store never is.
         """
         program, ranks = self.program, [list(place.ranks) for place in self.program.places]
         place = np.array([lane.place for lane in program.lanes], np.int64)[program.lanes_of.values]
@@ -223,7 +226,8 @@ class Resolved(OnMachines):
         slowest, fastest, op = np.ones(len(program)), np.full(len(program), np.inf), program.lanes_of.row_of_value()
         np.maximum.at(slowest, op, most)
         np.minimum.at(fastest, op, least)
-        return np.where(program.is_kind(*_BETWEEN_RANKS), fastest, slowest)
+        own = np.where(program.is_kind(*_BETWEEN_RANKS), fastest, slowest)
+        return np.where(program.is_kind(*_OF_STORE), 1.0, own)
 
     @property
     def store(self) -> Store | None:
