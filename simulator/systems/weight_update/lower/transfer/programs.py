@@ -201,8 +201,8 @@ def _from_groups(plan: TransferPlan, bucket: Bucket) -> Iterator[tuple[int, int]
 def reshard(plan: TransferPlan) -> Program:
     """Pairwise send and receive between the two layouts, nothing gathered: bucket by bucket, all pairs at once.
 
-    Stages send at the same time. Every receiver gets what it keeps from one rank of the bucket's stage; rounds rotate
-    the ranks.
+    Stages send at the same time, as far as receivers have buffers. Every receiver gets what it keeps from one rank of
+    the bucket's stage; rounds rotate the ranks.
     """
     writer = TransferWriter(plan)
     began = writer.begin()
