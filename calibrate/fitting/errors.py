@@ -4,6 +4,7 @@ The numbers that a profile states are these, never those of the rows that were f
 """
 
 from collections.abc import Callable, Iterator
+from math import hypot
 from zlib import crc32
 
 import numpy as np
@@ -37,6 +38,9 @@ _OTHER_GROWTH = 0.1
 """Spread per doubling beyond the range where it cannot be measured; of sizes, and of any other axis."""
 
 _LEAST_GROWTH, _MOST_GROWTH = 0.05, 5.0
+
+LIKE = 0.2
+"""Spread of a rate that keeps the ratio of two starts (`Coefficient.like`): from one to the half more, H100's 1.35."""
 
 
 def cross_validate(
@@ -101,6 +105,8 @@ def growth(kind: CostClass, x: Columns, seconds: Floats, spread: float, predict:
     found = {axis: _GROWTH.get(axis, _OTHER_GROWTH) for axis in kind.axes}
     if kind.form in (transfer, passes):
         found[kind.size] = _LEAST_GROWTH  # the rate of what is long no longer changes
+    if any(c.like and not c.shows_in(x) for c in kind.form.coefficients):
+        found["nodes"] = hypot(found["nodes"], LIKE)
     for axis in {kind.size, "gpus"} & set(kind.axes):
         value = kind.axes[axis](x)
         top = value > np.quantile(value, 0.8) if axis == kind.size else value == value.max()

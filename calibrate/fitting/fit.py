@@ -90,21 +90,20 @@ _OUTLIER = 0.1
 def solve(form: Form, x: Columns, seconds: Floats, limits: Limits) -> Coefficients:
     """The coefficients that fit best; the same samples give the same coefficients.
 
-    Those that the samples cannot tell stay at their start: free, they would take up what other ones miss, and run away
-    where another value of their feature is asked for.
+    Those that the samples cannot tell stay at their start, or at its ratio to another one (`Coefficient.like`): free,
+    they would take up what other ones miss, and run away where another value of their feature is asked for.
     """
     random = np.random.default_rng(0)
     if len(seconds) > _MOST_ROWS:
         rows = np.sort(random.choice(len(seconds), _MOST_ROWS, replace=False))
         x, seconds = {name: column[rows] for name, column in x.items()}, seconds[rows]
     free = [c for c in form.coefficients if c.shows_in(x)]
-    at_start = {c.name: c.start for c in form.coefficients}
     low, high, start = np.log([(c.low, c.high, c.start) for c in free]).T
     pull = np.sqrt([c.trust for c in free])
     measured = np.log(seconds)
 
     def coefficients(logs: Floats) -> Coefficients:
-        return at_start | dict(zip((c.name for c in free), np.exp(logs).tolist(), strict=True))
+        return form.with_alike(dict(zip((c.name for c in free), np.exp(logs).tolist(), strict=True)))
 
     def residuals(logs: Floats) -> Floats:
         predicted = form.seconds(x, limits, coefficients(logs))

@@ -19,6 +19,7 @@ from ...simulator.hardware import Cluster, Limits
 from ...simulator.profile import READ_OFF, Entry, Model, Profile
 from ...simulator.profile.forms import BUS_FACTOR
 from ...simulator.profile.parameters import bounds
+from .errors import LIKE
 from .owners import entry
 
 Models = Mapping[str, Mapping[str, Entry]]
@@ -56,11 +57,15 @@ def _wire_s(hardware: Cluster) -> float:
 
 @dataclass(frozen=True)
 class _Single:
-    """How a parameter is read off a model, how that is told, and what spread serving another op adds, in squares."""
+    """How a parameter is read off a model, how that is told, and what spread serving another op adds, in squares.
+
+    `more` is the spread that samples of few nodes add, in squares.
+    """
 
     value: Callable[[Model, "_Samples"], float | None]
     how: str
     another_op: float = 0.0
+    more: Callable[[Model], float] = lambda model: 0.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,8 @@ def _single(name: str, rule: _Single, models: Mapping[str, Model], samples: _Sam
     for kind in READ_OFF[name]:
         value = rule.value(models[kind], samples) if kind in models else None
         if value is not None:
-            return _entry(value, [models[kind]], f"{rule.how} of {kind}", rule.another_op if kind != own else 0.0)
+            another_op = rule.another_op if kind != own else 0.0
+            return _entry(value, [models[kind]], f"{rule.how} of {kind}", another_op, rule.more(models[kind]))
     return None
 
 
@@ -100,9 +106,9 @@ def _long_rate(model: Model, samples: _Samples) -> float:
     return model.coefficients["e"] * expected / seconds
 
 
-def _nic_fraction(model: Model, _samples: _Samples) -> float | None:
-    """The rate over more than two nodes, where samples tell it: two are not the general case."""
-    return model.coefficients["e"] if model.range["nodes"][1] > 2 else None
+def _two_alone(model: Model) -> float:
+    """The spread of a rate over more nodes if two were measured alone: they are not the general case."""
+    return LIKE if model.range["nodes"][1] == 2 else 0.0
 
 
 def _ring_fraction(model: Model, samples: _Samples) -> float | None:
@@ -119,7 +125,7 @@ _SINGLES = {
     "link_fraction.{host_link}": _Single(_long_rate, "rate of long copies"),
     "link_fraction.hbm": _Single(_long_rate, "traffic of long sums of two tensors, over the peak bandwidth,"),
     "{ring}": _Single(_ring_fraction, "bus bandwidth at the largest size", 0.05),
-    "link_fraction.nic": _Single(_nic_fraction, "bus bandwidth from three nodes", 0.1),
+    "link_fraction.nic": _Single(_coefficient("e"), "bus bandwidth from three nodes", 0.1, _two_alone),
     "copy.hbm_fraction": _Single(_long_rate, "traffic of long copies, which read and write"),
     "copy.p2p_fraction": _Single(_long_rate, "rate of long copies"),
     "broadcast.latency_s": _Single(_coefficient("a_s"), "constant term", 0.3),
@@ -241,12 +247,15 @@ def _without_swiglu_s(kernels: Kernels, row: Mapping[str, Any]) -> float:
     return max(float(row["seconds"]) - swiglu, float(row["seconds"]) / 2)
 
 
-def _entry(value: float, used: list[Model], how: str, another_op: float = 0.0) -> dict[str, Any]:
-    """An entry with the errors of its models; `another_op` is the spread that serving another op adds, in squares."""
+def _entry(
+    value: float, used: list[Model], how: str, another_op: float = 0.0, two_alone: float = 0.0
+) -> dict[str, Any]:
+    """An entry with the errors of its models; the last two are spreads that are added in squares."""
     scored = [one.held_out for one in used if one.held_out.rows]
     told = ", ".join(f"held out {error.median:.1%} / {error.p90:.1%}" for error in scored)
     more = f"; {another_op:g} more for another op" if another_op else ""
-    spread = min(hypot(another_op, *(one.bands[-1].spread for one in used)), 5.0)
+    more += f"; {two_alone:g} more for two nodes alone" if two_alone else ""
+    spread = min(hypot(another_op, two_alone, *(one.bands[-1].spread for one in used)), 5.0)
     models = "; ".join(f"{one.library}, {one.source}" for one in used)
     source = f"{how}; {models}; {told or 'too few rows to leave any out'}{more}"
     return entry(min(value, 1.0), spread, "fitted" if scored else "measured", source)

@@ -17,8 +17,8 @@ from ...base.errors import UserError, fault
 from ...base.units import format_bytes, format_rate
 from ...hardware import DTYPES, Limits
 from . import attention, gemm
-from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, ring_network
-from .form import Columns, Form
+from .collective import BUS_FACTOR, all_reduce_network, all_to_all_network, node_form, over_more_than_two, ring_network
+from .form import Columns, Form, Rows
 from .simple import WIDE_ROW, calls, passes, stream, transfer
 
 FEATURES = {
@@ -61,7 +61,6 @@ HOLD_ALTERNATE, HOLD_GROUPS = "every second size", "whole groups"
 Axis = Callable[[Columns], Floats]
 Rate = Callable[[Limits], float]
 Rates = Callable[[Limits], tuple[float, ...]]
-Rows = Callable[[Columns], NDArray[np.bool_]]
 
 _LINK: tuple[str, Rate] = ("link_bytes_per_s", attrgetter("link_bytes_per_s"))
 _NETWORK: tuple[str, Rate] = ("network_bytes_per_s", attrgetter("network_bytes_per_s"))
@@ -202,8 +201,7 @@ def _network(op: str) -> CostClass:
     form = forms.get(op) or ring_network(op)
     axes = {**_columns("bytes", "nodes", "network_bytes_per_s"), "gpus_per_node": lambda x: x["gpus"] / x["nodes"]}
     features, asked = ("bytes", "gpus", "nodes"), tuple(BEYOND_SAMPLES)
-    core: Rows = lambda x: x["nodes"] > 2  # noqa: E731, two nodes are not the general case
-    return CostClass(f"{op} over nodes", features, form, axes, _NETWORK, core=core, asked=asked)
+    return CostClass(f"{op} over nodes", features, form, axes, _NETWORK, core=over_more_than_two, asked=asked)
 
 
 def _gemm(dtype: str, layout: str) -> CostClass:

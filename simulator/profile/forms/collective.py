@@ -8,6 +8,7 @@ doc/PERFORMANCE.md). NCCL's own tuner constants choose algorithms well but are a
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base.arrays import Floats
 from ...hardware import Limits
@@ -61,24 +62,37 @@ def node_form(op: str) -> Form:
     return seconds
 
 
+_RATE = "bus bandwidth over the NICs of a node, from three nodes"
+
+
+def over_two(x: Columns) -> NDArray[np.bool_]:
+    """Which ops are over two nodes."""
+    return np.asarray(x["nodes"] < 2.5)
+
+
+def over_more_than_two(x: Columns) -> NDArray[np.bool_]:
+    """Which ops are over three nodes or more: the general case."""
+    return ~over_two(x)
+
+
 @form(
     "all-reduce over nodes",
     Coefficient("a_s", 1e-7, 1e-2, _TREE_S, "call, and the tree inside a node of eight", trust=1),
     Coefficient("h_s", 1e-8, 1e-3, _TREE_HOP_S, "one hop between nodes", trust=1),
     Coefficient("c", 1e-3, 1e2, 1.0, "growing part at 1 MB through the busiest link, over the latency"),
     Coefficient("g", 0.2, 0.75, 0.4, "its power of the size"),
-    Coefficient("e", 0.05, 1.1, 0.9, "bus bandwidth over the NICs of a node, from three nodes"),
-    Coefficient("e2", 0.05, 2.0, 1.1, "the same for two nodes"),
+    Coefficient("e", 0.05, 1.1, 0.9, _RATE, on=over_more_than_two, like="e2"),
+    Coefficient("e2", 0.05, 2.0, 1.1, "the same for two nodes", on=over_two, like="e"),
 )
 def all_reduce_network(x: Columns, _limits: Limits, c: Coefficients) -> Floats:
     """Over nodes: T = (a + 2 h log2 N)(1 + c x^g) + x/B, with a B of its own for two nodes.
 
     Two nodes are not the general case: NCCL's tree and NVLSTree send less over the NICs there, so that bus bandwidth
-    exceeds the NIC rate (NVIDIA/nccl-tests#309).
+    exceeds the NIC rate (NVIDIA/nccl-tests#309). Samples of one of the two cases say nothing of their ratio.
     """
     through = BUS_FACTOR["all_reduce"](x["gpus"]) * x["bytes"]
     nics = x["network_bytes_per_s"]
-    rate = np.where(x["nodes"] < 2.5, c["e2"], c["e"]) * nics
+    rate = np.where(over_two(x), c["e2"], c["e"]) * nics
     latency = c["a_s"] + 2 * np.maximum(c["h_s"] + x["hop_s"], 0.0) * np.log2(x["nodes"])
     return latency * (1 + c["c"] * (through / 1e6) ** c["g"]) + through / rate
 

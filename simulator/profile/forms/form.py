@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base.arrays import Floats
 from ...hardware import Limits
@@ -17,6 +18,7 @@ Columns = Mapping[str, Floats]
 
 Coefficients = Mapping[str, float]
 Formula = Callable[[Columns, Limits, Coefficients], Floats]
+Rows = Callable[[Columns], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,9 @@ class Coefficient:
     """A fitted number: all are positive, and fits search between `low` and `high` from `start`.
 
     `trust` is how many samples the start is worth: little, unless a source of its own says so. `of` is the feature
-    whose effect the number is: samples that all have one value of it cannot tell it from other numbers.
+    whose effect the number is: samples that all have one value of it cannot tell it from other numbers. `on` are the
+    rows that the number counts in, all if None; where no sample is of them, it keeps the ratio that its start has to
+    that of `like`, another number.
     """
 
     name: str
@@ -34,9 +38,13 @@ class Coefficient:
     meaning: str
     trust: float = 0.0004
     of: str = ""
+    on: Rows | None = None
+    like: str = ""
 
     def shows_in(self, x: Columns) -> bool:
-        """Whether samples with these features differ in what the number is the effect of."""
+        """Whether samples with these features count it, and differ in what it is the effect of."""
+        if self.on is not None and not self.on(x).any():
+            return False
         return not self.of or bool((x[self.of] != x[self.of][0]).any())
 
 
@@ -47,6 +55,13 @@ class Form:
     name: str
     coefficients: tuple[Coefficient, ...]
     seconds: Formula
+
+    def with_alike(self, known: Coefficients) -> dict[str, float]:
+        """All coefficients: those `known`, those like one of them at the ratio of their starts, and others' starts."""
+        start = {c.name: c.start for c in self.coefficients}
+        scale = {c.name: known[c.like] / start[c.like] if c.like in known else 1.0 for c in self.coefficients}
+        alike = {c.name: min(max(c.start * scale[c.name], c.low), c.high) for c in self.coefficients}
+        return {**alike, **known}
 
 
 def form(name: str, *coefficients: Coefficient) -> Callable[[Formula], Form]:

@@ -67,6 +67,20 @@ def test_rates_are_found_again_where_they_are_identified(made, fit):
     assert (link["e"], network["e"], network["e2"]) == pytest.approx((0.85, 0.8, 1.2), rel=0.02)
 
 
+@pytest.mark.parametrize(("nodes", "made_with"), [(2, {"e2": 0.44}), (4, {"e": 0.36})])
+def test_rates_over_two_nodes_and_over_more_keep_their_ratio_where_one_of_them_was_measured(nodes, made_with, made, fit):
+    table = made("all_reduce.network", OVER_NODES | made_with, bytes=SIZES, gpus=8 * nodes, nodes=nodes)
+    model = fit("all_reduce.network", table)
+    assert (model.coefficients["e"], model.coefficients["e2"]) == pytest.approx((0.36, 0.44), rel=0.02)
+
+
+def test_that_ratio_is_less_sure_than_further_nodes(made, fit):
+    def growth(nodes):
+        return fit("all_reduce.network", made("all_reduce.network", {}, bytes=1e9, gpus=8 * nodes, nodes=nodes)).growth
+
+    assert growth(np.array([2, 2]))["nodes"] ** 2 == pytest.approx(growth(np.array([2, 4]))["nodes"] ** 2 + 0.2**2)
+
+
 @pytest.mark.parametrize("factor", [0.05, 20])
 @pytest.mark.parametrize("row", [0, 20, 39])
 def test_one_wild_row_of_forty_hardly_matters(factor, row, made, fit, off):

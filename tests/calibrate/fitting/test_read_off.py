@@ -85,6 +85,12 @@ def test_a_hop_between_nodes_is_what_hops_inside_leave(made, read):
     assert found["broadcast.node_hop_s"] == pytest.approx(node_hop, rel=0.2)
 
 
+@pytest.mark.parametrize(("nodes", "fraction"), [(2, 0.36), (4, 0.44)])
+def test_the_rate_of_nics_over_more_nodes_is_told_by_two(nodes, fraction, made, read):
+    network = ring(made, "all_reduce.network", 5e-6, [8 * nodes], [nodes], e=0.44, e2=0.44, c=0.01)
+    assert read({"all_reduce.network": network})["link_fraction.nic"] == pytest.approx(fraction, rel=0.02)
+
+
 def test_agreement_is_the_smallest_all_reduce(made, read):
     table = ring(made, "all_reduce", 1e-6, [4, 8])
     smallest = table[(table["bytes"] == SIZES[0]) & (table["gpus"] == 8)]["seconds"].item()
