@@ -1,7 +1,7 @@
 """Corrections from the network that a profile was measured on to another one: slower messages, lower rates.
 
-A profile's models of exchanges between nodes belong to one kind of network, InfiniBand for all shipped profiles. For
-every kind data/networks.toml states the time of a message and the share of the NICs' line rate that collectives reach.
+A model of exchanges between nodes belongs to one kind of network, InfiniBand for all shipped profiles. For every kind
+data/networks.toml states the time of a message and the share of the NICs' line rate that collectives reach.
 The difference of the times and the ratio of the shares correct a model, for steps and updates alike.
 
 `Uplinks` finds the share of a NIC's rate that oversubscribed leaf switches leave, when all ranks of a stage send at the
@@ -15,6 +15,7 @@ real switches above the leaves, the routes of a stage's flows decide (`flows`).
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, hypot, inf, log
 from typing import NamedTuple
 
@@ -22,25 +23,54 @@ import numpy as np
 
 from ..base.units import format_seconds
 from ..hardware import Cluster, Limits, limits
-from ..profile import PROVENANCE, Estimate, Parameter, Profile, load_network
+from ..profile import MEASURED_ON, PROVENANCE, Estimate, Parameter, Profile, load_network
 from .flows import ALL_TO_ALLS, share_by_flows, tiles
 from .sites import crossings, largest_site_latency_s
 
-MEASURED_ON = "infiniband"
-"""The network of profiles that do not name theirs."""
-
 _RINGS = ("all_gather", "reduce_scatter", "broadcast", "reduce")
+
+_BETWEEN = ".network"
 
 _EXTRAPOLATED, _ASSUMED = PROVENANCE.index("extrapolated"), PROVENANCE.index("assumed")
 
 
 @dataclass(frozen=True)
-class Network:
-    """Numbers of data/networks.toml by name: `here` is the cluster's network, `there` the profile's."""
+class Side:
+    """Numbers of a kind of network (data/networks.toml) by name, and the line rate of a NIC on it in bytes/s."""
 
-    here: Mapping[str, float]
-    there: Mapping[str, float]
+    numbers: Mapping[str, float]
     nic_bytes_per_s: float
+
+    def __getitem__(self, name: str) -> float:
+        return self.numbers.get(name, 0.0)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step of a ring. It waits for the previous host: at least a message."""
+        return max(self["network.step_s"], self["network.message_s"])
+
+    @property
+    def reach(self) -> float:
+        """The share of its line rate that a NIC reaches; work of the host per byte bounds it."""
+        return min(self["network.nic_fraction"], self._bound)
+
+    @property
+    def bounding(self) -> str:
+        """The name of the number that determines the rate of NICs."""
+        return "network.byte_s" if self._bound < self["network.nic_fraction"] else "network.nic_fraction"
+
+    @property
+    def _bound(self) -> float:
+        per_byte = self["network.byte_s"] * self.nic_bytes_per_s
+        return 1 / per_byte if per_byte else inf
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a network is over another one: `here` is the cluster's, `there` the one that was measured."""
+
+    here: Side
+    there: Side
 
     @property
     def hop_s(self) -> float:
@@ -49,8 +79,8 @@ class Network:
 
     @property
     def step_s(self) -> float:
-        """Extra seconds of a step of a ring here. A step waits for the previous host: at least a message."""
-        return _step(self.here) - _step(self.there)
+        """Extra seconds of a step of a ring here."""
+        return self.here.step_s - self.there.step_s
 
     @property
     def peer_s(self) -> float:
@@ -59,33 +89,56 @@ class Network:
 
     @property
     def rate(self) -> float:
-        """The rate that a NIC reaches here over the rate there; work of the host per byte bounds it."""
-        return self.rate_of(self.nic_bytes_per_s)
-
-    def rate_of(self, nic_bytes_per_s: float) -> float:
-        """As `rate`, for a NIC of this line rate."""
-        per_byte = self.here.get("network.byte_s", 0.0) * nic_bytes_per_s
-        fraction = min(self.here["network.nic_fraction"], 1 / per_byte if per_byte else inf)
-        return fraction / self.there["network.nic_fraction"]
+        """The share of its line rate that a NIC reaches here over the share there."""
+        return self.here.reach / self.there.reach
 
     def _more(self, name: str) -> float:
-        return self.here.get(name, 0.0) - self.there.get(name, 0.0)
-
-
-class Networks:
-    """A profile's models of exchanges between nodes, corrected for the network of its `network.` parameters."""
-
-    def __init__(self, profile: Profile, limits: Limits):
-        there = load_network(str(profile.about.get("network", MEASURED_ON))).parameters
-        self.profile, self.limits = profile, limits
-        self.parameters: Mapping[str, Parameter] = {**there, **profile.starting("network.")}
-        self.network = Network(_values(self.parameters), _values(there), limits.nic_bytes_per_s)
+        return self.here[name] - self.there[name]
 
     @property
     def differing(self) -> list[str]:
-        """The names of numbers that differ between here and where the profile was measured."""
-        there = self.network.there
-        return [name for name, number in self.parameters.items() if number.value != there.get(name, 0.0)]
+        """The names of the numbers here that are others there."""
+        return [name for name, value in self.here.numbers.items() if value != self.there[name]]
+
+
+class Networks:
+    """A profile's models of exchanges between nodes, corrected for the network of its `network.` parameters.
+
+    Each was measured on a network of its own: a profile takes on from its base what it has not measured.
+    """
+
+    def __init__(self, profile: Profile, limits: Limits):
+        self.profile, self.limits = profile, limits
+        self.parameters: Mapping[str, Parameter] = profile.starting("network.") or load_network(MEASURED_ON).parameters
+        self.here = Side(_values(self.parameters), limits.nic_bytes_per_s)
+
+    def network(self, kind: str) -> Network:
+        """The network here over the one on which a class of exchanges between nodes was measured."""
+        model = self.profile.lender(_between(kind))
+        return (
+            self._over(MEASURED_ON, self.profile.limits) if model is None else self._over(model.network, model.limits)
+        )
+
+    def rate(self, share: Parameter, nic_bytes_per_s: float) -> float:
+        """The factor from a measured share of NICs' line rate to that of NICs of this rate here."""
+        found = self._over(share.network, self.profile.limits)
+        return replace(found, here=replace(self.here, nic_bytes_per_s=nic_bytes_per_s)).rate
+
+    def _over(self, network: str, measured: Limits | None) -> Network:
+        nic_bytes_per_s = (measured or self.limits).nic_bytes_per_s
+        return Network(self.here, Side(_numbers(network), nic_bytes_per_s))
+
+    @property
+    def differing(self) -> list[str]:
+        """The names of numbers that differ between here and where any exchange was measured."""
+        names = {name for kind in self._exchanges for name in self.network(kind).differing}
+        return [name for name in self.parameters if name in names]
+
+    @property
+    def _exchanges(self) -> list[str]:
+        """The classes between nodes that rest on measurements; any of them for a profile that has none."""
+        between = [kind for kind in self.profile.models if kind.endswith(_BETWEEN)]
+        return [kind for kind in between if self.profile.lender(kind)] or ["broadcast" + _BETWEEN]
 
     def estimate(self, kind: str, features: Mapping[str, float]) -> Estimate:
         """The corrected estimate of an op between nodes. Its spread includes the spreads of the network's numbers.
@@ -95,8 +148,9 @@ class Networks:
         Raises:
             UserError: the profile has no such class, or a feature is missing or impossible.
         """
-        found = self._on(self.network, kind, features)
-        off = {name: self._effect(name, kind, features, found) for name in self.differing}
+        network = self.network(kind)
+        found = self._on(network, kind, features)
+        off = {name: self._effect(name, network, kind, features, found) for name in network.differing}
         if not off:
             return found
         most = max(off, key=lambda name: off[name])
@@ -106,52 +160,63 @@ class Networks:
 
     def nic_share(self, share: Parameter) -> Parameter:
         """A share of a NIC's line rate, with the spread and provenance that it has on this network."""
-        number = self.parameters[self._bounding]
-        if self._bounding not in self.differing:
+        number = self.parameters[self.here.bounding]
+        if self.here.bounding not in self._over(share.network, self.profile.limits).differing:
             return share
         label = "assumed" if "assumed" in (number.provenance, share.provenance) else "extrapolated"
         return replace(share, spread=hypot(share.spread, number.spread), provenance=label)
-
-    @property
-    def _bounding(self) -> str:
-        """The name of the number that determines the rate of NICs here."""
-        line = self.network.here["network.nic_fraction"] / self.network.there["network.nic_fraction"]
-        return "network.nic_fraction" if self.network.rate == line else "network.byte_s"
 
     def note(self, kind: str) -> str | None:
         """The note of a report on a network other than the measured one; None if nothing differs."""
         if not self.differing:
             return None
-        message, rate = self.parameters["network.message_s"], self.parameters[self._bounding]
-        reach = self.network.rate * self.network.there["network.nic_fraction"]
+        message, rate = self.parameters["network.message_s"], self.parameters[self.here.bounding]
         return (
-            f"network {kind}; the profile was measured on {self.profile.about.get('network', MEASURED_ON)}: "
+            f"network {kind}; {self._measured}: "
             f"a message takes {format_seconds(message.value)} ({message.provenance}, ±{message.spread:.0%}), "
-            f"NICs reach {reach:.0%} of their line rate ({rate.provenance}, ±{rate.spread:.0%})"
+            f"NICs reach {self.here.reach:.0%} of their line rate ({rate.provenance}, ±{rate.spread:.0%})"
         )
 
-    def _effect(self, name: str, kind: str, features: Mapping[str, float], found: Estimate) -> float:
+    @property
+    def _measured(self) -> str:
+        """Which classes were measured on another network than this one."""
+        of = {kind: lender.network for kind in self._exchanges if (lender := self.profile.lender(kind))}
+        others = [kind for kind in of if self.network(kind).differing]
+        on = " and ".join(dict.fromkeys(of[kind] for kind in others)) or MEASURED_ON
+        if len(others) == len(of):
+            return f"the profile was measured on {on}"
+        return f"the profile has {', '.join(kind.removesuffix(_BETWEEN) for kind in others)} from {on}"
+
+    def _effect(self, name: str, network: Network, kind: str, features: Mapping[str, float], found: Estimate) -> float:
         """The change of ln(seconds) if a number is one standard deviation higher."""
         number = self.parameters[name]
         if number.provenance == "fitted":
             return 0.0
-        here = {**self.network.here, name: number.value * exp(number.spread)}
-        other = self._on(replace(self.network, here=here), kind, features)
+        numbers = {**self.here.numbers, name: number.value * exp(number.spread)}
+        other = self._on(replace(network, here=replace(self.here, numbers=numbers)), kind, features)
         return abs(log(float(other.seconds[0] / found.seconds[0])))
 
     def _on(self, network: Network, kind: str, features: Mapping[str, float]) -> Estimate:
-        line = "link_bytes_per_s" if kind == "send_recv.network" else "network_bytes_per_s"
-        hop_s = network.step_s if kind in _RINGS else network.hop_s
+        between = _between(kind)
+        op = between.removesuffix(_BETWEEN)
+        line = "link_bytes_per_s" if op == "send_recv" else "network_bytes_per_s"
+        hop_s = network.step_s if op in _RINGS else network.hop_s
         asked = {**features, line: features[line] * network.rate, "hop_s": hop_s}
-        found = self.profile.estimate(kind, asked, limits=self.limits)
-        if kind != "all_to_all" or not network.peer_s:
+        found = self.profile.estimate(between, asked, limits=self.limits)
+        if op != "all_to_all" or not network.peer_s:
             return found
         peers = features["gpus"] * (1 - 1 / features["nodes"])
         return replace(found, seconds=found.seconds + network.peer_s * peers)
 
 
-def _step(numbers: Mapping[str, float]) -> float:
-    return max(numbers.get("network.step_s", 0.0), numbers["network.message_s"])
+def _between(kind: str) -> str:
+    """The class of an op over nodes, which may be named without it."""
+    return kind if kind.endswith(_BETWEEN) else kind + _BETWEEN
+
+
+@cache
+def _numbers(network: str) -> Mapping[str, float]:
+    return _values(load_network(network).parameters)
 
 
 def _values(numbers: Mapping[str, Parameter]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Profiles and stacks as files: what a file may say, read with every fault named, and models written the same way."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -80,13 +81,21 @@ def write_limits(limits: Limits, cluster: str) -> dict[str, Any]:
     return {"cluster": cluster, **vars(limits), "flop_per_s": dict(limits.flop_per_s)}
 
 
-def read_models(models: Mapping[str, _Variants], file: str, limits: Limits | None) -> dict[str, dict[str, Entry]]:
+@dataclass(frozen=True)
+class Measured:
+    """What the models of a file were measured on: a device's limits, and a kind of network between nodes."""
+
+    limits: Limits | None
+    network: str
+
+
+def read_models(models: Mapping[str, _Variants], file: str, on: Measured) -> dict[str, dict[str, Entry]]:
     """The models of a file by cost class and library, the default library first.
 
     Raises:
         UserError: an unknown class, a missing or impossible number, or another form than this version's.
     """
-    return {kind: _read_variants(kind, variants, file, limits) for kind, variants in models.items()}
+    return {kind: _read_variants(kind, variants, file, on) for kind, variants in models.items()}
 
 
 def write_models(models: Mapping[str, Mapping[str, Entry]]) -> dict[str, Any]:
@@ -97,7 +106,7 @@ def write_models(models: Mapping[str, Mapping[str, Entry]]) -> dict[str, Any]:
     }
 
 
-def _read_variants(kind: str, said: _Variants, file: str, limits: Limits | None) -> dict[str, Entry]:
+def _read_variants(kind: str, said: _Variants, file: str, on: Measured) -> dict[str, Entry]:
     known, where = cost_class(kind), f"models.{kind}"
     if known is None:
         near = did_you_mean(kind, known_classes()) or f"known: {', '.join(known_classes())}"
@@ -106,12 +115,10 @@ def _read_variants(kind: str, said: _Variants, file: str, limits: Limits | None)
         allowed = f"expected one of {', '.join(said.variants) or 'none'}"
         raise UserError(fault(file, f"{where}.default", said.default, allowed))
     order = sorted(said.variants, key=lambda name: name != said.default)
-    return {library: _read(kind, known, library, said.variants[library], file, limits) for library in order}
+    return {library: _read(kind, known, library, said.variants[library], file, on) for library in order}
 
 
-def _read(
-    kind: str, known: CostClass, library: str, said: Mapping[str, Any], file: str, limits: Limits | None
-) -> Entry:
+def _read(kind: str, known: CostClass, library: str, said: Mapping[str, Any], file: str, on: Measured) -> Entry:
     prefix, where = f"models.{kind}.", f"models.{kind}.{library}"
     entry: Entry
     if "like" in said:
@@ -121,14 +128,14 @@ def _read(
         entry = validate(dict[str, Stated], {library: said}, file, prefix)[library]
         allowed = "seconds may be stated of calls that are counted only, such as host.launch"
         faults = [] if known.features == ("count",) else [f"{file}: {where}: {allowed}"]
-    elif limits is None:
+    elif on.limits is None:
         raise UserError(f"{file}: limits: missing; models need the data-sheet numbers of the device that was measured")
     elif said.get("form") != known.form.name:
         allowed = f"expected {known.form.name!r}, the form of this version of runcast; fit the profile again"
         raise UserError(fault(file, f"{where}.form", said.get("form"), allowed))
     else:
         numbers = {key: value for key, value in said.items() if key != "form"}
-        whole = {**numbers, "kind": kind, "library": library, "limits": limits}
+        whole = {**numbers, "kind": kind, "library": library, **vars(on)}
         entry = validate(dict[str, Model], {library: whole}, file, prefix)[library]
         faults = list(_misfits(entry, known, file, where))
     if faults:

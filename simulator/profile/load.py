@@ -12,9 +12,9 @@ from ..base.errors import UserError, fault, unknown
 from ..base.files import path_beside, read_json, read_toml
 from ..base.schema import validate
 from ..hardware import Cluster, Device, networks
-from .entries import SCHEMA, ProfileFile, read_models
+from .entries import SCHEMA, Measured, ProfileFile, read_models
 from .model import Ratio
-from .parameters import PARAMETERS, Parameter, parameters
+from .parameters import MEASURED_ON, PARAMETERS, Parameter, parameters
 from .profile import Models, Profile
 
 SIBLING_WIDER = 0.1
@@ -226,10 +226,10 @@ def _load(
     base = Profile(name, {})
     if said.base is not None:
         base = _load(folder, said.base, file, "base", (*above, place), fitted=fitted).carry_over(said.wider)
-    limits = said.limits or base.limits
-    models = _shipped_models(folder, name) if name in _shipped(folder) else read_models(said.models, file, limits)
+    shipped = name in _shipped(folder)
+    models = _shipped_models(folder, name) if shipped else read_models(said.models, file, _measured(said, base))
     found = _over(base, said, models, content, name, file)
-    known = _fitted_over(folder, name) if fitted and name in _shipped(folder) else {}
+    known = _fitted_over(folder, name) if fitted and shipped else {}
     return replace(found, parameters={**found.parameters, **known})
 
 
@@ -239,7 +239,12 @@ def _shipped_models(folder: str, name: str) -> Models:
     file = f"{folder}/{name}"
     said = validate(ProfileFile, _content(folder, name), file)
     base = _load(folder, said.base, file, "base") if said.base is not None else Profile(name, {})
-    return read_models(said.models, file, said.limits or base.limits)
+    return read_models(said.models, file, _measured(said, base))
+
+
+def _measured(said: ProfileFile, base: Profile) -> Measured:
+    """What was measured for a file: what it says, else what its base was measured on."""
+    return Measured(said.limits or base.limits, said.network or base.about.get("network", MEASURED_ON))
 
 
 def read_profile(content: Mapping[str, Any], file: str) -> Profile:
@@ -249,22 +254,30 @@ def read_profile(content: Mapping[str, Any], file: str) -> Profile:
         UserError: a key or value that is not allowed; one line each.
     """
     said = validate(ProfileFile, content, file)
-    return _over(Profile(file, {}), said, read_models(said.models, file, said.limits), content, file, file)
+    none = Profile(file, {})
+    return _over(none, said, read_models(said.models, file, _measured(said, none)), content, file, file)
 
 
 def _over(base: Profile, said: ProfileFile, own: Models, content: Mapping[str, Any], name: str, file: str) -> Profile:
     """The profile of a file with models of its own, merged over its base."""
     models = {**base.models, **own}
     _check_ratios(models, file)
-    network = {"network": base.about["network"]} if "network" in base.about else {}  # measured on the same one
+    network = _measured(said, base).network
     return Profile(
         name=said.name or name,
-        parameters={**base.parameters, **parameters(file, said.parameters)},
+        parameters={**base.parameters, **parameters(file, _on(network, said.parameters))},
         models=models,
         devices=base.devices if said.devices is None else said.devices,
         limits=said.limits or base.limits,
-        about=network | {key: content[key] for key in _ABOUT if key in content},
+        about={"network": network} | {key: content[key] for key in _ABOUT if key in content},
     )
+
+
+def _on(network: str, entries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entries of parameters, with the network that they were measured on where they do not say."""
+    if network == MEASURED_ON:
+        return entries
+    return {name: {"network": network, **x} if isinstance(x, Mapping) else x for name, x in entries.items()}
 
 
 def _check_ratios(models: Models, file: str) -> None:

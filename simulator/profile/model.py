@@ -19,7 +19,7 @@ from ..base.arrays import Floats
 from ..base.schema import HUGE, MOST, count, number
 from ..hardware import Limits
 from .forms import BUS_FACTOR, ZERO_BASED, Columns, CostClass, Curve, cost_class
-from .parameters import PROVENANCE
+from .parameters import MEASURED_ON, PROVENANCE
 
 Z90 = NormalDist().inv_cdf(0.95)
 """A 90 % interval reaches this many standard deviations of log(seconds) to both sides."""
@@ -76,7 +76,7 @@ class Model:
     `range` holds the smallest and largest measured value of each axis of the class, `growth` what a doubling beyond
     them adds to the spread. `curves` are measured seconds over bytes by number of GPUs; `limits` are those of the
     device that was measured. `left_out` says how `held_out` was found. `wider` is the spread that was added, in
-    squares, because a sibling device borrows it.
+    squares, because a sibling device borrows it. `network` is the kind of network between nodes that was measured.
     """
 
     kind: str
@@ -93,6 +93,7 @@ class Model:
     curves: Mapping[Annotated[float, Field(ge=2, le=MOST, multiple_of=1)], Curve] = field(default_factory=dict)
     wider: Spread = 0.0
     left_out: str = "nothing"
+    network: str = MEASURED_ON
 
     @property
     def cost_class(self) -> CostClass:
@@ -199,7 +200,8 @@ class Model:
         curves = [(n, curve.bytes.tolist(), curve.seconds.tolist()) for n, curve in sorted(self.curves.items())]
         spreads = [(band.size, band.spread) for band in self.bands]
         numbers = [sorted(of.items()) for of in (self.coefficients, self.range, self.growth)]
-        return [numbers, curves, spreads, self.wider, vars(self.limits), self.fitted.rows]
+        known = [numbers, curves, spreads, self.wider, vars(self.limits), self.fitted.rows]
+        return known if self.network == MEASURED_ON else [*known, self.network]
 
     def _spread(self, x: Columns) -> Floats:
         size = self.cost_class.axes[self.cost_class.size](x)

@@ -12,8 +12,11 @@ from pydantic import StringConstraints
 
 from ..base.errors import UserError, fault, unknown
 from ..base.schema import HUGE, number, one_of, validate
-from ..hardware import DTYPES
+from ..hardware import DTYPES, networks
 from .forms import cost_class, known_classes
+
+MEASURED_ON = "infiniband"
+"""The network between nodes that was measured where a file does not name one."""
 
 PROVENANCE = ("exact", "measured", "interpolated", "fitted", "extrapolated", "datasheet", "assumed")
 
@@ -194,6 +197,7 @@ class Parameter:
     """A number in SI units with its relative standard deviation and where it comes from.
 
     A stack may say by which op of a device's profile it is measured; its own value is for profiles without that op.
+    `network` is the kind of network between nodes that it was measured on.
     """
 
     value: Annotated[float, number(-HUGE, HUGE)]
@@ -201,6 +205,7 @@ class Parameter:
     provenance: Annotated[str, one_of(lambda: PROVENANCE)]
     source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     measured_by: MeasuredBy | None = None
+    network: Annotated[str, one_of(networks)] = MEASURED_ON
 
 
 def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:

@@ -12,7 +12,7 @@ from ..base.errors import UserError, fault, hint
 from ..hardware import Limits
 from .forms import bus_bytes_ratio, class_and_features
 from .model import Entry, Estimate, Model, Ratio, Stated
-from .parameters import READ_OFF, MeasuredBy, Parameter
+from .parameters import MEASURED_ON, READ_OFF, MeasuredBy, Parameter
 
 Models = Mapping[str, Mapping[str, Entry]]
 """By cost class, then by library; the first library is the default one."""
@@ -148,6 +148,13 @@ class Profile:
             return None if lent is None else entry.factor * lent
         return entry.coefficients.get(name) if isinstance(entry, Model) else None
 
+    def lender(self, kind: str) -> Model | None:
+        """The model of samples that `estimate` prices a class by, its own or that of another class; None without."""
+        entry = self._default(kind)
+        if isinstance(entry, Ratio):
+            return self.lender(entry.like)
+        return entry if isinstance(entry, Model) else None
+
     def parameter_at(self, name: str, features: Mapping[str, object]) -> Parameter:
         """A parameter as it stands for ops with these features.
 
@@ -214,7 +221,8 @@ class Profile:
             if model.held_out.rows
             else "none left out"
         )
-        return Parameter(value, float(found.spread[0]), label, f"{by.kind}: {model.library}, {model.source}; {scored}")
+        source = f"{by.kind}: {model.library}, {model.source}; {scored}"
+        return Parameter(value, float(found.spread[0]), label, source, network=model.network)
 
     def is_measured(self, kind: str) -> bool:
         """Whether a cost class has a model of samples, here or on a device that this profile borrows from."""
@@ -242,17 +250,20 @@ class Profile:
 
     def set_values(self, values: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters that someone states: exact."""
-        said = {name: Parameter(value, 0.0, "exact", source) for name, value in values.items()}
+        said = {name: self._exact(name, value, source) for name, value in values.items()}
         others = {device: one.set_values(values, source) for device, one in self.others.items()}
         return replace(self, parameters=self.parameters | said, others=others)
 
     def apply_factors(self, factors: Mapping[str, float], source: str) -> "Profile":
         """This profile with parameters times a factor, those of each device its own; what none states counts as 1."""
-        said = {
-            name: Parameter(self.value_or(name, 1.0) * factor, 0.0, "exact", source) for name, factor in factors.items()
-        }
+        said = {name: self._exact(name, self.value_or(name, 1.0) * factor, source) for name, factor in factors.items()}
         others = {device: one.apply_factors(factors, source) for device, one in self.others.items()}
         return replace(self, parameters=self.parameters | said, others=others)
+
+    def _exact(self, name: str, value: float, source: str) -> Parameter:
+        """A parameter as someone states it, of the network that the one in its place is of."""
+        known = dict.get(self.parameters, name)
+        return Parameter(value, 0.0, "exact", source, network=known.network if known else MEASURED_ON)
 
     def sure_as(self, base: "Profile") -> "Profile":
         """This profile with no spread where it says what `base` says: what is left is the spread of its own numbers."""
@@ -289,7 +300,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """All numbers that a prediction can depend on, for hashing; without their sources."""
-        numbers = {name: (p.value, p.spread, p.provenance) for name, p in sorted(self.parameters.items())}
+        numbers = {name: _number(p) for name, p in sorted(self.parameters.items())}
         models = {
             kind: [[library, entry.to_json()] for library, entry in variants.items()]
             for kind, variants in sorted(self.models.items())
@@ -297,6 +308,12 @@ class Profile:
         found = {"parameters": numbers, "models": models, "limits": vars(self.limits) if self.limits else None}
         others = {device: one.to_json() for device, one in sorted(self.others.items())}
         return found | ({"others": others} if others else {})
+
+
+def _number(parameter: Parameter) -> tuple[float | str, ...]:
+    """What a prediction can depend on of a parameter, for hashing."""
+    known = (parameter.value, parameter.spread, parameter.provenance)
+    return known if parameter.network == MEASURED_ON else (*known, parameter.network)
 
 
 def _borrowed(parameter: Parameter, wider: float) -> Parameter:

@@ -10,7 +10,7 @@ from runcast.simulator.collectives import Networks
 from runcast.simulator.costs import cost
 from runcast.simulator.hardware import cluster, limits, networks
 from runcast.simulator.insight import critical_path
-from runcast.simulator.profile import PROVENANCE, load_network, load_profile, load_stack
+from runcast.simulator.profile import PROVENANCE, Model, load_network, load_profile, load_stack
 from runcast.simulator.program import ProgramBuilder
 from runcast.simulator.scenario import check_scenario, check_train
 from runcast.simulator.systems.train_step.errors import step_errors
@@ -77,8 +77,8 @@ def test_hosts_bound_what_a_nic_carries_over_kernel_tcp():
     """5 GB/s, whatever its line rate, or else a share of that."""
     wide, narrow = (Networks(on("ethernet").profile, replace(H100, nic_bytes_per_s=rate)) for rate in (50e9, 1.25e9))
 
-    assert wide.network.rate * 0.93 * 50e9 == pytest.approx(5e9)
-    assert narrow.network.rate * 0.93 == pytest.approx(0.6)
+    assert wide.network("all_reduce").rate * 0.93 * 50e9 == pytest.approx(5e9)
+    assert narrow.network("all_reduce").rate * 0.93 == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
@@ -116,19 +116,52 @@ def test_what_the_ledger_fitted_counts_with_its_factors():
     assert all_reduce(fitted, 1024, 4).spread < all_reduce(found, 1024, 4).spread
 
 
+def measured_on(kind, profile, *classes):
+    """The profile with these classes between nodes, or all of them, measured on this network."""
+    models = {
+        name: {library: replace(m, network=kind) if isinstance(m, Model) else m for library, m in of.items()}
+        for name, of in profile.models.items()
+        if name in (classes or profile.models)
+    }
+    return replace(profile, models={**profile.models, **models})
+
+
 def test_a_profile_that_was_measured_there_is_taken_as_it_is():
-    profile = on("efa").profile
-    measured = Networks(replace(profile, about={**profile.about, "network": "efa"}), P5)
+    measured = Networks(measured_on("efa", on("efa").profile), P5)
 
     assert measured.differing == []
     assert seconds(measured, 2**25, 8) == seconds(on("infiniband"), 2**25, 8)
 
 
 def test_one_that_was_measured_on_a_slower_network_gets_faster():
-    profile = on("infiniband").profile
-    measured = Networks(replace(profile, about={**profile.about, "network": "efa"}), H100)
+    measured = Networks(measured_on("efa", on("infiniband").profile), H100)
 
     assert 0 < seconds(measured, 8, 2) < seconds(on("infiniband"), 8, 2)
+
+
+@pytest.mark.parametrize("nic_bytes_per_s", [3.125e9, 6.25e9, 12.5e9, 25e9, 50e9])
+def test_what_hosts_bound_where_it_was_measured_is_not_bounded_again(nic_bytes_per_s):
+    there = replace(H100, nic_bytes_per_s=nic_bytes_per_s)
+    found = measured_on("ethernet", on("ethernet").profile)
+    models = {kind: {n: replace(m, limits=there) if isinstance(m, Model) else m for n, m in of.items()}
+              for kind, of in found.models.items()}  # fmt: skip
+
+    assert Networks(replace(found, models=models), there).network("all_reduce").rate == 1
+
+
+def test_a_class_that_was_not_measured_keeps_the_network_of_its_base():
+    """Reduced on EFA: its messages are those of the profile; sent to all on InfiniBand: they take longer here."""
+    profile = on("efa").profile
+    mixed, base = (Networks(one, P5) for one in (measured_on("efa", profile, "all_reduce.network"), profile))
+    features = {"bytes": 1e6, "gpus": 64.0, "nodes": 8.0, "network_bytes_per_s": 4e11}
+    found = [float(mixed.estimate(kind, features).seconds[0]) for kind in ("all_reduce", "all_gather", "all_to_all")]
+
+    assert found == [
+        seconds(on("infiniband"), 1e6, 8),
+        float(on("infiniband").estimate("all_gather", features).seconds[0]),  # a ratio has its lender's
+        float(base.estimate("all_to_all", features).seconds[0]),
+    ]
+    assert mixed.note("efa").startswith("network efa; the profile has all_to_all, send_recv from infiniband: a message")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,7 +217,7 @@ def test_a_users_stack_says_what_its_network_takes(tmp_path):
     entry = '{ value = 9e-5, spread = 0.1, provenance = "measured", source = "ib_send_lat" }'
     stack.write_text(f'schema = 2\nname = "mine"\nbase = "generic"\n[parameters]\n"network.message_s" = {entry}\n')
 
-    assert step("roce", stack=str(stack)).networks.network.hop_s == pytest.approx(9e-5 - 1.15e-6)
+    assert step("roce", stack=str(stack)).networks.network("all_reduce").hop_s == pytest.approx(9e-5 - 1.15e-6)
 
 
 UPDATE = {

@@ -45,6 +45,22 @@ def test_a_file_changes_what_it_names_and_keeps_its_base(write: Callable[..., st
     assert mine["link_fraction.nvlink"] == generic["link_fraction.nvlink"]
 
 
+def test_what_a_file_takes_over_keeps_the_network_that_it_was_measured_on(write: Callable[..., str]) -> None:
+    """NICs of the base on EFA; what lies over it was measured on Ethernet."""
+    write("base.json", base="h100-sxm", network="efa", parameters={"link_fraction.nic": entry(0.9)})
+    own = {"copy.p2p_fraction": entry(0.8), "link_fraction.hbm": {**entry(0.8), "network": "roce"}}
+    mine = load_profile(write(base="base.json", network="ethernet", parameters=own))
+    found = [mine[name].network for name in ("link_fraction.nic", *own, "link_fraction.nvlink")]
+    assert found == ["efa", "ethernet", "roce", "infiniband"]
+    assert mine.lender("all_gather.network").network == "infiniband"  # a ratio has its lender's
+
+
+def test_a_stated_number_is_of_the_network_that_it_stands_for(write: Callable[..., str]) -> None:
+    mine = load_profile(write(base="h100-sxm", network="efa", parameters={"link_fraction.nic": entry(0.9)}))
+    stated = mine.set_values({"link_fraction.nic": 0.7, "copy.p2p_fraction": 0.7}, "a test").parameters
+    assert [stated[name].network for name in ("link_fraction.nic", "copy.p2p_fraction")] == ["efa", "infiniband"]
+
+
 def test_a_stack_may_be_toml_with_a_byte_order_mark(tmp_path: Path) -> None:
     line = 'parameters."reload.s" = { value = 0.5, spread = 0, provenance = "exact", source = "this test" }'
     (tmp_path / "mine.toml").write_text(f'schema = 2\nbase = "checkpoint-engine"\n{line}\n', encoding="utf-8-sig")

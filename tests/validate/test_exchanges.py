@@ -62,6 +62,12 @@ def test_a_network_corrects_each_sample_as_exchanges_of_steps_are():
     assert seconds("all_reduce.network", features(4), "efa") == pytest.approx(expected)
 
 
+def test_a_message_between_nodes_is_corrected_too():
+    given = {"bytes": SIZES, "link_bytes_per_s": np.full(3, 50e9)}
+
+    assert seconds("send_recv.network", given, "efa")[0] > seconds("send_recv.network", given)[0]
+
+
 def test_a_network_that_nobody_knows_is_refused():
     with pytest.raises(UserError, match="token-ring"):
         seconds("all_reduce.network", features(4), "token-ring")

@@ -41,7 +41,7 @@ def _on(profile: Profile, kind: str, features: Mapping[str, np.ndarray], network
     assert of is not None
     columns = of.columns(features, profile.limits)
     rows = [{name: float(columns[name][i]) for name in of.names} for i in range(len(columns["bytes"]))]
-    found = [priced.estimate(kind.removesuffix(_BETWEEN), row) for row in rows]
+    found = [priced.estimate(kind, row) for row in rows]
     parts = ([getattr(one, field) for one in found] for field in ("seconds", "spread", "provenance"))
     return Estimate(*map(np.concatenate, parts))
 

@@ -253,7 +253,7 @@ class ClusterNet(IslandNet):
 
     @property
     def _rail(self) -> Hop:
-        steps = (_coefficient(one.profile, "h_s", ("all_reduce.network",)) + one.networks.network.hop_s
+        steps = (_coefficient(one.profile, "h_s", ("all_reduce.network",)) + one.networks.network("all_reduce").hop_s
                  for one in self._nodes)  # fmt: skip
         return Hop(max(*steps, self._wires_s(inside=False)), 1 / self._slowest_s(0.0, 1.0))
 

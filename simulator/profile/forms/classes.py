@@ -10,7 +10,6 @@ from functools import cache
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...base.arrays import Floats
 from ...base.errors import UserError, fault

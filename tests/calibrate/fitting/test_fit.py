@@ -68,7 +68,9 @@ def test_rates_are_found_again_where_they_are_identified(made, fit):
 
 
 @pytest.mark.parametrize(("nodes", "made_with"), [(2, {"e2": 0.44}), (4, {"e": 0.36})])
-def test_rates_over_two_nodes_and_over_more_keep_their_ratio_where_one_of_them_was_measured(nodes, made_with, made, fit):
+def test_rates_over_two_nodes_and_over_more_keep_their_ratio_where_one_of_them_was_measured(
+    nodes, made_with, made, fit
+):
     table = made("all_reduce.network", OVER_NODES | made_with, bytes=SIZES, gpus=8 * nodes, nodes=nodes)
     model = fit("all_reduce.network", table)
     assert (model.coefficients["e"], model.coefficients["e2"]) == pytest.approx((0.36, 0.44), rel=0.02)
