@@ -102,6 +102,30 @@ def test_a_bad_row_is_left_out_and_the_others_are_kept(row, reason, read):
     assert samples.table["source"].tolist() == ["t.csv:2", "t.csv:5"]
 
 
+def test_a_collective_over_several_nodes_is_of_a_class_of_its_own(read):
+    rows = [f"all_reduce,1e-5,1024,8,{nodes}" for nodes in ("", 1, 2)]
+    found = read("cost_class,seconds,bytes,gpus,nodes", *rows, "all_reduce.network,1e-5,1024,8,2").table
+
+    assert found["cost_class"].tolist() == ["all_reduce"] * 2 + ["all_reduce.network"] * 2
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("all_reduce.network,1,1024,8,1,,,,,", "nodes: expected at least 2, at most 1e18, whole"),
+        ("all_reduce.network,1,1024,8,64,,,,,", "nodes: expected at most gpus"),
+        ("all_reduce,1,1024,8.5,,,,,,", "gpus: expected at least 2, at most 1e18, whole"),
+        ("attention.forward,1,,,,2,1024,8,16,128", "kv_heads: expected at most heads"),
+        ("attention.forward,1,,,,2,1024,8.5,1,128", "heads: expected a whole number greater than zero, at most 1e18"),
+    ],
+)
+def test_what_cannot_be_is_left_out_with_its_line(row, reason, read):
+    header = "cost_class,seconds,bytes,gpus,nodes,batch,seq,heads,kv_heads,head_dim,causal"
+    samples = read(header, "all_reduce,1,1024,8,,,,,,,", f"{row},1")
+
+    assert samples.dropped == (f"t.csv:3: {reason}",)
+
+
 @pytest.mark.parametrize(("column", "value", "allowed"), [("causal", 2, "0 or 1"), ("skew", -1, "zero or greater")])
 def test_features_that_may_be_zero(column, value, allowed, read):
     features = {

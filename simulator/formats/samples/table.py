@@ -13,7 +13,7 @@ and one column per feature (`forms.FEATURES`), empty where a class has no such f
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ...base.errors import UserError, hint, shorten, tidy
-from ...profile.forms import FEATURES, CostClass, cost_class, known_classes
+from ...profile.forms import AT_MOST, BUS_FACTOR, FEATURES, WHOLE, CostClass, cost_class, known_classes
 
 KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
 OPTIONAL = ("wider", "network")
@@ -65,8 +65,11 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
 
 def sound_samples(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
-    """The rows that are complete and possible; `source` says where each stands; a UserError if no row is left."""
-    table = table.reset_index(drop=True)
+    """The rows that are complete and possible; `source` says where each stands; a UserError if no row is left.
+
+    A collective over several nodes is of a class of its own (`<op>.network`), also where its row names the op alone.
+    """
+    table = _between_nodes(table.reset_index(drop=True))
     reasons = _faults(table)
     bad = reasons != ""
     lines = [f"{source}: {reason}" for source, reason in zip(table["source"][bad], reasons[bad], strict=True)]
@@ -87,6 +90,13 @@ def summarize(dropped: Iterable[str]) -> list[str]:
     return [tidy(f"{first[key]}: {key[1]}" + (f" ({n} rows)" if n > 1 else "")) for key, n in counts.items()]
 
 
+def _between_nodes(table: pd.DataFrame) -> pd.DataFrame:
+    if "nodes" not in table:
+        return table
+    several = table["cost_class"].isin(BUS_FACTOR) & (pd.to_numeric(table["nodes"], errors="coerce") > 1)
+    return table.assign(cost_class=table["cost_class"].mask(several, table["cost_class"].astype(str) + ".network"))
+
+
 def _faults(table: pd.DataFrame) -> "pd.Series[str]":
     """Why each row cannot be used, nothing for the good ones."""
     reasons = pd.Series("", table.index)
@@ -95,20 +105,31 @@ def _faults(table: pd.DataFrame) -> "pd.Series[str]":
         if found is None:
             reasons[rows.index] = f"cost_class = {shorten(repr(name), 80)}: unknown; {hint(str(name), known_classes())}"
             continue
-        for column in ("seconds", *found.names):
+        for reason, wrong in _wrong(rows, found):
             good = reasons[rows.index].to_numpy() == ""
-            wrong = ~_possible(rows, column, may_be_empty=column not in ("seconds", *found.features))
-            reasons[rows.index[wrong & good]] = f"{column}: expected {_ALLOWED.get(column, _POSITIVE)}"
+            reasons[rows.index[wrong & good]] = reason
     return reasons
+
+
+def _wrong(rows: pd.DataFrame, found: CostClass) -> Iterator[tuple[str, np.ndarray]]:
+    """What rows of a class may be wrong in, and which of them are."""
+    for column in ("seconds", *found.names):
+        possible = _possible(rows, column, may_be_empty=column not in ("seconds", *found.features))
+        yield f"{column}: expected {_ALLOWED.get(column, _POSITIVE)}", ~possible
+    for fewer, more in AT_MOST:
+        if {fewer, more} <= {*found.names} & {*rows}:
+            numbers = rows[[fewer, more]].apply(pd.to_numeric, errors="coerce").to_numpy(float)
+            yield f"{fewer}: expected at most {more}", numbers[:, 0] > numbers[:, 1]
 
 
 _MOST = 1e18  # beyond it nothing is measured, and products of sizes would leave the range of floating point
 _POSITIVE = "a number greater than zero, at most 1e18"
 _ALLOWED = {
+    **dict.fromkeys(WHOLE, "a whole number greater than zero, at most 1e18"),
     "seconds": "a number greater than zero, 1e-12 to 1e9",
     "skew": "a number, zero or greater, at most 1e18",
     "causal": "0 or 1",
-    "gpus": "at least 2, at most 1e18",
+    **dict.fromkeys(("gpus", "nodes"), "at least 2, at most 1e18, whole"),
 }
 
 
@@ -121,7 +142,10 @@ def _possible(rows: pd.DataFrame, column: str, may_be_empty: bool) -> np.ndarray
         "skew": values >= 0,
         "causal": np.isin(values, (0, 1)),
         "gpus": values >= 2,
+        "nodes": values >= 2,
     }.get(column, values > 0)
+    if column in WHOLE:
+        possible = possible & (values == np.round(values))
     return np.asarray((possible & (values <= _MOST)) | (rows[column].isna().to_numpy() & may_be_empty))
 
 

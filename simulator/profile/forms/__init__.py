@@ -4,9 +4,11 @@ The numbers in them (coefficients, points, ranges, errors) are a profile's; here
 """
 
 from .classes import (
+    AT_MOST,
     FEATURES,
     HOLD_ALTERNATE,
     HOLD_GROUPS,
+    WHOLE,
     ZERO_BASED,
     CostClass,
     band_name,
@@ -22,7 +24,7 @@ from .form import Coefficient, Coefficients, Columns, Form
 from .simple import WIDE_ROW, passes, transfer
 
 __all__ = [
-    "BUS_FACTOR", "FEATURES", "HOLD_ALTERNATE", "HOLD_GROUPS", "WIDE_ROW", "ZERO_BASED", "Coefficient",
-    "Coefficients", "Columns", "CostClass", "Curve", "Form", "band_name", "bus_bytes_ratio",
+    "AT_MOST", "BUS_FACTOR", "FEATURES", "HOLD_ALTERNATE", "HOLD_GROUPS", "WHOLE", "WIDE_ROW", "ZERO_BASED",
+    "Coefficient", "Coefficients", "Columns", "CostClass", "Curve", "Form", "band_name", "bus_bytes_ratio",
     "class_and_features", "cost_class", "known_classes", "passes", "quantity", "transfer",
 ]  # fmt: skip

@@ -55,6 +55,12 @@ BEYOND_SAMPLES = {"hop_s": "seconds that a message between nodes takes beyond on
 ZERO_BASED = ("causal", "skew")
 """Features that may be zero; their ranges have no doublings."""
 
+WHOLE = ("gpus", "nodes", "heads", "kv_heads", "topk", "experts", "tp", "ep")
+"""Features that count what cannot be divided."""
+
+AT_MOST = (("nodes", "gpus"), ("kv_heads", "heads"))
+"""Pairs of features of which the first is at most the second."""
+
 HOLD_ALTERNATE, HOLD_GROUPS = "every second size", "whole groups"
 
 Axis = Callable[[Columns], Floats]
@@ -122,7 +128,7 @@ class CostClass:
             good = np.isfinite(values) & ((values > 0) | (name in self.asked) | (values == 0) & (name in ZERO_BASED))
             if not good.all():
                 raise UserError(fault(self.meaning, name, float(values[~good][0]), "expected a number above zero"))
-        for fewer, more in (("nodes", "gpus"), ("kv_heads", "heads")):
+        for fewer, more in AT_MOST:
             if {fewer, more} <= set(x) and (x[fewer] > x[more]).any():
                 raise UserError(f"{self.meaning}: {fewer}: more than {more}")
 
