@@ -112,14 +112,19 @@ def _two_alone(model: Model) -> float:
 
 
 def _ring_fraction(model: Model, samples: _Samples) -> float | None:
-    """What the largest measured message on the most GPUs reaches of the link, by bus bandwidth."""
+    """What the largest measured message on the most GPUs reaches of the link, by bus bandwidth; None of short ones."""
     if not model.curves:
         return None
     gpus = max(model.curves)
     size, seconds = model.curves[gpus].bytes[-1], model.curves[gpus].seconds[-1]
+    if size < _LONG:
+        return None
     bus = float(BUS_FACTOR[model.kind](np.array([gpus]))[0])
     return float(size * bus / seconds / samples.limits.link_bytes_per_s)
 
+
+_SHORT, _LONG = 2**16, 2**24
+"""Bytes up to which the latency of a message can be told from its rate, and from which its rate from the latency."""
 
 _SINGLES = {
     "link_fraction.{host_link}": _Single(_long_rate, "rate of long copies"),
@@ -141,7 +146,7 @@ class _Composed:
     """A parameter made of several models: seconds or a ratio from them and the wires' latency in seconds."""
 
     kinds: tuple[str, ...]
-    value: Callable[..., float]
+    value: Callable[..., float | None]
     how: str
 
 
@@ -149,7 +154,8 @@ def _composed(rule: _Composed, models: Mapping[str, Model], wire_s: float) -> di
     if any(kind not in models for kind in rule.kinds):
         return None
     used = [models[kind] for kind in rule.kinds]
-    return _entry(rule.value(*used, wire_s=wire_s), used, rule.how)
+    value = rule.value(*used, wire_s=wire_s)
+    return None if value is None else _entry(value, used, rule.how)
 
 
 def _copy_start(copy: Model, synchronize: Model, wire_s: float) -> float:
@@ -170,21 +176,29 @@ def _node_hop(node: Model, network: Model, wire_s: float) -> float:
     return ((nodes * gpus - 1) * network.coefficients["h_s"] - inside) / (nodes - 1) - wire_s
 
 
-def _smallest(model: Model, **nodes: float) -> float:
-    """Seconds of the smallest message that was measured, on the most ranks."""
+def _short_s(size: float, model: Model, **nodes: float) -> float:
+    """Seconds of a message of this size on the most ranks that were measured."""
     ranks = model.range["gpus"][1] if not nodes else nodes["nodes"] * model.range["gpus_per_node"][1]
-    features = {"bytes": model.range["bytes"][0], "gpus": ranks, **nodes}
-    return float(model.estimate(features).seconds[0])
+    return float(model.estimate({"bytes": size, "gpus": ranks, **nodes}).seconds[0])
 
 
-def _agree(all_reduce: Model, wire_s: float) -> float:
-    return _smallest(all_reduce)
+def _smallest(*models: Model) -> float | None:
+    """Bytes of the smallest message that all of them measured; None where it is too long to tell its latency."""
+    size = max(model.range["bytes"][0] for model in models)
+    return size if size <= _SHORT else None
 
 
-def _doubling(node: Model, network: Model, wire_s: float) -> float:
+def _agree(all_reduce: Model, wire_s: float) -> float | None:
+    size = _smallest(all_reduce)
+    return None if size is None else _short_s(size, all_reduce)
+
+
+def _doubling(node: Model, network: Model, wire_s: float) -> float | None:
     """(T over N nodes - T in one) / log2 N, less two messages on the wires, which predictions add."""
-    nodes = network.range["nodes"][1]
-    return (_smallest(network, nodes=nodes) - _smallest(node)) / log2(nodes) - 2 * wire_s
+    size, nodes = _smallest(node, network), network.range["nodes"][1]
+    if size is None:
+        return None
+    return (_short_s(size, network, nodes=nodes) - _short_s(size, node)) / log2(nodes) - 2 * wire_s
 
 
 _COMPOSED = {

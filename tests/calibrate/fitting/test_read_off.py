@@ -28,10 +28,10 @@ def copies(made, way, a_s, e):
     return made(f"copy.{way}", {"a_s": a_s, "e": e}, bytes=SIZES)
 
 
-def ring(made, kind, h_s, gpus, nodes=None, **more):
+def ring(made, kind, h_s, gpus, nodes=None, sizes=SIZES, **more):
     """Messages of every size on so many ranks."""
-    size, ranks = (grid.ravel() for grid in np.meshgrid(SIZES, gpus))
-    of = {} if nodes is None else {"nodes": np.repeat(nodes, len(SIZES))}
+    size, ranks = (grid.ravel() for grid in np.meshgrid(sizes, gpus))
+    of = {} if nodes is None else {"nodes": np.repeat(nodes, len(sizes))}
     return made(kind, {"h_s": h_s} | more, bytes=size, gpus=ranks, **of)
 
 
@@ -95,6 +95,23 @@ def test_agreement_is_the_smallest_all_reduce(made, read):
     table = ring(made, "all_reduce", 1e-6, [4, 8])
     smallest = table[(table["bytes"] == SIZES[0]) & (table["gpus"] == 8)]["seconds"].item()
     assert read({"all_reduce": table})["agree.latency_s"] == pytest.approx(smallest, rel=0.05)
+
+
+def test_a_doubling_of_nodes_compares_messages_of_one_size(made, read):
+    """16 KiB in a node and 1 KiB between nodes: the formula says what 16 KiB take between them."""
+    inside, a_s, h_s = ring(made, "all_reduce", 1e-6, [8], sizes=SIZES[2:]), 2e-5, 5e-6
+    network = ring(made, "all_reduce.network", h_s, [16], [2], a_s=a_s)
+    took = [table[table["bytes"] == SIZES[2]]["seconds"].item() for table in (network, inside)]
+    wire = sum(NODE.links[link].latency_s for link in (NODE.nic_tx("n0.nic0"), NODE.nic_rx("n0.nic0")))
+    found = read({"all_reduce": inside, "all_reduce.network": network})["agree.doubling_s"]
+    assert found == pytest.approx(took[0] - took[1] - 2 * wire, rel=0.1)
+
+
+def test_long_messages_do_not_tell_a_latency_and_short_ones_no_rate(made, read):
+    sizes = np.array([2.0**17, 2.0**18, 2.0**20, 2.0**22, 2.0**23])
+    inside = {kind: ring(made, kind, 1e-6, [8], sizes=sizes) for kind in ("broadcast", "all_reduce")}
+    tables = inside | {"all_reduce.network": ring(made, "all_reduce.network", 1e-6, [16], [2], sizes=sizes)}
+    assert {"agree.latency_s", "agree.doubling_s", "link_fraction.nvlink"}.isdisjoint(read(tables))
 
 
 def test_a_reload_moves_the_bytes_of_its_largest_tensors(limits):
