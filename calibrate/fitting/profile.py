@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from ...simulator.answers.validate import predict_samples
-from ...simulator.base.errors import UserError
-from ...simulator.base.files import digest, read_json, read_toml, write_atomic
-from ...simulator.formats.samples import Samples, read_samples
-from ...simulator.hardware import Limits, cluster, cluster_names
+from ...simulator.base.errors import UserError, fault
+from ...simulator.base.files import digest, name_beside, read_json, read_toml, write_atomic
+from ...simulator.formats.samples import Samples, features_of, read_samples
+from ...simulator.hardware import Cluster, Limits, cluster, cluster_names
 from ...simulator.hardware import device as find_device
 from ...simulator.hardware import limits as find_limits
 from ...simulator.profile import (
@@ -27,6 +27,7 @@ from ...simulator.profile import (
     Entry,
     Profile,
     load_profile,
+    profile_files,
     profile_for,
     read_profile,
     write_limits,
@@ -76,8 +77,9 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     if out.suffix != ".json":
         raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
     base = load_profile(flags.base, "--base")
+    _refuse_circle(flags)
     samples = read_samples(paths)
-    device = _device(samples, flags.device)
+    device = _device(samples, flags)
     machine = _machine(device, flags.cluster or None)
     hardware = cluster(machine, 1, "--cluster")
     if hardware.device(0).name != device:
@@ -95,6 +97,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     if table.empty and not others and samples.devices:
         raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
     limits = find_limits(hardware)
+    _refuse_what_it_lacks(table, device, limits)
     compared = _compare(base, table, device, limits)
     _refuse_other_units(compared)
     models = {str(kind): _variants(str(kind), rows, limits, flags.prefer) for kind, rows in table.groupby("cost_class")}
@@ -102,7 +105,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "name": flags.name or out.stem,
-        "base": flags.base,
+        "base": name_beside(flags.base, out),
         **({"wider": wider} if wider else {}),
         "devices": [device],
         "date": datetime.date.today().isoformat(),
@@ -121,7 +124,8 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
     mine = base.join(read_profile(content, str(out)))  # what cannot be read back is not written
     content["parameters"] = {**experts_rate(table, mine, limits), **content["parameters"]}
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
-    return _errors(content), samples, [*_odd(compared), *_doubtful(content)]
+    assumed = [] if flags.cluster else _assumed(table, machine, hardware)
+    return _errors(content), samples, [*assumed, *_odd(compared), *_doubtful(content), *_missing(mine, device)]
 
 
 def _machine(device: str, asked: str | None) -> str:
@@ -132,6 +136,50 @@ def _machine(device: str, asked: str | None) -> str:
         if cluster(name, 1).device(0).name == device:
             return name
     raise UserError(f"--cluster: the catalogue has no cluster of {device}; name a cluster file")
+
+
+def _refuse_circle(flags: Flags) -> None:
+    """Raise UserError if the profile to write is its own base, or that of one of its bases."""
+    if any(flags.out.resolve() == Path(file).resolve() for file in profile_files(flags.base, "--base")):
+        why = f"is --out itself, or rests on it; expected another profile than {str(flags.out)!r}"
+        raise UserError(fault("--base", "", flags.base, why))
+
+
+def _refuse_what_it_lacks(table: pd.DataFrame, device: str, limits: Limits) -> None:
+    """Raise UserError for classes that this device cannot have: a data type or a link that it lacks; with a row."""
+    faults = list[str]()
+    for kind, rows in table.groupby("cost_class"):
+        known = cost_class(str(kind))
+        assert known is not None, kind
+        start = {c.name: c.start for c in known.form.coefficients}
+        try:
+            known.form.seconds(known.columns(features_of(rows, known), limits), limits, start)
+        except UserError as error:
+            faults += [f"{rows['source'].iloc[0]}: cost_class = {kind!r} of {device}: {line}" for line in error.faults]
+    if faults:
+        raise UserError(*faults)
+
+
+def _assumed(table: pd.DataFrame, machine: str, hardware: Cluster) -> list[str]:
+    """What is taken for the network of samples between nodes, where neither they nor --cluster say it."""
+    between = table[table["cost_class"].str.endswith(".network")]
+    if between.empty:
+        return []
+    node, kind = find_limits(hardware), hardware.fabric.network
+    rates = between.reindex(columns=["network_bytes_per_s", "link_bytes_per_s"])
+    if rates.notna().any(axis=1).all():
+        return [f"samples between nodes: {kind} of {machine} assumed; state --cluster"]
+    nics = f"{node.nics} x {node.nic_bytes_per_s * 8e-9:.4g} Gb/s"
+    return [f"samples between nodes: {nics} {kind} of {machine} assumed; state --cluster, or --network at import"]
+
+
+def _missing(mine: Profile, device: str) -> list[str]:
+    """What the shipped profile of a device has and this one lacks: predictions that need it will say so."""
+    shipped = profile_for(device)
+    missing = [kind for kind in load_profile(shipped).models if kind not in mine.models]
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    lacking = f"no models of {', '.join(missing[:3])}{more}, which training steps may need"
+    return [f"{lacking}; --base {shipped} has them"] if missing else []
 
 
 def _compare(base: Profile, table: pd.DataFrame, device: str, limits: Limits) -> pd.DataFrame:
@@ -201,14 +249,21 @@ def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> 
     return shlex.join(words + [word for value in flags.prefer for word in ("--prefer", value)])
 
 
-def _device(samples: Samples, asked: str | None) -> str:
-    if asked is not None:
-        return find_device(asked, "--device").name
+def _device(samples: Samples, flags: Flags) -> str:
+    """The name of the GPU: of --device, else of the samples; one of no catalogue is known by its cluster's file."""
+    if flags.device is not None:
+        return find_device(flags.device, "--device").name
     if not samples.devices:
         raise UserError("--device: missing; without samples a profile of this device is derived from --base")
     if len(samples.devices) != 1:
         raise UserError(f"--device: the samples are of {', '.join(samples.devices)}; name one")
-    return find_device(samples.devices[0], "samples").name
+    (name,) = samples.devices
+    if flags.cluster is not None:  # which has this GPU, of the catalogue or not
+        return name
+    try:
+        return find_device(name, "samples").name
+    except UserError as error:
+        raise UserError(*(f"{line}; of a GPU of your own name the file: --cluster" for line in error.faults)) from None
 
 
 _SCORES = ("median", "p90", "bias")

@@ -8,7 +8,6 @@ Between two simulations of all runs a step is taken as the sum of its phases; th
 with that.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from ...simulator.answers.validate.steps import Answer, predict_step
 from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
+from ...simulator.base.files import name_beside
 from ...simulator.base.units import format_seconds
 from ...simulator.costs import PHASES
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
@@ -119,7 +119,7 @@ class Learned:
         return {
             "schema": SCHEMA,
             "name": out.stem,
-            "base": _relative_name(self.runs[0].stack, out),
+            "base": name_beside(self.runs[0].stack, out),
             "source": f"runcast calibrate runs {names}{command} --base {self.base}",
             "date": date.today().isoformat(),
         }
@@ -256,11 +256,6 @@ def _count(runs: Sequence[Measured]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} and {len(names) - 1} other files"
-
-
-def _relative_name(stack: str, out: Path) -> str:
-    """A shipped stack by its name, a file by its path from the folder of `out`."""
-    return os.path.relpath(stack, out.resolve().parent) if Path(stack).is_absolute() else stack
 
 
 def learn_runs(paths: Sequence[Path], base: str, cluster: str | None = None, fit: Fit | None = None) -> LearnedSteps:

@@ -113,6 +113,16 @@ class Network:
     node_bytes_per_s: float
     nic_bytes_per_s: float | None
 
+    def used_bytes_per_s(self, ranks: int, gpus: int) -> float:
+        """What so many ranks of a node can use of its NICs: a GPU those beside it, as predictions have it.
+
+        All of a node's where the user does not say how many there are.
+        """
+        if self.nic_bytes_per_s is None:
+            return self.node_bytes_per_s
+        nics = round(self.node_bytes_per_s / self.nic_bytes_per_s)
+        return self.nic_bytes_per_s * min(nics, ranks * max(nics // gpus, 1))
+
     @classmethod
     def parse(cls, text: str) -> "Network":
         """`8 x 400 Gb/s` is eight NICs, `3.2 Tb/s` all that a node has; a UserError if it is no such text."""

@@ -6,7 +6,7 @@ lists of ranks; then busbw / algbw tells how many took part: f is 2(n-1)/n for a
 reduce-scatter and all-to-all; for broadcast, reduce and send and receive it is 1 and says nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...simulator.base.errors import UserError, fault
 from ...simulator.formats.samples.published import EIGHT_BIT_SUMS, SUMS
-from ...simulator.hardware import cluster, cluster_names
+from ...simulator.hardware import Cluster, cluster, cluster_names
 from ...simulator.profile.forms.collective import BUS_FACTOR
 from .log import OPS, Found, Network, Place, Printed, places_text
 
@@ -29,6 +29,8 @@ _LARGE, _LEAST_USED = 64 << 20, 0.25
 """Bytes of a message from which NICs should reach some of their line rate, and what share."""
 
 _SPLIT = "several groups of ranks at once (NCCL_TESTS_SPLIT), which share links"
+_ONE_RANK = "one rank of a node uses some of its NICs only; say how many there are, as --network '8 x 400 Gb/s'"
+_NO_NETWORK = "rows between nodes do not say the rate of NICs: state --network here, or --cluster of fit"
 _EIGHT_BIT = ("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2")
 
 
@@ -106,18 +108,19 @@ class Run:
         gpus = self._gpus(op, [(timing.algbw, timing.busbw) for _, timing in good], found)
         device = found.device(self.devices, self.place)
         nodes, options = self._nodes(gpus, device, found), found.options
-        library, network = options.library or self.library or "nccl", options.network if nodes > 1 else None
-        if network:
-            _check_network(network, [_crossing(op, gpus, nodes) * row.size for row, _ in good], good, found)
-        if op == "send_recv":
-            features = {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
-        else:
-            rate = {"network_bytes_per_s": network.node_bytes_per_s} if network else {}
-            features = {"gpus": float(gpus), "nodes": float(nodes), **rate}
+        rates = _rates(op, gpus, nodes, device, good, found) if nodes > 1 else {}
+        if rates is None:
+            for row, _ in good:
+                found.leave(row.place, _ONE_RANK)
+            return
+        library = options.library or self.library or "nccl"
+        ranks = {} if op == "send_recv" else {"gpus": float(gpus), "nodes": float(nodes)}
         cost_class, s = (f"{op}.network", "s") if nodes > 1 else (op, "")
         for row, timing in good:
             seconds, group = timing.time_us.value * 1e-6, f"{gpus} GPUs on {nodes} node{s}, {row.dtype}"
-            found.add(row.place, cost_class, seconds, device, library, group, {"bytes": float(row.size), **features})
+            found.add(
+                row.place, cost_class, seconds, device, library, group, {"bytes": float(row.size), **ranks, **rates}
+            )
 
     @property
     def _test(self) -> str | None:
@@ -212,21 +215,46 @@ def _crossing(op: str, gpus: int, nodes: int) -> float:
     return {"all_gather": others, "reduce_scatter": others, "all_to_all": gpus / nodes * others}.get(op, 1.0)
 
 
+Good = Sequence[tuple[Row, Timing]]
+"""Rows that can be samples, with the time to use."""
+
+
+def _rates(op: str, gpus: int, nodes: int, device: str, good: Good, found: Found) -> dict[str, float] | None:
+    """The line rates between nodes as features; None where one rank of a node uses nobody knows how many of its NICs.
+
+    A UserError if the rows move more than that.
+    """
+    network, node = found.options.network, _gpus_per_node(device)
+    if network is None:
+        found.note(_NO_NETWORK)
+    else:
+        used = network.used_bytes_per_s(max(gpus // nodes, 1), node)
+        _check_network(network, used, [_crossing(op, gpus, nodes) * row.size for row, _ in good], good, found)
+    if op == "send_recv":
+        return {"link_bytes_per_s": network.nic_bytes_per_s} if network and network.nic_bytes_per_s else {}
+    if gpus == nodes and node > 1 and not (network and network.nic_bytes_per_s):
+        return None
+    return {"network_bytes_per_s": used} if network else {}
+
+
 def _check_network(
-    network: Network, crossing: Sequence[float], good: Sequence[tuple[Row, Timing]], found: Found
+    network: Network, used_bytes_per_s: float, crossing: Sequence[float], good: Good, found: Found
 ) -> None:
-    """Raise UserError if a row puts more through a node's NICs than their line rate; note one that none comes near."""
+    """Raise UserError if a row puts more through a node's NICs than their line rate.
+
+    Note one that comes near no more than a part of what its ranks can use.
+    """
     rates = [size / (timing.time_us.high * 1e-6) for size, (_, timing) in zip(crossing, good, strict=True)]
     best, row = max(zip(rates, (row for row, _ in good), strict=True), key=lambda pair: pair[0])
     line, reached = _gigabits(network.node_bytes_per_s), _gigabits(best)
     if best > network.node_bytes_per_s:
         why = f"at least {reached} pass the NICs of a node here; expected their line rate together"
         raise UserError(fault(f"{found.file}:{row.place}", "--network", line, why))
-    nic = network.nic_bytes_per_s
+    nic, used = network.nic_bytes_per_s, _gigabits(used_bytes_per_s)
     if nic and nic > _FASTEST_NIC:
         found.note(f"--network: {_gigabits(nic)} of one NIC: is it bytes for bits?")
-    elif max(row.size for row, _ in good) >= _LARGE and best < _LEAST_USED * network.node_bytes_per_s:
-        found.note(f"--network: no row has more than {reached} of the {line} of a node: is it bytes for bits?")
+    elif max(row.size for row, _ in good) >= _LARGE and best < _LEAST_USED * used_bytes_per_s:
+        found.note(f"--network: no row has more than {reached} of the {used} of a node: is it bytes for bits?")
 
 
 def _gigabits(bytes_per_s: float) -> str:
@@ -235,8 +263,18 @@ def _gigabits(bytes_per_s: float) -> str:
 
 def _joins_hosts(device: str) -> bool:
     """Whether NVLink joins several hosts in a cluster of the catalogue that has this GPU."""
+    return any(one.nodes[0].nvlink_domain_nodes > 1 for one in _clusters(device))
+
+
+def _gpus_per_node(device: str) -> int:
+    """The GPUs of a node in the first cluster of the catalogue that has this GPU; one if none has."""
+    return next((one.gpus_per_node[0] for one in _clusters(device)), 1)
+
+
+def _clusters(device: str) -> Iterator[Cluster]:
+    """One node of each cluster of the catalogue that has this GPU."""
     clusters = (cluster(name, 1) for name in cluster_names())
-    return any(one.device(0).name == device and one.nodes[0].nvlink_domain_nodes > 1 for one in clusters)
+    return (one for one in clusters if one.device(0).name == device)
 
 
 def _usable(row: Row, op: str, found: Found) -> Timing | None:

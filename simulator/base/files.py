@@ -122,6 +122,11 @@ def path_beside(name: str, where: str) -> Path:
     return Path(name) if os.path.exists(name) and not os.path.exists(path) else path
 
 
+def name_beside(name: str, file: Path) -> str:
+    """How `file` names another one (`path_beside`): a shipped one by its name, else by the path from its folder."""
+    return os.path.relpath(name, file.resolve().parent) if name.endswith((".json", ".toml")) else name
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file in hexadecimal, by which its bytes are known again; a UserError for a device or a pipe."""
     if not (path.is_file() or path.is_dir()) and path.exists():

@@ -21,6 +21,7 @@ from .load import (
     load_profile,
     load_stack,
     own_values,
+    profile_files,
     profile_for,
     profile_names,
     profile_notes,
@@ -52,7 +53,7 @@ __all__ = [
     "TP_EXPOSED", "Z90", "Band", "Entry", "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio",
     "Stated", "bounds", "check_complete", "check_devices", "check_stack", "choose_profiles", "devices_of", "errors_of",
     "fitted_parameters", "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack",
-    "meaning_of", "own_values", "parameters", "profile_for", "profile_names", "profile_notes", "read_profile",
-    "shipped_base", "stack_chain", "stack_defaults", "stack_names", "without_profile", "write_limits",
+    "meaning_of", "own_values", "parameters", "profile_files", "profile_for", "profile_names", "profile_notes",
+    "read_profile", "shipped_base", "stack_chain", "stack_defaults", "stack_names", "without_profile", "write_limits",
     "write_models",
 ]  # fmt: skip

@@ -164,10 +164,22 @@ def without_profile(devices: Iterable[Device]) -> list[str]:
 
 def shipped_base(name: str, where: str) -> str:
     """The first shipped profile among this one and those that it rests on; none if a user's own rests on no other."""
+    return _down_to_shipped(name, where)[1]
+
+
+def profile_files(name: str, where: str) -> list[str]:
+    """The user's own files among a profile and those that it rests on, itself first."""
+    return _down_to_shipped(name, where)[0]
+
+
+def _down_to_shipped(name: str, where: str) -> tuple[list[str], str]:
+    """(files, name): a user's own profiles from this one down, and the shipped one that they rest on, or nothing."""
+    found = list[str]()
     while name and name not in _shipped("profiles"):
         where, content = _find("profiles", name, where, "profile")
+        found.append(where)
         name = content.get("base", "")
-    return name
+    return found, name
 
 
 def profile_names() -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import UserError, fault, hint
 from ..hardware import Limits
-from .forms import bus_bytes_ratio, class_and_features
+from .forms import bus_bytes_ratio, class_and_features, cost_class
 from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import MEASURED_ON, READ_OFF, MeasuredBy, Parameter
 
@@ -112,14 +112,21 @@ class Profile:
         """
         variants = self.models.get(kind)
         if not variants:
-            known = hint(kind, self.models) if self.models else "it has no models"
-            raise UserError(f"profile {self.name}: {kind}: is missing; {known}")
+            raise UserError(f"profile {self.name}: {kind}: is missing; {self._instead_of(kind)}")
         if library is None:
             return next(iter(variants.values()))
         if library not in variants:
             known = ", ".join(variants)
             raise UserError(fault(f"profile {self.name}", f"{kind}: library", library, f"expected one of {known}"))
         return variants[library]
+
+    def _instead_of(self, kind: str) -> str:
+        """What to do about a class that is missing: its name may be wrong, or nobody measured it."""
+        if not self.models:
+            return "it has no models"
+        if cost_class(kind) is None:
+            return hint(kind, self.models)
+        return "expected a base that has it, such as the shipped profile of the device, or samples of it"
 
     def estimate(
         self, kind: str, features: Mapping[str, object], *, library: str | None = None, limits: Limits | None = None

@@ -217,6 +217,13 @@ def test_a_missing_class_is_one_line():
     )
 
 
+def test_a_class_that_nobody_measured_is_not_taken_for_another_name():
+    assert faults(profile(**{"gemm.fp16": model()}).model, "gemm.bf16") == (
+        "profile mine: gemm.bf16: is missing; "
+        "expected a base that has it, such as the shipped profile of the device, or samples of it",
+    )
+
+
 def test_a_profile_without_models_says_so():
     assert faults(profile().model, "send_recv") == ("profile mine: send_recv: is missing; it has no models",)
 

@@ -60,7 +60,7 @@ def test_a_profile_says_where_it_comes_from(fit):
 
 
 def test_errors_are_printed_per_class(runcast):
-    _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json")
+    _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json", "--base", "h100-sxm")
     lines = out.splitlines()
     assert [line.split()[0] for line in lines] == ["class", "host.launch", "send_recv", "wrote"]
 
@@ -192,7 +192,17 @@ OTHER = LINK[0].replace("H100 SXM", "H20")
         (
             HEADER + LINK[0].replace("H100 SXM", "Abacus"),
             ["s.csv", "-o", "mine.json"],
-            "samples: name = 'Abacus': unknown; known",
+            "v100-sxm3-32; of a GPU of your own name the file: --cluster",
+        ),
+        (
+            "cost_class,device,seconds,m,n,k\ngemm.fp4,H100 SXM,1,1024,1024,1024\n",
+            ["s.csv", "-o", "mine.json"],
+            "s.csv:2: cost_class = 'gemm.fp4' of H100 SXM: dtype = 'fp4': the device has no fast path",
+        ),
+        (
+            "cost_class,device,seconds,bytes\nsend_recv,GH200,1,1e6\n",
+            ["s.csv", "-o", "mine.json"],
+            "s.csv:2: cost_class = 'send_recv' of GH200 96GB: send and receive in one node: link_bytes_per_s = 0.0",
         ),
     ],
 )
@@ -202,6 +212,61 @@ def test_a_mistake_is_one_line_and_leaves_no_file(table, flags, message, runcast
     code, out, err = runcast("calibrate", "fit", *flags)
     assert (code, out, err.count("\n"), err.startswith("error: "), message in err) == (2, "", 1, True, True), err
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"s.csv": table, "mine.json": "before"}
+
+
+ASSUMED = "check: samples between nodes:"
+BETWEEN = "cost_class,device,seconds,bytes,gpus,nodes,network_bytes_per_s\n"
+
+
+@pytest.mark.parametrize(
+    ("rate", "flags", "said"),
+    [
+        (
+            "",
+            [],
+            [f"{ASSUMED} 8 x 400 Gb/s infiniband of dgx-h100 assumed; state --cluster, or --network at import"],
+        ),
+        ("4e11", [], [f"{ASSUMED} infiniband of dgx-h100 assumed; state --cluster"]),
+        ("", ["--cluster", "h100-hgx"], []),
+    ],
+)
+def test_what_is_assumed_of_the_network_is_said(rate, flags, said, runcast, tmp_path):
+    (tmp_path / "s.csv").write_text(BETWEEN + f"all_reduce,H100 SXM,0.01,1e9,32,4,{rate}\n")
+    _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json", "--base", "h100-sxm", *flags)
+    assert [line for line in out.splitlines() if "assumed" in line] == said
+
+
+def test_what_a_profile_lacks_is_said(runcast):
+    _, out, _ = runcast("calibrate", "fit", "s.csv", "-o", "mine.json")
+    assert "which training steps may need; --base h100-sxm has them" in out
+
+
+def test_a_base_is_named_by_its_path_from_the_profile(fit, runcast, tmp_path, monkeypatch):
+    fit("s.csv", "--base", "h100-sxm", out="base.json")
+    (tmp_path / "sub").mkdir()
+    said = fit("s.csv", "--base", "base.json", out="sub/mine.json")
+    monkeypatch.chdir(tmp_path / "sub")
+    assert (said["base"], "gemm.bf16" in load_profile("mine.json").models) == ("../base.json", True)
+
+
+@pytest.mark.parametrize("base", ["mine.json", "sub/between.json"])
+def test_a_profile_that_would_rest_on_itself_is_refused(base, fit, runcast, tmp_path):
+    fit("s.csv")
+    (tmp_path / "sub").mkdir()
+    fit("s.csv", "--base", "mine.json", out="sub/between.json")
+    before = (tmp_path / "mine.json").read_text()
+    code, _, err = runcast("calibrate", "fit", "s.csv", "-o", "mine.json", "--base", base)
+    assert (code, err, (tmp_path / "mine.json").read_text()) == (
+        2,
+        f"error: --base = {base!r}: is --out itself, or rests on it; expected another profile than 'mine.json'\n",
+        before,
+    )
+
+
+def test_a_gpu_of_ones_own_is_known_by_its_cluster(fit, tmp_path):
+    (tmp_path / "own.toml").write_text('base = "dgx-h100"\ndevice = { base = "h100-sxm", name = "Abacus" }\n')
+    (tmp_path / "s.csv").write_text(TABLE.replace("H100 SXM", "Abacus"))
+    assert fit("s.csv", "--cluster", "own.toml")["devices"] == ["Abacus"]
 
 
 def test_check_finds_no_error_on_what_was_fitted(fit, runcast):

@@ -6,6 +6,8 @@ import pytest
 from runcast.calibrate.importing import Options, import_logs
 from runcast.simulator.base.errors import UserError
 
+NO_NETWORK = "rows between nodes do not say the rate of NICs: state --network here, or --cluster of fit"
+
 
 def half(us, size, wrong=0.0):
     return {"time": us, "alg_bw": size / us / 1e3, "bus_bw": size / us / 1e3 * 15 / 8, "nwrong": wrong}
@@ -75,6 +77,7 @@ def test_bad_results_are_counted(tmp_path):
         f"{tmp_path}/out.json: 1 left out: not a result of schema 3 (at results[3])",
         f"{tmp_path}/out.json: 1 left out: wrong results (at results[1])",
         f"{tmp_path}/out.json: 1 left out: time is N/A (at results[2])",
+        f"{tmp_path}/out.json: {NO_NETWORK}",
     )
 
 

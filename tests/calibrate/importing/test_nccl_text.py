@@ -20,6 +20,7 @@ ROWS = (
     "17179869184  4294967296  float  sum  -1  68652  250.24  469.21  0   68668  250.19  469.10      0\n"
 )
 LOG = START + RANKS + VERSION + HEADER + ROWS
+NO_NETWORK = "rows between nodes do not say the rate of NICs: state --network here, or --cluster of fit"
 HERE = Options(op="all_reduce", gpus=16, nodes=2, device="H100")
 
 
@@ -65,6 +66,38 @@ def test_a_node_is_a_class_without_network(tmp_path):
 def test_the_network_of_a_node_is_a_feature(tmp_path):
     samples = read(tmp_path, LOG, Options(network=Network.parse("8 x 400 Gb/s")))
     assert list(samples.table["network_bytes_per_s"]) == [400e9] * 3
+
+
+def one_rank_in_each_of(nodes):
+    """A log of one rank in each node: 40 GB/s through a NIC of 50."""
+    bus = f"40.00  {40 * (1 - 1 / nodes):.2f}  0"
+    rows = "".join(
+        f"{size}  {size // 4}  float  none  -1  {size / 4e4:.2f}  {bus}  N/A N/A N/A N/A\n"
+        for size in (1 << 26, 1 << 28)
+    )
+    ranks = "".join(
+        f"#  Rank {i:2d} Group 0 Pid 1 on host-{i} device  0 [0000:00:00] NVIDIA H100 80GB HBM3\n" for i in range(nodes)
+    )
+    return START.replace("reduce", "gather") + ranks + VERSION + HEADER + rows
+
+
+@pytest.mark.parametrize(
+    ("network", "bytes_per_s"), [("8 x 400 Gb/s", 50e9), ("16 x 200 Gb/s", 50e9), ("4 x 400 Gb/s", 50e9)]
+)
+def test_one_rank_of_a_node_uses_the_nics_beside_it(tmp_path, network, bytes_per_s):
+    """Of nodes of eight GPUs, as predictions have it."""
+    samples = read(tmp_path, one_rank_in_each_of(4), Options(network=Network.parse(network)))
+    assert (list(samples.table["network_bytes_per_s"]), samples.dropped) == ([bytes_per_s] * 2, ())
+
+
+@pytest.mark.parametrize("network", [None, Network.parse("3.2 Tb/s")])
+def test_one_rank_of_a_node_uses_nobody_knows_how_many_nics(tmp_path, network):
+    with pytest.raises(UserError, match="one rank of a node uses some of its NICs only; say how many there are"):
+        read(tmp_path, one_rank_in_each_of(4), Options(network=network))
+
+
+def test_a_log_of_several_nodes_without_a_network_says_so(tmp_path):
+    assert read(tmp_path, LOG).dropped == (f"{tmp_path}/run.log: {NO_NETWORK}",)
 
 
 FAST = "8589934592  2147483648  float  sum  -1  33173.4  258.94  485.51  0  33173.4  258.94  485.51  0\n"
@@ -125,7 +158,7 @@ def test_old_rows_without_root_and_with_error(tmp_path):
     wrong = "2097152  524288  float  sum  143.8  14.58  27.34  3e+02  143.8  14.58  27.34  2e-07\n"
     samples = read(tmp_path, log + wrong, HERE)
     assert seconds(samples) == [71.93e-6]
-    assert samples.dropped == (f"{tmp_path}/run.log: 1 left out: wrong results (line 3)",)
+    assert samples.dropped[0] == f"{tmp_path}/run.log: 1 left out: wrong results (line 3)"
 
 
 def test_old_all_gather_rows_have_no_redop(tmp_path):
@@ -154,6 +187,7 @@ def test_rows_that_are_no_samples_are_counted_with_their_lines(tmp_path):
             f"{file}: 1 left out: row has 3 values; expected 8 (line 8)",
             f"{file}: 1 left out: time is N/A (line 9)",
             f"{file}: 1 left out: row holds what is no number (line 10)",
+            f"{file}: {NO_NETWORK}",
         ]
     )
 
@@ -342,7 +376,10 @@ def test_a_flag_is_for_tables_that_do_not_say_it(tmp_path):
     samples = read(tmp_path, LOG + END + unnamed, Options(op="all_gather"))
     assert (list(samples.table["cost_class"].unique()), samples.dropped) == (
         ["all_reduce.network", "all_gather.network"],
-        (f"{tmp_path}/run.log: --op is for tables that do not say it; others do (line 20)",),
+        tuple(
+            f"{tmp_path}/run.log: {said}"
+            for said in (NO_NETWORK, "--op is for tables that do not say it; others do (line 20)")
+        ),
     )
 
 
