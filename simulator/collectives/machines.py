@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Floats
 from ..hardware import Cluster, Limits, limits
-from ..profile import Estimate, Parameter, Profile
+from ..profile import Estimate, Profile
 from ..program import Place
 from .collective import Price
 from .networks import Networks, networks_of
@@ -76,7 +76,7 @@ class Machines:
 
         Elsewhere it is `capacity`, on NVLink too where no profile has measured a GPU's copy to another.
         """
-        nics = _of_nics(self.cluster, self.networks, self.profile["rdma.nic_fraction"])
+        nics = _of_nics(self.cluster, self.networks, self.profile.value("rdma.nic_fraction"))
         others, peer = self.capacity, self.profile.parameters.get("copy.p2p_fraction")
         if peer is not None:
             nvlink, others = self.cluster.links_of_kind("nvlink"), others.copy()
@@ -155,19 +155,16 @@ def _link_fractions(cluster: Cluster, profile: Profile, rank: int) -> Floats:
     """The sustained fraction of every link's line rate, by the profile of a rank's node and the cluster's network."""
     found = profile.starting("link_fraction.").items()
     fractions = {name.removeprefix("link_fraction."): parameter.value for name, parameter in found}
-    nics = _of_nics(cluster, networks_of(cluster, profile, rank), profile.parameters.get("link_fraction.nic", _WHOLE))
+    nics = _of_nics(cluster, networks_of(cluster, profile, rank), fractions.get("nic", 1.0))
     others = np.ones(len(cluster.links))
     for kind, fraction in fractions.items():
         others[cluster.links_of_kind(kind)] = fraction
     return np.where(nics > 0, nics, others)
 
 
-_WHOLE = Parameter(1.0, 0.0, "exact", "nothing is known of it")
-
-
-def _of_nics(cluster: Cluster, networks: Networks, share: Parameter) -> Floats:
+def _of_nics(cluster: Cluster, networks: Networks, share: float) -> Floats:
     """The share of its line rate that each NIC reaches here, given its `share` where measured; 0 for other links."""
     found, nics = np.zeros(len(cluster.links)), cluster.links_of_kind("nic")
     rates, which = np.unique(cluster.capacity[nics], return_inverse=True)
-    found[nics] = np.array([min(share.value * networks.rate(share, rate), 1.0) for rate in rates.tolist()])[which]
+    found[nics] = np.array([min(share * networks.rate(rate), 1.0) for rate in rates.tolist()])[which]
     return found

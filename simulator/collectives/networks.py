@@ -119,10 +119,18 @@ class Networks:
             self._over(MEASURED_ON, self.profile.limits) if model is None else self._over(model.network, model.limits)
         )
 
-    def rate(self, share: Parameter, nic_bytes_per_s: float) -> float:
-        """The factor from a measured share of NICs' line rate to that of NICs of this rate here."""
-        found = self._over(share.network, self.profile.limits)
-        return replace(found, here=replace(self.here, nic_bytes_per_s=nic_bytes_per_s)).rate
+    def rate(self, nic_bytes_per_s: float) -> float:
+        """The factor from a share of NICs' line rate to that of NICs of this rate here."""
+        return replace(self._of_nics, here=replace(self.here, nic_bytes_per_s=nic_bytes_per_s)).rate
+
+    @property
+    def _of_nics(self) -> Network:
+        """The network here over the one on which the profile's NICs were measured.
+
+        A stack's shares, such as that of one-sided writes, are taken for shares of these NICs.
+        """
+        share = dict.get(self.profile.parameters, "link_fraction.nic")
+        return self._over(share.network if share else MEASURED_ON, self.profile.limits)
 
     def _over(self, network: str, measured: Limits | None) -> Network:
         nic_bytes_per_s = (measured or self.limits).nic_bytes_per_s
@@ -161,7 +169,7 @@ class Networks:
     def nic_share(self, share: Parameter) -> Parameter:
         """A share of a NIC's line rate, with the spread and provenance that it has on this network."""
         number = self.parameters[self.here.bounding]
-        if self.here.bounding not in self._over(share.network, self.profile.limits).differing:
+        if self.here.bounding not in self._of_nics.differing:
             return share
         label = "assumed" if "assumed" in (number.provenance, share.provenance) else "extrapolated"
         return replace(share, spread=hypot(share.spread, number.spread), provenance=label)

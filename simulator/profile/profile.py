@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import UserError, fault, hint
 from ..hardware import Limits
-from .forms import bus_bytes_ratio, class_and_features, cost_class
+from .forms import bus_bytes_ratio, class_and_features, known_classes
 from .model import Entry, Estimate, Model, Ratio, Stated
 from .parameters import MEASURED_ON, READ_OFF, MeasuredBy, Parameter
 
@@ -124,7 +124,7 @@ class Profile:
         """What to do about a class that is missing: its name may be wrong, or nobody measured it."""
         if not self.models:
             return "it has no models"
-        if cost_class(kind) is None:
+        if kind not in known_classes():  # also those of an open family, such as memory.<kernel>
             return hint(kind, self.models)
         return "expected a base that has it, such as the shipped profile of the device, or samples of it"
 
