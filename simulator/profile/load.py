@@ -281,7 +281,7 @@ def _over(base: Profile, said: ProfileFile, own: Models, content: Mapping[str, A
         models=models,
         devices=base.devices if said.devices is None else said.devices,
         limits=said.limits or base.limits,
-        about={"network": network} | {key: content[key] for key in _ABOUT if key in content},
+        about=({} if network == MEASURED_ON else {"network": network}) | {key: content[key] for key in _ABOUT if key in content},
     )
 
 

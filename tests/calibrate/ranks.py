@@ -44,7 +44,7 @@ TRAINERS = {
     "stage_heads_one_stage": ["update.trainer={gpus=2, tp=2}"],
     "stage_heads_of_two": ["update.trainer={gpus=2, tp=1}", "update.inference={tp=1}"],
     "stage_heads_by_bucket": ["update.messages=bucket", "update.process_group=new"],
-    "stage_heads_of_three": ["update.trainer={gpus=3, tp=3}", "update.inference={tp=1}"],
+    "stage_heads_of_three": ["update.trainer={gpus=3, tp=1}", "update.inference={tp=1}"],
     "single_sender": ["update.method=single_sender"],
     "single_sender_in_turn": ["update.method=single_sender", "update.in_flight=1"],
     "relays": ["update.method=relays", "update.trainer={gpus=2, tp=2}"],
