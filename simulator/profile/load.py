@@ -275,13 +275,14 @@ def _over(base: Profile, said: ProfileFile, own: Models, content: Mapping[str, A
     models = {**base.models, **own}
     _check_ratios(models, file)
     network = _measured(said, base).network
+    on = {} if network == MEASURED_ON else {"network": network}
     return Profile(
         name=said.name or name,
         parameters={**base.parameters, **parameters(file, _on(network, said.parameters))},
         models=models,
         devices=base.devices if said.devices is None else said.devices,
         limits=said.limits or base.limits,
-        about=({} if network == MEASURED_ON else {"network": network}) | {key: content[key] for key in _ABOUT if key in content},
+        about=on | {key: content[key] for key in _ABOUT if key in content},
     )
 
 
