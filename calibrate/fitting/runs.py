@@ -56,9 +56,9 @@ ln(likelihood) is 100 more than without, 67 of it from one source (nvidia_dgxc o
 ALONE = 0.15
 """Standard deviation by which the runs of one configuration alone are off, and how far off they may be when believed.
 
-Nothing tells what a configuration takes for itself from what its site takes: three times `SIGMA`. Of the 13 groups of
-the bench, the others of which one drawn run predicts, it makes three worse by a tenth and not nine, and the mean error
-is 7.9 %, not 8.6 %; 0.1 to 0.25 differ by 0.2 % (tests/bench/own_runs.py).
+Nothing tells what a configuration takes for itself from what its site takes: three times `SIGMA`. By one drawn run the
+others of three groups of 13 are predicted worse by a tenth, and of nine with `SIGMA`; the median over groups is 6.0 %,
+and 6.6 % with `SIGMA` (tests/bench/own_runs.py).
 """
 _ONE_ODD = "one run so far from what is known counts little; a second one that agrees is believed"
 

@@ -128,7 +128,7 @@ def test_more_experts_are_read_as_more_requests_touch_them():
 MIX = {"mix": [{"base": "dgx-h100", "nodes": 1}, {"base": "dgx-a100", "nodes": 1}]}
 
 
-def apart(cluster: Any, nodes: int, update: dict[str, Any], cycle: dict[str, Any], tp: int = 1) -> ResolvedCycle:
+def cycle_on(cluster: Any, nodes: int, update: dict[str, Any], cycle: dict[str, Any], tp: int = 1) -> ResolvedCycle:
     """A cycle whose update is simulated, with trainers apart from the engines."""
     return ResolvedCycle(check_question({
         "kind": "rl_cycle", "cluster": cluster, "nodes": nodes, "model": {"preset": "qwen3-8b"}, "update": update,
@@ -143,8 +143,8 @@ def apart(cluster: Any, nodes: int, update: dict[str, Any], cycle: dict[str, Any
 def test_engines_and_training_are_priced_on_the_nodes_that_they_are_on(method, rolls, trains):
     """Trainers that send are the first node of the two; beside parameter servers they are the last one."""
     cycle = {"rollout_nodes": 1, "train": {"parallel": {"tp": 2}}}
-    mixed = apart(MIX, 2, {"method": method}, cycle)
-    alone, step = (apart(f"dgx-{kind}", 2, {"method": method}, cycle) for kind in (rolls, trains))
+    mixed = cycle_on(MIX, 2, {"method": method}, cycle)
+    alone, step = (cycle_on(f"dgx-{kind}", 2, {"method": method}, cycle) for kind in (rolls, trains))
 
     assert mixed.engine.pace == alone.engine.pace
     assert mixed.training.seconds == step.training.seconds
@@ -153,9 +153,9 @@ def test_engines_and_training_are_priced_on_the_nodes_that_they_are_on(method, r
 def test_an_engine_over_two_nodes_exchanges_between_them():
     update = {"method": "single_sender", "inference": {"gpus": 8}}
     inside, across = (
-        apart("h100-hgx", 2, {**update, "trainer": {"gpus": gpus}}, {"train_time": 1}, tp=8) for gpus in (8, 4)
+        cycle_on("h100-hgx", 2, {**update, "trainer": {"gpus": gpus}}, {"train_time": 1}, tp=8) for gpus in (8, 4)
     )
-    halves = apart(
+    halves = cycle_on(
         {"base": "h100-hgx", "gpus_per_node": 4}, 4, {**update, "trainer": {"gpus": 8}}, {"train_time": 1}, 8
     )
 
@@ -168,7 +168,7 @@ def test_an_engine_over_two_nodes_exchanges_between_them():
 def test_gpus_of_several_kinds_in_an_engine_are_one_line():
     update = {"method": "single_sender", "trainer": {"gpus": 4}, "inference": {"gpus": 8}}
     with pytest.raises(UserError) as error:
-        _ = apart(MIX, 2, update, {"train_time": 1}, tp=8).engine
+        _ = cycle_on(MIX, 2, update, {"train_time": 1}, tp=8).engine
 
     assert error.value.faults == (
         "scenario: rollout.engine.tp = 8: an engine has GPUs of one kind, not H100 SXM and A100 SXM 80GB",
@@ -177,7 +177,7 @@ def test_gpus_of_several_kinds_in_an_engine_are_one_line():
 
 def test_training_beside_a_mix_of_nodes_is_one_line():
     with pytest.raises(UserError) as error:
-        _ = apart(MIX, 2, {}, {"train": {}, "trainer_gpus": 8}).training
+        _ = cycle_on(MIX, 2, {}, {"train": {}, "trainer_gpus": 8}).training
 
     assert error.value.faults == (
         "scenario: cycle.trainer_gpus = 8: are beside a cluster of several kinds of nodes, so theirs is not known: "

@@ -62,7 +62,7 @@ def _read_tower(config: Config) -> tuple[ModelSpec, Keys]:
     return reader.complete(keys, read_stack(keys, reader.family, config["model_type"], "tower")), keys
 
 
-def _asked(config: Config) -> set[str]:
+def _keys_read(config: Config) -> set[str]:
     """The keys that runcast reads of a config."""
     with suppress(UserError, AssertionError, ZeroDivisionError):
         return _read_tower(config)[1].asked if config["model_type"] in READERS else {*read_keys(config)}
@@ -89,7 +89,7 @@ def defaults(model_type: str) -> dict[str, Any]:
     saved = as_saved(config_class(**opened))
     stated = {key: saved[key] for key in saved if key in {each.name for each in fields(config_class)}}
     bases = [{"model_type": model_type} | opened | each | plain for each in ({}, stated, saved)]
-    asked = {"model_type"}.union(*(_asked(each) for base in bases for each in (base, *_changed(base))))
+    asked = {"model_type"}.union(*(_keys_read(each) for base in bases for each in (base, *_changed(base))))
     plain = {key: value for key, value in plain.items() if key in asked}
     tried = [each for base in bases for each in (base, *_changed({key: base[key] for key in base if key in asked}))]
     return {key: value for key, value in plain.items() if any(_moves(key, value, each) for each in tried)}

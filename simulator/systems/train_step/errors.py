@@ -33,7 +33,8 @@ def step_errors(resolved: ResolvedTrain, fit: Fit | None = None, source: str = "
     costs = resolved.costs
     fit = fit or shipped_fit()
     phase = phase_of_op(resolved.program)
-    shared, own = _shared(resolved, phase, fit), resolved.own_spread
+    shared = _shared(resolved, phase, fit)
+    own = np.zeros(len(phase)) if shared.all() else resolved.own_spread  # which prices all ops once more
     return replace(
         errors_of_costs(costs, resolved.profile.name),
         of_phases=errors_of_phases(resolved, fit, source),

@@ -29,7 +29,7 @@ class Rounds(Protocol):
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
 
-    def within(self, steps: float) -> "Rounds":
+    def shorten(self, steps: float) -> "Rounds":
         """The same with rounds of at most so many steps."""
 
     def draw(self, rng: np.random.Generator, rounds: int, crew: Crew) -> Parts:
@@ -51,7 +51,7 @@ class EachStep:
         """Seconds of a round that nothing disturbs."""
         return self.step_s + self.exchange_s + self.encode_s
 
-    def within(self, steps: float) -> "EachStep":
+    def shorten(self, steps: float) -> "EachStep":
         """A round has one step."""
         return self
 
@@ -89,7 +89,7 @@ class Local:
         """Seconds of a round that nothing disturbs."""
         return self.steps * self.step_s + self.exposed_s + self.encode_s
 
-    def within(self, steps: float) -> "Local":
+    def shorten(self, steps: float) -> "Local":
         """Rounds of at most so many steps, as the last one of a run is."""
         return self if steps >= self.steps else replace(self, steps=int(steps))
 

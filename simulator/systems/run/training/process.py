@@ -183,7 +183,7 @@ class _Training:
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
         left, stage = self._left(), self._stage
-        rounds = self.plan.rounds_of(self.ranks.workers).within(left)
+        rounds = self.plan.rounds_of(self.ranks.workers).shorten(left)
         soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
         alike = min(stage.until - self.saved.steps, self._before_epoch) / rounds.steps
         count = int(min(left / rounds.steps, ceil(min(alike, self._before(soon_s), _MOST_ROUNDS))))
