@@ -36,8 +36,9 @@ from . import (
 )
 from .kernels import Kept, Kernel, Kernels, weight_gradient
 from .mixers import KimiDelta, Lightning, LinearAttention, Mamba, Mamba2, Rwkv7, ShortConvolution
-from .model import Inputs, LayerKind, ModelSpec
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm, norm_of
+from .parts import Inputs, LayerKind
 from .shard import ADAPTER, Shard, gemm, memory_bound, rank_view
 
 _MIXERS: Mapping[type, tuple[Callable[[ModelSpec, Any], Parameters], Callable[[ModelSpec, Any, Shard], Kernels]]] = {

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .keys import Keys
-from .model import ModelSpec, Projector
+from .model import ModelSpec
+from .parts import Projector
 from .stack import read_stack
 from .type_defaults import defaults_of, list_filled
 from .vision import READERS

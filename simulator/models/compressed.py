@@ -8,8 +8,9 @@ The near and the far attention are two kernels here. Source: `modeling_deepseek_
 from dataclasses import replace
 
 from .kernels import Kept, Kernel, Kernels
-from .model import Compressed, ModelSpec
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, norm_of, split
+from .parts import Compressed
 from .shard import Shard, gemm, memory_bound, product
 
 _NAME = "self_attn"

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from . import attention
 from .kernels import Kept, Kernel, Kernels
-from .model import Cross, ModelSpec
+from .model import ModelSpec
 from .parameters import Parameters, linear, split
+from .parts import Cross
 from .shard import Shard, gemm, memory_bound
 
 

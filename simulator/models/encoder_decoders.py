@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from .family import Family, TowerFamily, built
 from .keys import Keys
-from .model import Inputs, ModelSpec
+from .model import ModelSpec
+from .parts import Inputs
 
 _BART = built(
     norm="layer", norm_bias=True, gated_ffn=False, hidden_act="gelu", attention_bias=True, attention_out_bias=True,

@@ -18,7 +18,8 @@ from .diffusion import KNOWN_CLASSES, as_keys, is_diffusion
 from .families import FAMILIES, family_of, llama_like, refuse, refuse_unknown
 from .family import Family, TowerFamily
 from .keys import Keys
-from .model import Cross, ModelSpec
+from .model import ModelSpec
+from .parts import Cross
 from .stack import read_stack
 from .tensors import total_params
 from .type_defaults import SIZES, defaults_of, list_filled

@@ -5,8 +5,9 @@ See `sparse_mla` for the kernels of its sparse form (DeepSeek-V3.2), whose index
 
 from .attention import output, scores
 from .kernels import Kernels
-from .model import Indexer, Mla, ModelSpec
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, split
+from .parts import Indexer, Mla
 from .shard import Shard, gemm, memory_bound
 
 

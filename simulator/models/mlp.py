@@ -7,8 +7,9 @@ from functools import partial
 from itertools import chain
 
 from .kernels import Kept, Kernel, Kernels
-from .model import ModelSpec, Moe
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, n_elements, norm, norm_of, split
+from .parts import Moe
 from .shard import Shard, gemm, memory_bound
 
 

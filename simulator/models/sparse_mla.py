@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from .kernels import Kept, Kernel, Kernels, visible
 from .mla import output_gate, parameters
-from .model import Indexer, Mla, ModelSpec
+from .model import ModelSpec
 from .parameters import split
+from .parts import Indexer, Mla
 from .shard import Shard, gemm, memory_bound
 
 LEARNING = ("index_teacher", "index_gradients")

@@ -13,18 +13,8 @@ from .family import Family, LayerKeys
 from .hybrid import ATTENTION, DENSE, EXPERTS, MIXERS, REPLACED, count_layers, layers_of, read_layers
 from .keys import Keys
 from .layer_keys import layer_keys, layer_types, moe_layers, sliding_layers, spread_lists
-from .model import (
-    ACTIVATIONS,
-    NORMS,
-    POSITIONS,
-    Compressed,
-    Fp8,
-    Indexer,
-    Mla,
-    ModelSpec,
-    Moe,
-    Variant,
-)
+from .model import ACTIVATIONS, NORMS, POSITIONS, ModelSpec
+from .parts import Compressed, Fp8, Indexer, Mla, Moe, Variant
 
 DTYPES = ("bfloat16", "float16", "float32")
 _MAX_LAYERS, _MAX_EXPERTS = 1000, 4096

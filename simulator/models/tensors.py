@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from ..base.errors import UserError, fault
 from .blocks import embedding_parameters, head_parameters, layer_parameters, mtp_parameters
-from .model import Fp8, LayerKind, ModelSpec
+from .model import ModelSpec
 from .modulation import ADDED
 from .parameters import Parameter, n_elements
+from .parts import Fp8, LayerKind
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "uint8": 1}
 _MAX_TENSORS = 2_000_000

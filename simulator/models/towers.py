@@ -9,8 +9,9 @@ they lie on the same pipeline stage.
 from dataclasses import replace
 
 from .kernels import Kernel, Kernels
-from .model import Inputs, ModelSpec
+from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, norm, norm_of
+from .parts import Inputs
 from .shard import Shard, gemm, memory_bound
 
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from .encoder_decoders import SOUNDS, read_sounds
 from .family import Family, built
 from .keys import Keys
-from .model import Inputs, ModelSpec, Projector
+from .model import ModelSpec
+from .parts import Inputs, Projector
 
 _PATCHES = 1024
 _VIT = built(

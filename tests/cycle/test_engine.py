@@ -15,6 +15,7 @@ from runcast.simulator.systems.rl_cycle.engine import EngineShape
 from runcast.simulator.systems.rl_cycle.pace import Curve, Roofline
 from runcast.simulator.systems.rl_cycle.plan import Rollouts
 from runcast.simulator.systems.rl_cycle.pool import Pool
+from runcast.simulator.systems.rl_cycle.notes import notes_of
 from runcast.simulator.systems.rl_cycle.resolve import ResolvedCycle
 
 from ..examples import examples
@@ -205,7 +206,7 @@ def test_engines_on_several_kinds_of_gpus_decode_as_the_slowest():
     slow = ResolvedCycle(check_question({**table, "cluster": "dgx-a100"}))
 
     assert mixed.engine.pace.seconds(16) == slow.engine.pace.seconds(16)
-    assert any("engines are not alike" in note for note in mixed.notes)
+    assert any("engines are not alike" in note for note in notes_of(mixed))
 
 
 # Memory

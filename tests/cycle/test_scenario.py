@@ -229,10 +229,10 @@ def test_an_update_brings_weights_to_the_engines_ranks():
     ([], "bf16"), (["update.quantize=before"], "fp8"), (["rollout.engine.dtype=bf16", "update.quantize=after"], "bf16"),
 ])  # fmt: skip
 def test_engines_compute_in_the_type_that_the_update_brings(said, dtype):
-    resolved = simulate("rl-cycle-qwen3-30b-32xh100", [*said, "cycle.steps=1"]).resolved
-    others = [note for note in resolved.notes if note.startswith("the update brings weights in")]
+    cycle = simulate("rl-cycle-qwen3-30b-32xh100", [*said, "cycle.steps=1"])
+    others = [note for note in cycle.report.notes if note.startswith("the update brings weights in")]
 
-    assert (resolved.engine.shape.dtype, bool(others)) == (dtype, len(said) == 2)
+    assert (cycle.resolved.engine.shape.dtype, bool(others)) == (dtype, len(said) == 2)
 
 
 @pytest.mark.parametrize(("changes", "line"), [

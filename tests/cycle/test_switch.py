@@ -5,7 +5,7 @@ from runcast.simulator.collectives import STREAMS
 from runcast.simulator.costs import cost
 from runcast.simulator.hardware import Cluster, cluster
 from runcast.simulator.profile import Profile, load_profile, load_stack
-from runcast.simulator.systems.rl_cycle.resolve import move_s, state_move
+from runcast.simulator.systems.rl_cycle.switch import move_s, state_move
 
 GB = 10**9
 

@@ -9,7 +9,8 @@ from runcast.simulator.systems.run.speed import Crew
 from runcast.simulator.systems.run.spread import Spread
 from runcast.simulator.systems.run.sync.rounds import EachStep, Rounds
 from runcast.simulator.systems.run.training.failures import Failure
-from runcast.simulator.systems.run.training.process import TrainingPlan, run_training
+from runcast.simulator.systems.run.training.plan import TrainingPlan
+from runcast.simulator.systems.run.training.process import run_training
 
 FOUR_WORKERS = """
 kind = "run"

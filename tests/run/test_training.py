@@ -17,7 +17,7 @@ from runcast.simulator.systems.run.training.chart import LANE
 from runcast.simulator.systems.run.training.elastic import Elastic
 from runcast.simulator.systems.run.training.failures import Cause, Failure, Failures, failures
 from runcast.simulator.systems.run.training.input import Input, Queues
-from runcast.simulator.systems.run.training.process import Restart
+from runcast.simulator.systems.run.training.plan import Restart
 from runcast.simulator.systems.run.training.renewals import failures_per_s
 from runcast.simulator.systems.run.training.storage import Saving
 from runcast.simulator.systems.train_step.run import best_interval_s, expected_s

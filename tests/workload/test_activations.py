@@ -13,7 +13,8 @@ import torch
 from runcast.simulator.models import preset
 from runcast.simulator.models.blocks import embedding, head, layer
 from runcast.simulator.models.kernels import flop
-from runcast.simulator.models.model import ModelSpec, Moe
+from runcast.simulator.models.model import ModelSpec
+from runcast.simulator.models.parts import Moe
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.states import activation_bytes, activations, recomputation
 from torch.nn import functional

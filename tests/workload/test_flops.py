@@ -17,7 +17,8 @@ from runcast.simulator.base.op_kinds import ATTENTION, op_kind
 from runcast.simulator.models import preset, preset_names
 from runcast.simulator.models.blocks import embedding, head, layer, layer_parameters, mtp_in
 from runcast.simulator.models.kernels import WEIGHTLESS, flop, input_gradient, visible, weight_gradient
-from runcast.simulator.models.model import Frozen, Indexer, Mla, ModelSpec, Moe
+from runcast.simulator.models.model import ModelSpec
+from runcast.simulator.models.parts import Frozen, Indexer, Mla, Moe
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.models.tensors import layer_params
 from torch.nn import functional

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ....simulator.base.errors import UserError
-from ....simulator.models.model import Frozen, Moe
 from ....simulator.models.parameters import Parameter
+from ....simulator.models.parts import Frozen, Moe
 from ....simulator.program import Program
 from ....simulator.systems.train_step.lower import TrainPlan
 from ....simulator.systems.train_step.resolve import ResolvedTrain

@@ -7,7 +7,8 @@ import re
 from itertools import product
 from typing import Any
 
-from ...models.model import Indexer, ModelSpec
+from ...models.model import ModelSpec
+from ...models.parts import Indexer
 from ...models.stack import layers_with_indexer
 from .arguments import Arguments
 

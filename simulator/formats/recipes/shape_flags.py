@@ -5,7 +5,8 @@ from itertools import groupby
 
 from ...base.errors import UserError
 from ...models import ModelSpec
-from ...models.model import Moe, unusual
+from ...models.model import unusual
+from ...models.parts import Moe
 from .picks import indexer_flags, period_of
 from .shapes import LATENTS, NO_SIZES, POSITIONS
 

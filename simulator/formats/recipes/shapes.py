@@ -10,7 +10,8 @@ from typing import Any
 
 from ...base.errors import UserError
 from ...models import ModelSpec, from_hf_config, preset, preset_names
-from ...models.model import Moe, unusual
+from ...models.model import unusual
+from ...models.parts import Moe
 from .arguments import Arguments, loose
 from .layers import (
     GATED_DELTA,

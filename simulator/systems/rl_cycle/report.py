@@ -21,6 +21,7 @@ from ...uncertainty import Budget
 from ..train_step.report import TrainReport
 from ..weight_update.report import Report as Update
 from .engine import Terms
+from .notes import notes_of
 from .resolve import ResolvedCycle
 from .run import CycleRun
 
@@ -280,7 +281,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
         ),
         update=update,
         rates=held,
-        notes=(*resolved.notes, *held.notes),
+        notes=(*notes_of(resolved), *held.notes),
     )
 
 

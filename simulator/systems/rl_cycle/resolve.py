@@ -1,20 +1,17 @@
 """From a checked scenario of kind rl_cycle to the plan of the cycle: GPUs, their switch, lengths, the hash."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ...base.errors import UserError
 from ...base.units import format_bytes
-from ...collectives import STREAMS, Machines
-from ...costs import cost
-from ...engine import simulate
-from ...hardware import Cluster, Spec, cluster_inputs, some_nodes
+from ...collectives import Machines
+from ...hardware import Spec, cluster_inputs, some_nodes
 from ...models import ModelSpec
 from ...models.model import identity
 from ...profile import Profile, without_profile
-from ...program import Program, ProgramBuilder
 from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release, shape_of, without_route
 from ..weight_update.report import Report as UpdateReport
@@ -26,6 +23,7 @@ from .pace import Pace, Roofline
 from .plan import CyclePlan, Rollouts, Switch
 from .scenario import CycleScenario, Length
 from .serving import Served, check_shape, serve
+from .switch import move_s
 from .training import Setup, Training, step_table
 from .training import predict as predict_training
 
@@ -359,49 +357,6 @@ class ResolvedCycle(ResolvedScenario):
             allowed = f"a request has {longest:,} tokens, prompt included, and an engine's KV cache room for {room:,}"
             raise self._fault("rollout.max_tokens", self.scenario.rollout.max_tokens, allowed)
 
-    @cached_property
-    def notes(self) -> tuple[str, ...]:
-        """Assumptions, for the report."""
-        notes = [*self.scenario.notes, *(self.update.notes if self.update is not None else ())]
-        if self.scenario.cycle.placement == "colocated" and self.scenario.cycle.state is None:
-            notes.append("no trainer state is offloaded or onloaded; see cycle.state")
-        if (counted := self.scenario.cycle.counted_steps) != self.scenario.cycle.steps:
-            notes.append(f"{counted} steps count, as they come in bunches of {self.scenario.cycle.most_stale + 1}")
-        rollout = self.scenario.rollout
-        redoes = rollout.recompute_time or (rollout.engine is not None and rollout.engine.recompute)
-        if rollout.interrupt == "keep" and not redoes:
-            key = "rollout.recompute_time" if rollout.engine is None else "rollout.engine.recompute"
-            notes.append(f"running requests keep their KV cache across an update; see {key}")
-        if self.engine is not None:
-            notes += self.engine.notes
-            notes += self._other_type(self.engine)
-        if self.training is not None:
-            times, question = self.training.minibatches, self.training.step.report.question
-            notes.append(f"training: {times} x {question}" if times > 1 else f"training: {question}")
-            notes += self._other_split(self.training)
-        if self.scenario.slow:
-            notes.append("slow nodes make the update longer, not rollouts or training")
-        return tuple(notes)
-
-    def _other_split(self, training: Training) -> Iterator[str]:
-        """Notes where the update takes other weights than training makes, or from trainers that are split otherwise."""
-        if self.update is not None and training.step.resolved.scenario.lora is not None:
-            yield "adapters are trained, but the update sends all weights: no method here sends adapters alone"
-        if not isinstance(self.update, TransferUpdate):
-            return
-        said, parallel = self.update.trainer, training.step.resolved.scenario.parallel
-        if differ := [axis for axis in ("tp", "pp", "ep") if getattr(said, axis) != getattr(parallel, axis)]:
-            update, step = (" ".join(f"{axis} {getattr(of, axis)}" for axis in differ) for of in (said, parallel))
-            yield f"the update takes weights from trainers of {update}, but training has {step}; see update.trainer"
-
-    def _other_type(self, engine: Served) -> Iterator[str]:
-        """A note where engines compute in another type than the one in which a simulated update brings weights."""
-        if self.update is not None and "fp8" in {engine.shape.dtype, self.update.dtype} != {engine.shape.dtype}:
-            yield (
-                f"the update brings weights in {self.update.dtype}, but engines compute in {engine.shape.dtype}: their "
-                "conversion takes no time here; see update.quantize"
-            )
-
     def _hashed_table(self, table: str) -> dict[str, Any]:
         """A table of the scenario for the hash."""
         later, said = _LATER[table], getattr(self.scenario, table)
@@ -442,29 +397,3 @@ def lengths_of(length: Length, most: int | None = None) -> Lengths:
     assert length.values is not None
     assert length.weights is not None
     return Lengths.histogram(length.values, length.weights, most)
-
-
-# The switch of a colocated cycle moves the trainer state of every GPU to host memory, or back. All GPUs of a node copy
-# at once, and the engine shares their uplinks and the host's memory fairly.
-
-
-def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Profile) -> float:
-    """Seconds until the first `gpus` GPUs have moved `state_bytes` each to the host ("offload") or back ("onload").
-
-    Raises:
-        UserError: a GPU has no host memory.
-    """
-    if state_bytes == 0:
-        return 0.0
-    program = state_move(kind, gpus, state_bytes)
-    return simulate(program, cost(program, cluster, profile, STREAMS)).makespan_s
-
-
-def state_move(kind: str, gpus: int, state_bytes: int) -> Program:
-    """A copy per GPU, all at once."""
-    builder = ProgramBuilder()
-    for gpu in range(gpus):
-        copy = "d2h" if kind == "offload" else "h2d"
-        lane = builder.lane(builder.place(f"rank {gpu}", [gpu]), copy)
-        builder.op(copy, [lane], name=f"{kind} of rank {gpu}", size_bytes=state_bytes, root=gpu)
-    return builder.build()

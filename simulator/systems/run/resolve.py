@@ -27,7 +27,7 @@ from .steps import ResolvedSteps
 from .sync.compression import origin_notes
 from .target import BatchSteps, Stage, batch_schedule, steps_factor
 from .training.failures import Failure, Failures, PartCounts, failures, stops_per_s
-from .training.process import Restart
+from .training.plan import Restart
 from .training.rates import draw_rates, spread_between_clusters, varies
 from .training.storage import Machine, Saving, saving
 

@@ -14,7 +14,7 @@ from ...base.errors import Fault, UserError, fault
 from ...base.units import format_seconds
 from ...hardware import Cluster
 from ...models import ModelSpec, total_params
-from ...models.model import Frozen, Inputs
+from ...models.parts import Frozen, Inputs
 from ...models.shard import ALL_LINEAR, PRODUCTS
 from ...models.states import adapter_modules, adapter_params
 from ...profile import without_profile

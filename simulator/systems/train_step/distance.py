@@ -5,7 +5,7 @@ How much wider each makes the interval is in `errors`.
 
 from collections.abc import Iterator, Mapping
 
-from ...models.model import Frozen
+from ...models.parts import Frozen
 from ...uncertainty import Fit, shipped_fit
 from .errors import SITE, device_names, own_run_errors, site_of
 from .resolve import ResolvedTrain

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from ...base.units import format_seconds
 from ...insight import CriticalPath, slowed_lines
 from ...models import ModelSpec, total_params, trained_params
-from ...models.model import Frozen, Inputs
+from ...models.parts import Frozen, Inputs
 from ...profile import profile_notes, stack_chain, stack_defaults, stack_names
 from ...uncertainty import CRITICAL, Interval, size_notes
 from ..machines import shape_loss_s

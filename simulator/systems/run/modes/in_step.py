@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ....base.errors import UserError, fault
 from ..history import History
 from ..training.failures import Failures, detect_s_of, effect_of, repair_s_of
-from ..training.process import TrainingPlan, run_training
+from ..training.plan import TrainingPlan
+from ..training.process import run_training
 from .mode import Mode
 from .progress import Goal, Stop, check_progress
 

@@ -14,7 +14,7 @@ import numpy as np
 from ....models import ModelSpec
 from ....models.blocks import Layer, layer
 from ....models.kernels import weight_gradient
-from ....models.model import Frozen
+from ....models.parts import Frozen
 from ....models.shard import Shard, block
 from ....models.states import (
     Count,
