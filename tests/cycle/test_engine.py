@@ -12,10 +12,10 @@ from runcast.simulator.models import preset, total_params
 from runcast.simulator.scenario import check_question
 from runcast.simulator.systems.lengths import Lengths
 from runcast.simulator.systems.rl_cycle.engine import EngineShape
+from runcast.simulator.systems.rl_cycle.notes import notes_of
 from runcast.simulator.systems.rl_cycle.pace import Curve, Roofline
 from runcast.simulator.systems.rl_cycle.plan import Rollouts
 from runcast.simulator.systems.rl_cycle.pool import Pool
-from runcast.simulator.systems.rl_cycle.notes import notes_of
 from runcast.simulator.systems.rl_cycle.resolve import ResolvedCycle
 
 from ..examples import examples
