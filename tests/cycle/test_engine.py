@@ -334,10 +334,10 @@ def test_prompts_are_prefilled_once_for_all_their_answers():
 
 @pytest.mark.parametrize(("samples", "prompts"), [(1, 4), (4, 1)])
 def test_a_cache_that_is_computed_again_is_that_of_each_request_by_itself(samples, prompts):
-    """4 requests of 100 + 20 tokens: 10 ms for each that is not shared, and attention of 1 s for each request."""
-    pace = roofline(
-        cached_s=0.0, redoes=True, layers=Curve((1, 1001), (0.01, 10.01)), attention=Curve((1, 2), (1.0, 1.0)),
-    )  # fmt: skip
+    """4 requests of 100 + 20 tokens: 10 ms for each that is not shared, and 1 ms for its attention to each."""
+    by_size = {"layers": Curve((1, 1001), (0.01, 10.01)), "attention": Curve((1, 1001), (0.001, 1.001))}
+    pace = roofline(cached_s=0.0, redoes=True, **by_size)
+    cached = [120] * prompts + [20] * (4 - prompts)
     pool = Pool(1, 4, replace(pace, layers=Curve((1,), (0.0,)), attention=Curve((1,), (0.0,))), samples)
     pool.add(0, [50] * 4, [100] * 4)
     pool.deal(0.0)
@@ -345,14 +345,21 @@ def test_a_cache_that_is_computed_again_is_that_of_each_request_by_itself(sample
     pool.pace = pace
     pool.go_on(20.0, recompute=True)
 
-    assert pool.engines[0].since_s == pytest.approx(20 + 0.01 * (prompts * 100 + 4 * 20) + 4)
+    assert pool.engines[0].since_s == pytest.approx(20 + 0.01 * sum(cached) + 0.001 * sum(n**2 for n in cached))
 
 
 def test_the_attention_of_a_prompt_grows_with_its_square_however_long_it_is():
-    """Beyond what a step takes, prompts are prefilled in parts, but each token attends to all before it."""
+    """Beyond 8,192 tokens, a step's most."""
     attention = engine_of("qwen3-8b", max_tokens=8192).pace.attention
 
-    assert attention.at(131072) / attention.at(65536) == pytest.approx(4, rel=0.05)
+    assert attention.at(131072) / attention.at(65536) == pytest.approx(2, rel=0.05)
+
+
+def test_the_attention_of_a_prompt_between_two_sizes_is_what_it_is_priced_at():
+    served = engine_of("qwen3-8b", max_tokens=8192)
+    whole_s = sum(part[1] for part in served.costs.attention(12288))
+
+    assert 12288 * served.pace.attention.at(12288) == pytest.approx(whole_s, rel=0.03)
 
 
 @pytest.mark.parametrize("said", [{"values": [100, 100_000], "weights": [99, 1]}, {"mean": 3000, "p99": 40_000}])

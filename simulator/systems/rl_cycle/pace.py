@@ -87,9 +87,9 @@ class Roofline:
 
     A step with r requests on a replica, and c tokens in its KV cache, takes
     `step_s + request_s * running + layers(r) + head(r) + cached_s * c` seconds, and `windowed_s` for each token of a
-    request up to `window`. A prompt adds what its tokens make layers longer, `chunk` of them at most in a step, and its
-    own attention. The cache of the engine holds `capacity` tokens; up to `admits` requests may start. `redoes`: running
-    requests compute their part of it again under new weights.
+    request up to `window`. A prompt adds what its tokens make layers longer, `chunk` of them at most in a step, and
+    `attention(p)` for each of its p tokens. The cache of the engine holds `capacity` tokens; up to `admits` requests
+    may start. `redoes`: running requests compute their part of it again under new weights.
     """
 
     layers: Curve
@@ -147,7 +147,7 @@ class Roofline:
         alone_s = self.layers.at(beside) if beside else 0.0
         steps_s = whole * (self.layers.at(beside + self.chunk) - alone_s)
         steps_s += self.layers.at(beside + rest) - alone_s if rest else 0.0
-        return steps_s + sum(map(self.attention.at, filter(None, prompts))) / self.replicas
+        return steps_s + sum(prompt * self.attention.at(prompt) for prompt in prompts if prompt) / self.replicas
 
     def redo_s(self, tokens: float, cached: Sequence[float]) -> float:
         """Seconds to compute the KV cache again, of which each running request had so many tokens."""

@@ -19,7 +19,7 @@ _WATERMARK = 0.01
 """Share of the KV cache that stays free when a request starts (vLLM, v0.10: core/block_manager.py, watermark)."""
 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, *(2**power for power in range(10, 22)))
-"""Tokens of a step, or of a prompt, at which it is priced; between them it is linear."""
+"""Tokens of a step, or of a prompt, at which it is priced; between them it is linear (attention: that of a token)."""
 
 _UNKNOWN: dict[str, Callable[[ModelSpec], bool]] = {
     "layers that replace attention": lambda spec: spec.linear_attention is not None,
@@ -92,13 +92,13 @@ class Served:
         costs, said = self.costs, self.said
         windows = costs.windows()
         return Roofline(
-            layers=_curve(costs.layers, said.max_batch + said.max_tokens),
-            head=_curve(costs.head, said.max_batch),
-            attention=_curve(costs.attention, self.capacity / self.shape.dp),
-            cached_s=Terms.add(costs.cache()).seconds,
+            layers=_curve(lambda tokens: _seconds(costs.layers(tokens)), said.max_batch + said.max_tokens),
+            head=_curve(lambda requests: _seconds(costs.head(requests)), said.max_batch),
+            attention=_curve(lambda tokens: _seconds(costs.attention(tokens)) / tokens, self.capacity / self.shape.dp),
+            cached_s=_seconds(costs.cache()),
             capacity=self.capacity,
             admits=self.capacity * (1 - _WATERMARK),
-            windowed_s=sum(Terms.add(parts).seconds for _, parts in windows),
+            windowed_s=sum(_seconds(parts) for _, parts in windows),
             window=max((window for window, _ in windows), default=0),
             replicas=self.shape.dp,
             chunk=said.max_tokens,
@@ -128,11 +128,15 @@ class Served:
         return notes
 
 
-def _curve(parts_of: Callable[[int], Iterable[Part]], most: float) -> Curve:
+def _seconds(parts: Iterable[Part]) -> float:
+    return Terms.add(parts).seconds
+
+
+def _curve(seconds_at: Callable[[int], float], most: float) -> Curve:
     """A curve through the sizes up to the first one that is no smaller than `most`."""
     below = list(takewhile(lambda size: size < most, _SIZES))
     sizes = (*below, *_SIZES[len(below) : len(below) + 1])
-    return Curve(sizes, tuple(Terms.add(parts_of(size)).seconds for size in sizes))
+    return Curve(sizes, tuple(map(seconds_at, sizes)))
 
 
 def serve(
