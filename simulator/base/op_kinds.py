@@ -81,6 +81,8 @@ _KINDS = (
     _kernel("gemm", PRODUCT, model="", back="dgrad", weights="wgrad"),
     _kernel("dgrad", PRODUCT, model=".dgrad"),
     _kernel("wgrad", PRODUCT, model=".wgrad"),
+    _kernel("scan_gemm", PRODUCT, model="", back="scan_dgrad"),  # of all chunks, inside kernels that scan
+    _kernel("scan_dgrad", PRODUCT, model=".dgrad"),
     _kernel("attention", ATTENTION, model="forward", back="attention_backward"),
     _kernel("attention_backward", ATTENTION, model="backward"),
     _kernel("experts", EXPERTS, model="", back="experts_dgrad", weights="experts_wgrad"),

@@ -41,6 +41,8 @@ _HEAD_ALIGNED = 8
 _TILE_ROWS = "grouped_gemm.tile_rows"
 """The parameter of the rows that each expert loses to tiles that it does not fill."""
 
+_SCANS, _SCAN_RATE = ("scan_gemm", "scan_dgrad"), "scan.sm_flop_per_s"
+
 
 def alignment_penalty(widths: Sequence[int], dtype: str) -> str | None:
     """The parameter of GEMMs with rows of these widths in elements; None if aligned to 32 bytes, or vectors."""
@@ -88,11 +90,25 @@ class Kernels:
         return self.profile.estimate(cost_class, features, limits=self.limits)
 
     def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
+        if kind in _SCANS:
+            return self._in_scan(self._in_training(kind, shape, dtype), shape)
         widths = shape[:2] if kind == "wgrad" else shape[1:]
         found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
         if kind == "wgrad":
             return self._accumulated(found, float(shape[0] * shape[1]))
         return found if self.served else self._quantized(found, float(shape[0] * shape[2]), dtype)
+
+    def _in_scan(self, found: Estimate, shape: Shape) -> Estimate:
+        """The GEMMs of a scan's chunks. Each SM has a rate of its own, which exponentials and masks between them bound.
+
+        It is that of Triton kernels, on Hopper and Blackwell alike: faster tensor cores and memory do not raise it.
+        """
+        rate = self.profile.parameters.get(_SCAN_RATE)
+        least = 0.0 if rate is None else 2.0 * math.prod(shape) / (self.limits.sms * rate.value)
+        if rate is None or least <= found.seconds[0]:
+            return found
+        label = np.full_like(found.provenance, PROVENANCE.index(rate.provenance))
+        return replace(found, seconds=np.array([least]), spread=np.array([rate.spread]), provenance=label)
 
     def _in_training(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         """A GEMM in training. Profiles hold short measurements; in training clocks settle, and casts are fused."""

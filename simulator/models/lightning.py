@@ -31,8 +31,8 @@ def kernels(spec: ModelSpec, of: Lightning, shard: Shard) -> Kernels:
     blocks, state = Kept("core_attn", rows * of.block_size * wide), Kept("core_attn", made * wide)
     return (
         *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=wide),
-        product(shard, "core_attn", "blocks", rows, of.block_size, 2 * dim, blocks),
-        product(shard, "core_attn", "state", rows, dim, 2 * dim, state),
+        product(shard, "core_attn", "blocks", rows, of.block_size, 2 * dim, blocks, kind="scan_gemm"),
+        product(shard, "core_attn", "state", rows, dim, 2 * dim, state, kind="scan_gemm"),
         memory_bound("rms_norm", "out_norm", "core_attn", heads * dim, made, 2, shard, made * wide),
         memory_bound("gate", "output_gate", "activation", heads * dim, made, 3, shard, read),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),

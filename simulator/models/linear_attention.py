@@ -55,7 +55,7 @@ def chunked(shard: Shard, heads: int, key_dim: int, value_dim: int, pairs: int =
     """
     rows, wide = shard.tokens * heads, shard.wide
     chunk = min(_SCAN_CHUNK, shard.seq)
-    both, of_rule = pairs * chunk, partial(product, shard, "core_attn")
+    both, of_rule = pairs * chunk, partial(product, shard, "core_attn", kind="scan_gemm")
     learned = (of_rule("chunk_values", rows, value_dim, chunk, again=True),) if pairs > 1 else ()
     return (
         of_rule("chunk_keys", rows, both, key_dim, Kept("core_attn", rows * chunk * wide)),

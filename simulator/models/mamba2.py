@@ -67,7 +67,7 @@ def scan(of: Mamba2, shard: Shard) -> Kernels:
     chunk, state, dim = min(of.chunk_size, shard.seq), of.state_size, of.head_dim
     tokens = shard.tokens
     states = shard.chunks(chunk) * heads * state
-    of_scan = partial(product, shard, "scan")
+    of_scan = partial(product, shard, "scan", kind="scan_gemm")
     passed = states * dim * _STATE_TRAFFIC / shard.wide
     return (
         of_scan("chunk_scores", tokens * groups, chunk, state, again=True),

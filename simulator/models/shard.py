@@ -189,9 +189,11 @@ def _adapter(shard: Shard, name: str, end: str, tokens: int, n: int, k: int) -> 
     )
 
 
-def product(shard: Shard, part: str, name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False) -> Kernel:
-    """A GEMM of two activations, which has no weights to train."""
-    return Kernel("gemm", name, part, (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
+def product(
+    shard: Shard, part: str, name: str, m: int, n: int, k: int, *kept: Kept, again: bool = False, kind: str = "gemm"
+) -> Kernel:
+    """A GEMM of two activations, which has no weights to train; a `scan_gemm` is part of a kernel that scans chunks."""
+    return Kernel(kind, name, part, (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
 
 
 def memory_bound(

@@ -29,11 +29,11 @@ BERT's rows are of NeMo 22.11, on up to 16 nodes. NVIDIA published tokens per se
 which 2,048 sequences are assumed; on more nodes the error is the exchange's, which a smaller batch would hide less.
 
 On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits,
-9.3 to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.5, 6.2 and 5.5 are predicted. Scans are Triton kernels made for Hopper,
-and are priced as if they used the rates of newer GPUs; what else there is, is not known. Kernels that GLM-5.2 attends
-with were never timed alone, nor were those of Qwen3.5's delta rule. Llama 3 70B's adapters on 8 and 16 GPUs are the
-only rows with tensor parallelism by PyTorch's DTensor, without sequence parallelism, in ten chunks per stage: what its
-host does between small kernels is not modelled as such.
+9.3 to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.8, 6.5 and 5.7 are predicted. Until 2026-11-30 scans were priced as if
+their kernels used the rates of newer GPUs, and such steps were predicted 3 to 7 points shorter still; what else there
+is, is not known. Kernels that GLM-5.2 attends with were never timed alone. Llama 3 70B's adapters on 8 and 16 GPUs are
+the only rows with tensor parallelism by PyTorch's DTensor, without sequence parallelism, in ten chunks per stage: what
+its host does between small kernels is not modelled as such.
 
 The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
 that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes

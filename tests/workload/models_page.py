@@ -112,13 +112,20 @@ step: their outputs are taken as computed before.
 | context parallelism | two all-to-alls, as in Megatron-LM | refused | divided; tokens that pass are not counted |
 
 Q is the chunk's length, H heads of width P, G groups, N the state of a channel (arXiv 2405.21060, section 6). A test
-compares the FLOP with those that torch counts of a scan in chunks. On an H100 the forward of Mamba-2's scan is
-predicted 5 to 22 % shorter than measured (vllm-project/vllm, pull request 27299); nobody published times of its
-backward. So these models have an error of their own (`state-space` in `data/architectures.toml`). Pipeline stages hold
+compares the FLOP with those that torch counts of a scan in chunks. Pipeline stages hold
 their own layers, each with its own time and memory. Gated DeltaNet, Kimi Delta Attention and RWKV-7 are delta rules in
 chunks. For a token and head they take `2 C (3 K + 2 V) + 6 K V` operations, with chunks of C tokens, keys of K and
 values of V (arXiv 2412.06464, section 3.3), and RWKV-7 more, as its state forgets along vectors of its own; these are
 compared with torch's count, too.
+
+The GEMMs of chunks are inside kernels that also compute exponentials, masks and sums. In Triton these reach about as
+many FLOP/s on each SM of an H100 (Mamba-2) as of a GB200 (delta rule), 0.8 TFLOP/s, a tenth of what GEMMs reach on
+GB200. That is the rate of such GEMMs (`scan.sm_flop_per_s`), unless GEMMs by themselves take longer. The forward of
+Mamba-2's scan on H100 is then predicted 13 % longer to 4 % shorter than measured (vllm-project/vllm, pull request
+27299), that of the delta rule on GB200 6 to 7 % shorter (flashinfer-ai/flashinfer, pull request 3902). Nobody published
+times of backwards on several GPUs; steps of Mamba-2 1.3B take 2.33 times as long on A100 as on H200, and 3.52 times as
+long as on GB200 (state-spaces/mamba, issue 904), where 2.44 and 3.90 are predicted. So these models have an error of
+their own (`state-space`, `delta` in `data/architectures.toml`).
 
 Limits: Mamba-1's scan counts an exponential as a byte of memory traffic, as it is on A100 and H100. H20, H200 and B200
 have more traffic for each exponential, and there its scan is priced up to 1.8 times too short. Of RWKV-7's

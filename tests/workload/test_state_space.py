@@ -120,7 +120,7 @@ def test_mamba_2_takes_the_operations_that_torch_counts(groups, chunk):
 
 def test_a_scan_takes_as_many_operations_per_token_as_the_paper_says():
     """2 Q (G N + H P) inside a chunk and 4 H P N for the state."""
-    inside = [k for k in layer(SPEC, 0, Shard(BATCH, SEQ)).all if k.name in SCAN and k.kind == "gemm"]
+    inside = [k for k in layer(SPEC, 0, Shard(BATCH, SEQ)).all if k.name in SCAN and k.kind == "scan_gemm"]
     each = 2 * CHUNK * (2 * 16 + 8 * 4) + 4 * 8 * 4 * 16
     assert sum(map(flop, inside)) == BATCH * SEQ * each
 
@@ -135,7 +135,7 @@ def test_ranks_of_tensor_parallelism_share_the_work_of_a_hybrid(tp):
 def test_each_layer_of_a_pattern_holds_one_part():
     spec = from_hf_config(HYBRID)
     names = [
-        [k.name for k in layer(spec, n, Shard(1, 8)).all if k.kind in ("gemm", "attention", "experts")]
+        [k.name for k in layer(spec, n, Shard(1, 8)).all if k.kind in ("gemm", "scan_gemm", "attention", "experts")]
         for n in range(5)
     ]
     mamba = ["in_proj", "chunk_scores", "chunk_states", "chunk_output", "state_output", "out_proj"]
