@@ -34,6 +34,7 @@ from ...simulator.profile import (
     write_models,
 )
 from ...simulator.profile.forms import FEATURES, cost_class
+from .algorithms import algorithm_entries
 from .errors import WEAK
 from .fit import fit_model
 from .observed import entries_of
@@ -67,8 +68,18 @@ class Flags:
     also: Path | None
 
 
-def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Samples, list[str]]:
-    """Fit, write the profile, and return its errors as a table, the samples read, and what looks odd.
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A profile that was fitted: its errors as a table, the samples read, what was found of algorithms, what is odd."""
+
+    errors: pd.DataFrame
+    samples: Samples
+    algorithms: list[str]
+    odd: list[str]
+
+
+def fit_files(paths: Sequence[Path], flags: Flags) -> Written:
+    """Fit and write the profile.
 
     Without samples the profile is its base, with the limits of another device. A UserError if samples cannot be read,
     are not of one device, or are in another unit; nothing is written then.
@@ -94,7 +105,8 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         wider = _OTHER_DEVICE if base.devices and device not in base.devices else 0.0
     table = samples.table[samples.table["device"] == device]
     others = [record for record in samples.others if record["device"] == device]
-    if table.empty and not others and samples.devices:
+    forced = samples.forced[samples.forced["device"] == device] if len(samples.forced) else samples.forced
+    if table.empty and not others and forced.empty and samples.devices:
         raise UserError(f"no samples of {device}; there are some of {', '.join(samples.devices)}")
     limits = find_limits(hardware)
     _refuse_what_it_lacks(table, device, limits)
@@ -112,7 +124,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         "source": flags.source,
         "command": _command(paths, flags, device, machine),
         "samples": [
-            {"file": path.name, "sha256": digest(path), "rows": int((table["file"] == str(path)).sum())}
+            {"file": path.name, "sha256": digest(path), "rows": sum(_of_file(rows, path) for rows in (table, forced))}
             for path in paths
         ],
         "environment": dict(samples.environment),
@@ -122,10 +134,17 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> tuple[pd.DataFrame, Sample
         "models": write_models(models),
     }
     mine = base.join(read_profile(content, str(out)))  # what cannot be read back is not written
-    content["parameters"] = {**experts_rate(table, mine, limits), **content["parameters"]}
+    of_algorithms, told = algorithm_entries(forced, mine, machine)
+    content["parameters"] = {**experts_rate(table, mine, limits), **of_algorithms, **content["parameters"]}
     write_atomic(out, (json.dumps(content, indent=1) + "\n").encode())
     assumed = [] if flags.cluster else _assumed(table, machine, hardware)
-    return _errors(content), samples, [*assumed, *_odd(compared), *_doubtful(content), *_missing(mine, device)]
+    odd = [*assumed, *_odd(compared), *_doubtful(content), *_missing(mine, device)]
+    return Written(_errors(content), samples, told, odd)
+
+
+def _of_file(rows: pd.DataFrame, path: Path) -> int:
+    """How many rows are of a file."""
+    return int((rows["file"] == str(path)).sum()) if len(rows) else 0
 
 
 def _machine(device: str, asked: str | None) -> str:

@@ -142,7 +142,7 @@ class Options:
     """Flags of `runcast calibrate import`; what is None is taken from the log.
 
     `gpus`, `nodes` and `op` are those of tables that do not say them. `column` is which of the two times of nccl-tests
-    is used, `buffer_bytes` the size of a copy of nvbandwidth.
+    is used, `buffer_bytes` the size of a copy of nvbandwidth, `algorithm` the NCCL_ALGO that was forced.
     """
 
     device: str | None = None
@@ -153,6 +153,7 @@ class Options:
     library: str | None = None
     column: str = "out-of-place"
     buffer_bytes: float | None = None
+    algorithm: str | None = None
 
     def __post_init__(self) -> None:
         for flag, value in (("--gpus", self.gpus), ("--nodes", self.nodes)):
@@ -162,6 +163,8 @@ class Options:
             raise UserError(fault("--nodes", "", self.nodes, f"expected at most --gpus = {self.gpus}"))
         if self.op is not None and self.op not in OPS:
             raise unknown("--op", "", self.op, OPS)
+        if self.algorithm is not None and not re.fullmatch(r"[\w^:;,]+", self.algorithm):
+            raise UserError(fault("--algorithm", "", self.algorithm, "expected what NCCL_ALGO was, as Ring"))
         if self.device is not None:
             device(self.device, "--device")
 
@@ -211,10 +214,11 @@ class Found:
         return said
 
     def add(self, place: Place, cost_class: str, seconds: float, device: str, library: str, group: str,
-            features: dict[str, float]) -> None:  # fmt: skip
-        """One sample; `seconds` of one call."""
+            features: dict[str, float], algorithm: str = "") -> None:  # fmt: skip
+        """One sample; `seconds` of one call, by an `algorithm` that was forced."""
         keys = {"cost_class": cost_class, "device": device, "library": library, "group": group, "seconds": seconds}
-        self.rows.append({**keys, "source": f"{self.file}:{place}", **features})
+        forced = {"algorithm": algorithm} if algorithm else {}
+        self.rows.append({**keys, "source": f"{self.file}:{place}", **forced, **features})
 
     def device(self, names: Collection[str], place: Place | None = None) -> str:
         """The catalogue's name of the GPU: of --device, else of a log's names, such as `NVIDIA H100 80GB HBM3`.

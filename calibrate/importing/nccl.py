@@ -124,6 +124,9 @@ def _note(done: list[Run], text: str) -> None:
     elif match := _VERSION.search(text):  # what the library says of itself wins over the number of the banner
         if not done[-1].rows:
             done[-1].library = f"{match[1].lower()} {match[2]}"
+    elif match := _SAYS_FORCED.search(text):
+        run = _next(done) if done[-1].ended else done[-1]
+        run.algorithm = match[1]
     elif _AVERAGE.search(text):
         done[-1].ended = bool(done[-1].rows)
     elif match := _COMMAND.search(text):
@@ -132,6 +135,7 @@ def _note(done: list[Run], text: str) -> None:
         if processes := re.search(r"\s(?:-np|--np|-n|--ntasks)[ =]\s*(\d{1,9})\s", match[1]):
             run.processes = int(processes[1])
         run.split = bool(_SPLIT.search(match[1]))
+        run.algorithm = forced[1] if (forced := _FORCED.search(match[1])) else run.algorithm
         if nodes := re.search(r"\bsrun\b.*\s(?:-N|--nodes)[ =]?\s*(\d{1,9})\s", match[1]):
             run.stated_nodes = int(nodes[1])
 
@@ -148,6 +152,10 @@ _RANK = re.compile(
 )
 _SPLIT = re.compile(r"\bNCCL_TESTS_SPLIT(?:_MASK)?=(?!['\"]?(?:0x)?0*['\"]?\s)")
 _VERSION = re.compile(r"\b(NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_FORCED = re.compile(r"\bNCCL_ALGO=['\"]?([\w^:;,]+)")
+_SAYS_FORCED = re.compile(r"\bNCCL_ALGO set by environment to ([\w^:;,]+)")
+"""What forces an algorithm: on a launcher's line, and as NCCL itself logs it (NCCL_DEBUG=INFO)."""
+
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth")
 _COMMAND = re.compile(rf"^(?!#)(.*?\s|)\S*?\b(({_TESTS})_perf)\b")
 """A launcher's command line: how many processes and nodes, and the test."""

@@ -71,6 +71,7 @@ class Run:
 
     `per_process` is how many ranks a process has, None where the log does not say. `split` if it says in another way
     than in its list of ranks that several groups ran at once, `nodes_are_groups` if what it calls nodes are these.
+    `algorithm` is the NCCL_ALGO that it was forced to.
     """
 
     op: str | None = None
@@ -86,6 +87,7 @@ class Run:
     rows: list[Row] = field(default_factory=list)
     cpu_time: bool = False
     ended: bool = False
+    algorithm: str | None = None
 
     @property
     def place(self) -> Place:
@@ -114,13 +116,13 @@ class Run:
                 found.leave(row.place, _ONE_RANK)
             return
         library = options.library or self.library or "nccl"
+        algorithm = found.settle(self.place, "--algorithm", options.algorithm, self.algorithm) or ""
         ranks = {} if op == "send_recv" else {"gpus": float(gpus), "nodes": float(nodes)}
         cost_class, s = (f"{op}.network", "s") if nodes > 1 else (op, "")
         for row, timing in good:
             seconds, group = timing.time_us.value * 1e-6, f"{gpus} GPUs on {nodes} node{s}, {row.dtype}"
-            found.add(
-                row.place, cost_class, seconds, device, library, group, {"bytes": float(row.size), **ranks, **rates}
-            )
+            features = {"bytes": float(row.size), **ranks, **rates}
+            found.add(row.place, cost_class, seconds, device, library, group, features, algorithm)
 
     @property
     def _test(self) -> str | None:

@@ -71,6 +71,9 @@ def import_(
     library: Annotated[str | None, typer.Option(help="Library to note instead of the log's.")] = None,
     column: Annotated[Column, typer.Option(help="Times of nccl-tests to use.")] = Column.OUT_OF_PLACE,
     buffer: Annotated[str | None, typer.Option(help="Size of a copy of nvbandwidth, as '512 MiB'.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="NCCL_ALGO that was forced, as Ring, where the log does not say it.")
+    ] = None,
 ) -> None:
     """Turn logs of nccl-tests, rccl-tests, nvbandwidth and perftest into samples.
 
@@ -80,7 +83,7 @@ def import_(
     from ...simulator.base.files import write_atomic
     from ...simulator.base.shipped import find_shipped
     from ...simulator.base.units import parse
-    from ...simulator.formats.samples import to_csv
+    from ...simulator.formats.samples import OF_ALGORITHM, to_csv
     from ..importing import Network, Options, import_logs
 
     if output.suffix != ".csv":
@@ -106,13 +109,15 @@ def import_(
         library=library,
         column=column.value,
         buffer_bytes=buffer_bytes,
+        algorithm=algorithm,
     )
     samples = import_logs(logs, options)
-    write_atomic(output, to_csv(samples.table))
-    for name, count in samples.table["cost_class"].value_counts(sort=False).items():
+    write_atomic(output, to_csv(samples.rows))
+    for name, count in samples.rows["cost_class"].value_counts(sort=False).items():
         typer.echo(f"{name}: {count} sample{'s' if count != 1 else ''}")
     for line in samples.dropped:
-        typer.echo(line)
+        if not line.endswith(OF_ALGORITHM):
+            typer.echo(line)
     typer.echo(f"wrote {output}")
 
 
@@ -142,12 +147,17 @@ def fit(
     ] = None,
 ) -> None:
     """Fit cost models to samples and write them as a Profile, with their errors on samples left out."""
+    from ...simulator.formats.samples import OF_ALGORITHM
+    from ...simulator.formats.samples.published import FORCED
     from ..fitting.profile import Flags, fit_files
 
     flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also)
-    errors, read, odd = fit_files(samples or (), flags)
-    _print(read.dropped, errors)
-    for line in odd:
+    written = fit_files(samples or (), flags)
+    left_out = [line for line in written.samples.dropped if not line.endswith((OF_ALGORITHM, FORCED))]
+    _print(left_out, written.errors)
+    for line in written.algorithms:
+        typer.echo(line)
+    for line in written.odd:
         typer.echo(f"check: {line}")
     typer.echo(f"wrote {out}")
 

@@ -1,6 +1,7 @@
 """Named numbers that cost models read, each with its source, provenance and spread.
 
-`PARAMETERS` and `OPTIONAL` list every name, but for `interference.<kind>.<kind>` of any two kinds of op.
+`PARAMETERS` and `OPTIONAL` list every name, but for `interference.<kind>.<kind>` of any two kinds of op, and
+`algorithm.<op>.<name>.share` and `.steps` of an algorithm of collectives.
 """
 
 import re
@@ -178,6 +179,11 @@ READ_OFF = {
 
 _INTERFERENCE = re.compile(r"interference\.[a-z]\w*\.[a-z]\w*")
 _SPEED_KEPT = (0.01, 1.0, "speed an op of the first kind keeps beside one of the second on its GPU")
+_ALGORITHM = re.compile(r"algorithm\.[a-z]\w*\.[a-z]\w*\.(share|steps)")
+_OF_ALGORITHM = {
+    "share": (0.01, 2.0, "rate between nodes that an algorithm reaches, over what its bytes allow"),
+    "steps": (0.01, 100.0, "what a step of an algorithm waits, over what the curves say of a step"),
+}
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,7 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
     Raises:
         UserError: an unknown name, or an entry that is not allowed; one line each.
     """
-    names = [*PARAMETERS, *OPTIONAL, "interference.<kind>.<kind>"]
+    names = [*PARAMETERS, *OPTIONAL, "interference.<kind>.<kind>", "algorithm.<op>.<name>.<share or steps>"]
     faults = [str(unknown(file, "parameter", name, names)) for name in entries if bounds(name) is None]
     found: dict[str, Parameter] = {}
     try:
@@ -245,6 +251,8 @@ def _misfits(by: MeasuredBy, file: str, where: str) -> list[str]:
 
 def bounds(name: str) -> tuple[float, float, str] | None:
     """Smallest and largest value of a parameter, and its meaning; None for an unknown name."""
+    if of_algorithm := _ALGORITHM.fullmatch(name):
+        return _OF_ALGORITHM[of_algorithm[1]]
     return _SPEED_KEPT if _INTERFERENCE.fullmatch(name) else PARAMETERS.get(name) or OPTIONAL.get(name)
 
 
@@ -256,4 +264,4 @@ def meaning_of(name: str) -> str:
         before = meaning if not meaning.startswith("the same") else before
         if known == name:
             return meaning.replace("the same", before, 1)
-    return _SPEED_KEPT[2]
+    return (bounds(name) or _SPEED_KEPT)[2]

@@ -1,5 +1,6 @@
 """Shares of algorithms: data/algorithms.toml is what the ledger's forced rows of a device say."""
 
+from dataclasses import replace
 from importlib.resources import files
 from math import log
 
@@ -11,7 +12,7 @@ from runcast.simulator.collectives.algorithms import algorithms
 from runcast.simulator.collectives.algorithms.hops import ClusterNet
 from runcast.simulator.collectives.algorithms.shares import Share, share_of
 from runcast.simulator.hardware import cluster
-from runcast.simulator.profile import load_network, load_profile, load_stack
+from runcast.simulator.profile import Parameter, load_network, load_profile, load_stack
 
 DATA = files("runcast.data")
 TABLE = read_toml(DATA / "algorithms.toml")
@@ -66,4 +67,16 @@ def test_a_tree_on_another_device_reaches_what_its_bytes_allow():
 
 
 def test_what_nobody_measured_reaches_what_its_bytes_allow():
-    assert share_of(algorithms("all_reduce")["ring"], DEVICE) == (1.0, 0.0)
+    assert share_of(algorithms("all_reduce")["ring"], DEVICE, load_profile(PROFILE)) == Share()
+
+
+def test_a_profile_knows_better_than_what_is_shipped():
+    tree, mine = algorithms("all_reduce")["tree"], load_profile(PROFILE)
+    own = {
+        "algorithm.all_reduce.tree.share": Parameter(0.7, 0.1, "measured", "-"),
+        "algorithm.all_reduce.tree.steps": Parameter(2.0, 0.2, "measured", "-"),
+    }
+
+    found = share_of(tree, DEVICE, replace(mine, parameters={**mine.parameters, **own}))
+
+    assert (share_of(tree, DEVICE, mine).value, found) == (0.564, Share(0.7, 0.1, 2.0, 0.2))

@@ -12,7 +12,7 @@ from ...base.errors import UserError
 from ...base.files import digest
 from ...base.op_kinds import EXCHANGE, kinds_of_form
 from ...base.units import format_seconds
-from ...formats.samples import Samples, features_of, own_samples, read_samples, read_table
+from ...formats.samples import Samples, features_of, own_samples, read_samples, read_table, summarize
 from ...formats.samples.published import TABLES
 from ...profile import Model, Profile, load_profile, profile_names
 from ...profile.forms import CostClass, cost_class, quantity
@@ -57,6 +57,8 @@ def read_rows(path: Path) -> Rows:
         if cells.empty:
             raise UserError(f"{path}: holds no rows")
         samples = _samples(cells, path)
+    if samples.table.empty:
+        raise UserError(*(summarize(samples.dropped) or [f"{path}: holds no rows"]))
     line = samples.table["source"].str.rpartition(":")[2].astype(int)  # `file:line`
     dropped = [entry.removeprefix(f"{path}:").partition(": ") for entry in samples.dropped]  # `file:line: reason`
     return Rows(path, cells, samples.table.assign(line=line), {int(number): reason for number, _, reason in dropped})

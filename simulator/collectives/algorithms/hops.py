@@ -154,8 +154,11 @@ class ClusterNet(IslandNet):
 
     def run_by(self, algorithm: Algorithm) -> "ClusterNet":
         """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""
-        other = self._copy()
-        other._share = min(share_of(algorithm, device) for device in self.devices)
+        other, machines = self._copy(), self._machines
+        other._share = min(
+            share_of(algorithm, machines.cluster.device(rank).name, machines.machine_of(rank).profile)
+            for rank in machines.one_of_each(self.ranks)
+        )
         return other
 
     def under(self, wire: Wire) -> "ClusterNet":
@@ -230,7 +233,8 @@ class ClusterNet(IslandNet):
         links = ("link_fraction.nic",) if self.islands > 1 else ("link_fraction.nvlink", "link_fraction.pcie")
         known = self._machines.profile.parameters
         rate = np.hypot(next((known[name].spread for name in links if name in known), _UNKNOWN), self._share.spread)
-        steps = known["broadcast.latency_s"].spread if "broadcast.latency_s" in known else _UNKNOWN
+        step = known["broadcast.latency_s"].spread if "broadcast.latency_s" in known else _UNKNOWN
+        steps = np.hypot(step, self._share.steps_spread)
         return float(np.hypot(latency_share * steps, (1 - latency_share) * rate))
 
     @cached_property
@@ -238,12 +242,16 @@ class ClusterNet(IslandNet):
         """Each kind of hop that the group has, at its slowest rank."""
         wire, found = self._wire, dict[HopKind, Hop]()
         if self.near > 1:
-            found["inside"] = wire.on(self._inside, wire.inside_s)
+            found["inside"] = wire.on(self._as_run(self._inside), wire.inside_s)
         if self.islands > 1:
-            rail = replace(self._rail, bytes_per_s=self._rail.bytes_per_s * self._share.value)
+            rail = self._as_run(self._rail, self._share.value)
             striped = Hop(rail.latency_s, rail.bytes_per_s * self.near)
             found |= {"rail": wire.on(rail, wire.between_s), "striped": wire.on(striped, wire.between_s)}
         return found
+
+    def _as_run(self, hop: Hop, share: float = 1.0) -> Hop:
+        """A hop as its algorithm finds it."""
+        return Hop(hop.latency_s * self._share.steps, hop.bytes_per_s * share)
 
     @property
     def _inside(self) -> Hop:

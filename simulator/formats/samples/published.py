@@ -6,7 +6,7 @@ figures of transfers. Rows that are known to mislead are left out with a reason,
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -61,10 +61,17 @@ class PublishedTable:
         kept = table[why == ""]
         if kept.empty:
             raise UserError(*(summarize(dropped) or [f"{file}: holds no rows"]))
-        numbers = _numbers(kept)
-        made = pd.DataFrame({"seconds": numbers[self.time] * 1e-6, **self.columns(kept, numbers)})
-        source = f"{file}:" + kept["line"].astype(str)
-        return sound_samples(made.assign(device=kept["device_name"], source=source), file, dropped)
+        samples, forced = sound_samples(self._made(kept, file), file, dropped), table[why == FORCED]
+        if forced.empty:
+            return samples
+        aside = self._made(forced, file).assign(algorithm=forced["algorithm"])
+        return replace(samples, forced=sound_samples(aside, file).forced)
+
+    def _made(self, rows: pd.DataFrame, file: str) -> pd.DataFrame:
+        """Rows of the table, by our columns."""
+        numbers = _numbers(rows)
+        made = pd.DataFrame({"seconds": numbers[self.time] * 1e-6, **self.columns(rows, numbers)})
+        return made.assign(device=rows["device_name"], source=f"{file}:" + rows["line"].astype(str))
 
 
 def _numbers(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def read_samples(paths: Iterable[Path | str]) -> Samples:
     files = [Path(path) for path in paths]
     check_once(files)
     parts = [(str(path), _read(path)) for path in files]  # a source may name another file
-    return join_samples([replace(samples, table=samples.table.assign(file=path)) for path, samples in parts])
+    return join_samples([samples.of_file(path) for path, samples in parts])
 
 
 def read_table(path: Path) -> pd.DataFrame:

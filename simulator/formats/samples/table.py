@@ -14,7 +14,7 @@ and one column per feature (`forms.FEATURES`), empty where a class has no such f
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,13 @@ from ...base.errors import UserError, hint, shorten, tidy
 from ...profile.forms import AT_MOST, BUS_FACTOR, FEATURES, WHOLE, CostClass, cost_class, known_classes
 
 KEYS = ("cost_class", "device", "library", "group", "seconds", "source")
-OPTIONAL = ("wider", "network")
+OPTIONAL = ("wider", "network", "algorithm")
 """Columns that a table may have besides: `wider` is the spread that carrying a sample over from another device adds,
-`network` the kind of network between nodes (data/networks.toml) if it is not the one that profiles are measured on."""
+`network` the kind of network between nodes (data/networks.toml) if it is not the one that profiles are measured on,
+`algorithm` the NCCL_ALGO of a collective if it was forced."""
+
+OF_ALGORITHM = "of a forced algorithm: fits that alone"
+"""Why a row with an `algorithm` is no sample of its class."""
 
 
 Record = Mapping[str, Any]
@@ -38,13 +42,15 @@ class Samples:
     """Good rows, and one line `place: reason` for each row that was left out.
 
     `environment` holds what is known of the machine and its software, for the profile and its report. `others` are raw
-    records that are no samples of a class, such as interference, each with its `device` and `source`.
+    records that are no samples of a class, such as interference, each with its `device` and `source`. `forced` are good
+    rows of collectives whose algorithm was forced: they are no samples of what a library takes by itself.
     """
 
     table: pd.DataFrame
     dropped: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     others: tuple[Record, ...] = ()
+    forced: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -52,7 +58,18 @@ class Samples:
     @property
     def devices(self) -> list[str]:
         """Whose samples and other records these are."""
-        return sorted({*self.table["device"], *(record["device"] for record in self.others)})
+        forced = self.forced["device"] if len(self.forced) else ()
+        return sorted({*self.table["device"], *forced, *(record["device"] for record in self.others)})
+
+    def of_file(self, path: str) -> "Samples":
+        """The same, whose rows say their `file`."""
+        forced = self.forced.assign(file=path) if len(self.forced) else self.forced
+        return replace(self, table=self.table.assign(file=path), forced=forced)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All good rows, those of forced algorithms too."""
+        return pd.concat([self.table, self.forced], ignore_index=True) if len(self.forced) else self.table
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
@@ -61,7 +78,11 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(KEYS))
     environment = {key: value for part in parts for key, value in part.environment.items()}
     dropped = tuple(line for part in parts for line in part.dropped)
-    return Samples(table, dropped, environment, tuple(record for part in parts for record in part.others))
+    others = tuple(record for part in parts for record in part.others)
+    forced = [part.forced for part in parts if len(part.forced)]
+    return Samples(
+        table, dropped, environment, others, pd.concat(forced, ignore_index=True) if forced else pd.DataFrame()
+    )
 
 
 def sound_samples(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -> Samples:
@@ -75,7 +96,16 @@ def sound_samples(table: pd.DataFrame, file: str, dropped: Sequence[str] = ()) -
     lines = [f"{source}: {reason}" for source, reason in zip(table["source"][bad], reasons[bad], strict=True)]
     if bad.all():
         raise UserError(*(lines[:3] or [f"{file}: holds no samples"]))
-    return Samples(table[~bad].reset_index(drop=True), (*dropped, *lines))
+    good, forced = table[~bad], is_forced(table)[~bad]
+    apart = [f"{source}: {OF_ALGORITHM}" for source in good["source"][forced]]
+    kept, aside = (good[rows].reset_index(drop=True) for rows in (~forced, forced))
+    return Samples(kept, (*dropped, *lines, *apart), forced=aside)
+
+
+def is_forced(table: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows name an algorithm that was forced."""
+    named = table["algorithm"] if "algorithm" in table else pd.Series("", table.index)
+    return ~named.fillna("").isin(["", "default", "?"])
 
 
 def summarize(dropped: Iterable[str]) -> list[str]:

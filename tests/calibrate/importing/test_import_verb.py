@@ -40,6 +40,15 @@ def test_samples_are_written_and_read_back(tmp_path):
     assert list(read_samples([tmp_path / "s.csv"]).table["network_bytes_per_s"]) == [400e9] * 2
 
 
+def test_samples_of_a_forced_algorithm_are_written_and_read_back_apart(tmp_path):
+    (tmp_path / "a.log").write_text(LOG)
+    result = run(tmp_path / "a.log", "-o", tmp_path / "s.csv", "--algorithm", "Ring", *FLAGS)
+    samples = read_samples([tmp_path / "s.csv"])
+    assert (result.output.splitlines()[0], len(samples), list(samples.forced["algorithm"])) == (
+        "all_reduce.network: 1 sample", 0, ["Ring"],
+    )  # fmt: skip
+
+
 def test_a_log_counts_once(tmp_path):
     (tmp_path / "a.log").write_text(LOG)
     (tmp_path / "b.log.gz").write_bytes(gzip.compress(LOG.encode()))
@@ -124,6 +133,7 @@ def test_no_rates_of_a_network(text):
         ({"nodes": -1}, "--nodes = -1: expected a whole number"),
         ({"gpus": 2, "nodes": 3}, "--nodes = 3: expected at most --gpus = 2"),
         ({"op": "all_redux"}, "--op.*did you mean all_reduce"),
+        ({"algorithm": "=Ring"}, "--algorithm = '=Ring': expected what NCCL_ALGO was, as Ring"),
         ({"device": "H1000"}, "--device.*'H1000'"),
     ],
 )

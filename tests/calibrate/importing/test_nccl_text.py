@@ -49,6 +49,22 @@ def test_a_log_that_says_all_needs_no_flag(tmp_path):
     }
 
 
+@pytest.mark.parametrize("says", [
+    "mpirun -np 16 -x NCCL_ALGO=Tree ./build/all_reduce_perf -b 1M -e 16G\n",
+    "NCCL_ALGO='Tree' ./build/all_reduce_perf -b 1M -e 16G\n",
+    "host-1:1:1 [0] NCCL INFO NCCL_ALGO set by environment to Tree\n",
+])  # fmt: skip
+def test_a_log_says_which_algorithm_was_forced(tmp_path, says):
+    samples = read(tmp_path, says + LOG)
+    assert (len(samples), list(samples.forced["algorithm"])) == (0, ["Tree"] * 3)
+
+
+def test_a_flag_does_not_contradict_the_algorithm_of_a_log(tmp_path):
+    says = "mpirun -np 16 -x NCCL_ALGO=Tree ./build/all_reduce_perf\n"
+    with pytest.raises(UserError, match="--algorithm = 'Ring': this table says Tree"):
+        read(tmp_path, says + LOG, Options(algorithm="Ring"))
+
+
 def test_times_of_any_width(tmp_path):
     row = "1200000000  300000000  float  sum  -1  1.2e+06  1.00  1.88  0  1200000  1.00  1.88  0\n"
     assert seconds(read(tmp_path, LOG + row)) == [71.93e-6, 4484.9e-6, 68652e-6, 1.2]
