@@ -25,6 +25,7 @@ sizes = "64 MiB"
 COLUMNS = [
     "bytes", "algorithm", "level", "seconds", "low_s", "high_s", "algbw_bytes_per_s", "busbw_bytes_per_s",
     "provenance", "pieces", "latency_s", "protocol", "channels", "chosen",
+    "draws_low_s", "draws_high_s",
 ]  # fmt: skip
 
 

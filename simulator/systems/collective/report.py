@@ -45,7 +45,8 @@ class CollectiveReport(Report):
         Metric("provenance", "1", "share of the time by source of its numbers", sparse=True,
                names=("measured", "fitted", "interpolated", "extrapolated", "datasheet", "assumed", "exact")),
         Metric("rows", "", "each size by each algorithm: bytes, algorithm, level, seconds with its interval, algbw and "
-               "busbw, provenance, pieces; of a library its protocol and channels, and whether it is chosen",
+               "busbw, provenance, pieces; of a library its protocol and channels, and whether it is chosen; of draws "
+               "of hashes their 5 and 95 % quantiles",
                by_rank=True, of=lambda report: tuple(vars(row) for row in report.rows)),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from math import exp
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from ...profile import PROVENANCE, Z90
 from ...profile.forms import BUS_FACTOR
 from ..machines import ResolvedScenario, content_hash, release, without_route
 from ..tables import FOR_PEOPLE
+from .draws import draw
 from .lower import Exchange, lower
 from .scenario import CollectiveKeys, CollectiveScenario
 
@@ -37,7 +39,8 @@ _MOST_FLOWS = 2_000_000
 class Row:
     """One size by one algorithm; bandwidths as nccl-tests defines them, `busbw` where it has a factor for the op.
 
-    A fitted curve does not say how much of it is latency: `latency_s` is None. `chosen`: what a backend takes.
+    A fitted curve does not say how much of it is latency: `latency_s` is None. `chosen`: what a backend takes. Of
+    several draws of hashes `draws_low_s` and `draws_high_s` are the 5 and 95 % quantiles; None of one draw.
     """
 
     bytes: int
@@ -54,6 +57,8 @@ class Row:
     protocol: str = ""
     channels: int | None = None
     chosen: bool = False
+    draws_low_s: float | None = None
+    draws_high_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -165,12 +170,21 @@ class ResolvedCollective(ResolvedScenario):
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Each size by each algorithm that is asked for; those that cannot be done here are in `refused`."""
+        if self.keys.seeds > 1:
+            self._check_hashes()
+            return draw(self)
         found = [row for size in self.keys.sizes for row in self._rows_of(size)]
         if not any(row.chosen for row in found) and self.backend is not None:
             raise self._fault("collective.backend", self.keys.backend, self._nothing_chosen)
         if not found:
             raise self._fault("collective.algorithm", self.keys.algorithm, "; ".join(self.refused))
         return tuple(found)
+
+    def _check_hashes(self) -> None:
+        """Hashes choose among routes."""
+        routing = self.cluster.fabric.routing
+        if routing == "spray":
+            raise self._fault("collective.seeds", self.keys.seeds, f"is for flows that are hashed (routing: {routing})")
 
     @property
     def _nothing_chosen(self) -> str:
@@ -370,6 +384,8 @@ class ResolvedCollective(ResolvedScenario):
         unusual = [f"{one.name}: {note}" for one in self.chosen if (note := one.notes(self.net.group()))]
         left_out = [f"left out: {line}" for line in (*self.refused, *self._sizes_left_out)]
         lines = [*self.scenario.notes, *self.cluster.notes, *left_out, *unusual]
+        if self.keys.seeds > 1 and all(row.draws_low_s == row.draws_high_s for row in self.rows):
+            lines.append("all draws of hashes take as long: no two flows meet on a link that they fill")
         if self.keys.groups > 1 and self.keys.level != "chunks":
             lines.append("groups share links at level chunks only: this is one group alone")
         elif self._is_crowded:
@@ -414,10 +430,16 @@ class ResolvedCollective(ResolvedScenario):
         """The hash of everything that the prediction depends on, runcast's release included."""
         said = self.scenario
         content = {
-            "scenario": said.model_dump(mode="json", exclude={*FOR_PEOPLE, "cluster", "profile", "stack"}),
+            "scenario": said.model_dump(mode="json", exclude=_unhashed(said.collective)),
             "profile": self.profile.to_json(),
             "cluster": cluster_inputs(said.cluster, said.nodes, self.where),
             "adds": [*(node.nvls for node in dict.fromkeys(self.cluster.nodes)), self.cluster.fabric.sharp],
             "version": release(),
         }
         return content_hash(content)[:16]
+
+
+def _unhashed(keys: CollectiveKeys) -> dict[str, Any]:
+    """Keys that no prediction depends on, and those that the hash has otherwise; one draw is none."""
+    names = dict.fromkeys((*FOR_PEOPLE, "cluster", "profile", "stack"), True)
+    return names | ({"collective": {"seeds"}} if keys.seeds == 1 else {})

@@ -94,6 +94,11 @@ class CollectiveKeys(Table):
         None,
         description="pieces into which trees, chains, switches and two_level cut the data (default: what is fastest)",
     )
+    seeds: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1,
+        description="draws of hashes, from the cluster's `hash_seed` on: times are their medians, and intervals hold "
+        "nine of ten of them",
+    )
     every_rank: bool = Field(
         False, description="chunks: whether ranks that do the same are simulated one by one; the time is the same"
     )

@@ -53,14 +53,17 @@ def _timeline(resolved: ResolvedCollective) -> Timeline:
 
 
 def _spans(resolved: ResolvedCollective) -> Iterator[_Span]:
-    """One span of a fitted curve; else the launch, and the terms of a closed form or all messages together."""
+    """One span of a fitted curve; else the launch, and the terms of a closed form or all messages together.
+
+    Of several draws of hashes it is all messages: the terms are those of the first one.
+    """
     best = resolved.best
     if best.level == MEASURED:
         yield _Span("fitted curve", 0.0, best.seconds)
         return
     launch_s = resolved.best_net.launch_s
     yield _Span("launch", 0.0, launch_s)
-    if best.level == "chunks":
+    if best.level == "chunks" or best.draws_low_s is not None:
         yield _Span("messages", launch_s, best.seconds)
     else:
         yield from _spans_of_terms(launch_s, resolved.terms)

@@ -61,6 +61,11 @@ def _rows(report: CollectiveReport) -> Iterator[tuple[str, str]]:
     best = report.best
     between = f"   (90 % interval {format_seconds(best.low_s)} to {format_seconds(best.high_s)})"
     yield "time", format_seconds(best.seconds) + (between if best.high_s > best.low_s else "")
+    if best.draws_low_s is not None and best.draws_high_s is not None:
+        yield (
+            "hashes",
+            f"nine of ten draws take {format_seconds(best.draws_low_s)} to {format_seconds(best.draws_high_s)}",
+        )
     yield "algorithm", f"{_name(best)}, by {best.level}"
     if best.channels is not None:
         yield "channels", f"{best.channels}, each of which holds an SM"
