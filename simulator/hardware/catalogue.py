@@ -274,6 +274,8 @@ def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Par
     keys = validate(_ClusterKeys, _over_bases(table, where, prefix), where, prefix)
     if "sharp" not in table and not has_sharp(keys.fabric, keys.network):  # of its base, whose switches these are not
         keys = keys.model_copy(update={"sharp": False})
+    if "nvls" not in table and keys.nvlink != "switch":
+        keys = keys.model_copy(update={"nvls": False})
     needs = (
         ("nics", keys.nics > 0 and not keys.nic, "nic, the rate of one"),
         ("nvlink", keys.nvlink != "none" and not keys.nvlink_bytes_per_s, "nvlink_bytes_per_s above zero"),
@@ -281,6 +283,11 @@ def _part(table: Mapping[str, Any], nodes: int, where: str, prefix: str) -> _Par
             "nvlink",
             keys.nvlink == "wires" and not keys.nvlink_wires and keys.gpus_per_node > 1,
             "nvlink_wires, a list of [gpu, gpu, links]",
+        ),
+        (
+            "nvls",
+            keys.nvls and keys.nvlink != "switch",
+            f"nvlink = 'switch': an NVSwitch adds (given: {keys.nvlink!r})",
         ),
         ("sockets", keys.sockets > 1 and not keys.socket_bytes_per_s, "socket_bytes_per_s above zero"),
     )

@@ -307,6 +307,11 @@ def test_mixed_node_types() -> None:
         ({"base": "h20-hgx", "fabric": "single"}, 2, r"s.toml: nodes = 2: fabric \"single\" has no network"),
         ({"base": "h20-hgx", "colour": 1}, 1, r"cluster.colour: unknown key; known: about, c2c_bytes_per_s, "),
         ({"base": "l40s-pcie", "nvlink": "switch"}, 1, r"nvlink = 'switch': needs nvlink_bytes_per_s above zero"),
+        (
+            {"base": "h100-pcie", "nvls": True},
+            1,
+            r"nvls = True: needs nvlink = 'switch': an NVSwitch adds \(given: 'wires'\)",
+        ),
         ({"base": "gh200", "sockets": 2}, 1, r"cluster.sockets = 2: needs socket_bytes_per_s above zero"),
         ({"base": "dgx-h100", "nvlink": "wires"}, 1, r"nvlink = 'wires': needs nvlink_wires"),
         *(
@@ -394,3 +399,10 @@ def test_a_name_or_alias_is_of_one_file(folder: str) -> None:
         for name, known in tables(folder).items()
     }
     assert sum(map(len, spoken.values())) == len(set().union(*spoken.values()))
+
+
+def test_an_nvswitch_that_is_taken_away_no_longer_adds():
+    assert [cluster(spec, 1).nodes[0].nvls for spec in ("dgx-h100", {"base": "dgx-h100", "nvlink": "none"})] == [
+        True,
+        False,
+    ]
