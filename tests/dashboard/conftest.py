@@ -68,9 +68,16 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def served(folder) -> Iterator[str]:
     """The address of `runcast dashboard --data <folder>`, without a slash at its end."""
+    with serving("--data", str(folder)) as address:
+        yield address
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[str]:
+    """The address of `runcast dashboard` with these options, until the end of the context."""
     port = _free_port()
     runcast = Path(sys.executable).with_name("runcast")
-    command = [str(runcast), "dashboard", "--port", str(port), "--data", str(folder)]
+    command = [str(runcast), "dashboard", "--port", str(port), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             _until_it_answers(process, address := f"http://127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""axe finds no fault on any page: light wide and narrow, and dark."""
+"""axe finds no fault on any page: light and dark, wide and narrow, with answers and with bad news."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import TimeoutError as NotYet
 from runcast.dashboard.pages import PAGES
 
-from .conftest import WIDTHS_PX
+from .conftest import WIDTHS_PX, serving
 
 ALL_IS_THERE = "!document.querySelector('[data-dash-is-loading]')"
 
@@ -19,21 +19,43 @@ def test_a_page_has_no_fault(page, one):
     page.goto(one.path)
     page.wait_for_selector("h1")
     found = {}
-    for scheme, widths in {"light": WIDTHS_PX, "dark": WIDTHS_PX[:1]}.items():  # colours are the same at all widths
+    for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_selector(f'[data-mantine-color-scheme="{scheme}"]')
-        for width in widths:
+        for width in WIDTHS_PX:
             page.set_viewport_size({"width": width, "height": 1000})
             found[scheme, width] = faults_of_all(page)
 
     assert {seen: some for seen, some in found.items() if some} == {}
 
 
-def test_a_refusal_has_no_fault(page):
-    page.goto("/training?base=mine&parallel.tp=3")
-    page.wait_for_selector('[role="alert"]')
+BAD_NEWS = {
+    "/training?base=mine&parallel.tp=3": '[role="alert"]',
+    "/training?level=coarse&recompute.mode=none": ".number.bad",
+    "/training?cluster=../mine": '[role="alert"]',
+    "/update?update.bucket=1": '[role="alert"]',
+}
+"""Addresses that are refused or do not fit, and what then stands on the page."""
 
-    assert faults(page) == []
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("path", "shown"), BAD_NEWS.items(), ids=BAD_NEWS)
+def test_bad_news_have_no_fault(page, scheme, path, shown):
+    page.emulate_media(color_scheme=scheme)
+    page.goto(path)
+    page.wait_for_selector(shown)
+
+    assert faults_of_all(page) == []
+
+
+@pytest.mark.slow
+def test_a_page_without_sweeps_has_no_fault(browser):
+    with serving() as address, browser.new_context(base_url=address, color_scheme="dark") as context:
+        page = context.new_page()
+        page.goto("/sweeps")
+        page.wait_for_selector(".answer .mantine-Alert-title")
+
+        assert faults_of_all(page) == []
 
 
 @pytest.mark.parametrize("one", PAGES, ids=lambda one: one.path)
