@@ -115,11 +115,12 @@ def path_beside(name: str, where: str) -> Path:
     """The place of a file that a user names in `where`: beside it if that is a file, else in the working folder.
 
     `where` may be the name of a shipped scenario. What is not beside it may still be in the working folder, so that
-    both ways of writing a path work.
+    both ways of writing a path work. What is in neither is looked for beside files of the user's own alone.
     """
-    home = Path(where) if os.path.isfile(where) else shipped().get(where)
+    own = os.path.isfile(where)
+    home = Path(where) if own else shipped().get(where)
     path = Path(name) if home is None else home.parent / name
-    return Path(name) if os.path.exists(name) and not os.path.exists(path) else path
+    return path if os.path.exists(path) or (own and not os.path.exists(name)) else Path(name)
 
 
 def name_beside(name: str, file: Path) -> str:

@@ -174,3 +174,4 @@ def test_a_name_is_beside_the_file_it_stands_in(tmp_path: Path, monkeypatch: pyt
     assert path_beside("mine", str(scenario)) == Path("mine")
     assert path_beside("both", "scenario") == Path("both")
     assert path_beside("/both", str(scenario)) == Path("/both")
+    assert path_beside("neither", "train-llama3-70b-64xh100") == Path("neither")  # nobody's files lie where that ships
