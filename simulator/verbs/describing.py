@@ -228,7 +228,9 @@ def export_recipe_file(
 
     A plan that the tool cannot be told is refused.
     """
-    from ..formats.recipes import check_target, export_recipe, load_training
+    from ..formats.recipes import check_step, check_target, export_recipe, load_training
 
     check_target(to)
-    typer.echo(str(export_recipe(load_training(scenario, changes or ()), to, str(scenario), nearest=nearest)))
+    step = load_training(scenario, changes or ())
+    check_step(step, str(scenario))
+    typer.echo(str(export_recipe(step, to, str(scenario), nearest=nearest)))

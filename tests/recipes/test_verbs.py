@@ -1,5 +1,6 @@
 """`runcast plan`: what it prints, and one line with exit code 2 for a mistake, with nothing half-written."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_export_prints_arguments(here, capsys):
 
     assert (code, err) == (0, "")
     assert "--num-virtual-stages-per-pipeline-rank 5\n" in out
+
+
+def test_a_step_that_cannot_be_priced_is_not_exported(here, capsys):
+    profile = json.loads((SCENARIOS.parent / "profiles/h100-sxm.json").read_text())
+    profile["models"] = {name: one for name, one in profile["models"].items() if not name.startswith("attention")}
+    (here / "mine.json").write_text(json.dumps({**profile, "base": None}))
+    changes = {"profile=mine.json": "is missing", "level=coarse": "zero = 3 gathers across actions"}
+    ends = [run(capsys, "export", "train-llama3-8b-8xh100", "--set", change) for change in changes]
+
+    assert [(code, out) for code, out, _ in ends] == [(2, "")] * 2
+    assert all(said in err for said, (_, _, err) in zip(changes.values(), ends, strict=True)), ends
 
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"

@@ -4,7 +4,7 @@
 """
 
 from .additions import Additions
-from .export import Exported, check_target, export_recipe
+from .export import Exported, check_step, check_target, export_recipe
 from .reading import parse_recipe, parse_settings, read_recipe
 from .recipe import Recipe
 from .scenarios import import_recipe, load_training, scenario_table, scenario_text
@@ -13,6 +13,7 @@ __all__ = [
     "Additions",
     "Exported",
     "Recipe",
+    "check_step",
     "check_target",
     "export_recipe",
     "import_recipe",

@@ -90,6 +90,11 @@ def export_recipe(
     return Exported(lines, tuple(write_beside(beside | more)), unsaid)
 
 
+def check_step(scenario: TrainScenario, where: str = "scenario") -> None:
+    """Raise UserError if the scenario cannot be predicted: of some, only the prices of their ops tell."""
+    _ = ResolvedTrain(scenario, where).costs
+
+
 def check_target(name: str) -> None:
     """Raise UserError if no plan is written for a tool of this name; one line."""
     if name not in TARGETS:
