@@ -25,12 +25,13 @@ ABOUT = "How long a step of an RL cycle takes, what trainer and engines wait for
 FORM = Form(
     "cycle",
     "rl_cycle",
-    "rl-async-glm-4.5-air-h100",
+    "rl-cycle-qwen3-30b-32xh100",
     {
         "Model and machines": (
             Field("model.preset", "Model", options=preset_names(), of="model.preset"),
             Field("cluster", "Cluster", options=cluster_names()),
-            Field("nodes", "Nodes", "that roll out", whole=True),
+            Field("nodes", "Nodes", "that roll out, or all", whole=True),
+            Field("cycle.rollout_nodes", "Rollout nodes", "the others train", whole=True, of="cycle.rollout_nodes"),
             Field("stack", "Software", options=stack_names()),
         ),
         "Cycle": (
@@ -40,7 +41,7 @@ FORM = Form(
                   applies=lambda given: given.get("cycle.mode") == "asynchronous"),
             Field("cycle.trainer_gpus", "Trainer GPUs", whole=True,
                   applies=lambda given: given.get("cycle.placement") == "disaggregated"),
-            Field("cycle.train_time", "Training step", "such as 150 s", text=time_text),
+            Field("cycle.train_time", "Training step", "such as 150 s; empty: predicted", text=time_text),
             Field("cycle.update_time", "Weight update", "empty: simulated", text=time_text),
             Field("cycle.steps", "Steps", whole=True),
             Field("seed", "Seed", whole=True, least=0),
@@ -72,8 +73,10 @@ def cards_of(report: CycleReport) -> list[parts.Card]:
     """The numbers of a report."""
     roll, train = report.gpus
     apart = report.placement != "colocated"
+    sure = [parts.interval(*report.interval_s)] if report.interval_s else []
+    p50, p99 = map(format_seconds, (report.step_p50_s, report.step_p99_s))
     small = {
-        "step_time_s": f"p50 {format_seconds(report.step_p50_s)}, p99 {format_seconds(report.step_p99_s)}",
+        "step_time_s": "; ".join([*sure, f"p50 {p50}, p99 {p99}"]),
         "tokens_per_s": f"tokens/s that are trained on, {report.requests_per_s:.3g} requests/s",
         "rollout_s": f"of it {format_seconds(report.tail_s)} with under half of the slots busy",
         "train_s": "per step",

@@ -57,7 +57,7 @@ _SYNC = tuple(one.name for one in MODES.values() if one.has_workers)
 FORM = Form(
     "run",
     "run",
-    "run-diloco",
+    "run-llama3-70b-512xh100",
     {
         "Length": (
             _of_mode("run.steps", "Steps", "or updates", whole=True),
@@ -186,7 +186,7 @@ def _events(prediction: RunPrediction) -> "list[Component]":
     columns = [
         tables.column("At", "at_s", 110, ".3f", valueFormatter=tables.number(",.3f", unit_s, unit)),
         tables.column("What", "what", 120),
-        tables.column("Which", "detail", 280, flex=1),
+        tables.column("Which", "detail", 700),  # without flex, for which cells stay hidden until they are in sight
     ]
     return [tables.grid(EVENTS, "Events", columns, [vars(event) for event in events])]
 

@@ -68,6 +68,15 @@ def test_a_narrow_page_scrolls_down_only(page, one):
     page.wait_for_function("document.documentElement.scrollWidth <= 390")
 
 
+def test_a_table_below_the_screen_of_a_phone_has_no_fault(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/run?base=run-llama3-70b-512xh100")
+    page.wait_for_selector(".ag-row", state="attached")
+    page.wait_for_timeout(1000)  # its columns get their widths
+
+    assert faults_of_all(page) == []
+
+
 FIGURES = {
     "/training": "Kernels of a rank",
     "/update": "Memory",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from runcast.dashboard import parts
 from runcast.dashboard.forms import pinned
 from runcast.dashboard.library import Library
 from runcast.dashboard.page import PATHS, Here
@@ -41,6 +42,12 @@ def test_a_page_draws_numbers_and_figures(here, module, base):
 
     assert [card for card in module.cards(prediction) if not card.value] == []
     assert len(module.figures(prediction)) > 1
+
+
+def test_the_cycle_that_the_page_begins_with_is_predicted_with_an_interval(here):
+    report = here.answers.predict(Question(cycle.FORM.base)).report
+
+    assert cycle.cards_of(report)[0].small.startswith(parts.interval(*report.interval_s) + "; p50 ")
 
 
 SMALLER = {"cluster.device.memory": "8 GiB"}
