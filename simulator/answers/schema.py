@@ -196,10 +196,11 @@ FORMS: Mapping[str, Callable[[], Schema]] = {
 
 
 def schema_of(form: str) -> Schema:
-    """The schema of a form; a UserError if there is none of this name."""
-    if form not in FORMS:
+    """The schema of a form, by its name or as reports say it (`runcast/train_step/1`); a UserError if there is none."""
+    names = {form_id(name): name for name in FORMS} | {name: name for name in FORMS}
+    if form not in names:
         raise unknown("schema", "", form, FORMS)
-    return FORMS[form]()
+    return FORMS[names[form]]()
 
 
 def schema_of_all() -> Schema:

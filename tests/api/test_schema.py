@@ -5,7 +5,7 @@ import json
 import pytest
 import runcast
 from jsonschema import Draft202012Validator
-from runcast.simulator.answers.schema import FORMS, schema_of_all
+from runcast.simulator.answers.schema import FORMS, schema_of, schema_of_all
 from runcast.simulator.base.files import digest
 
 from ..command import runcast as command
@@ -32,6 +32,12 @@ def test_every_schema_is_one():
     for form in FORMS:
         Draft202012Validator.check_schema(runcast.schema(form))
     Draft202012Validator.check_schema(schema_of_all())
+
+
+def test_the_name_in_a_report_finds_its_schema():
+    answer = schema_of("train_step")
+
+    assert schema_of(answer["$id"]) == answer
 
 
 def test_every_kind_of_scenario_is_held_against_its_schema():
