@@ -102,7 +102,7 @@ def test_scripts_of_verl(name, nodes, given, model, axes, batch, update):
         ("run-kimi-k2-Instruct.sh", 32, "kimi-k2", "tp8 cp4 pp8 ep32", (256, 2, 32768), "colocated"),
         ("run-llama3.1-8B.sh", 1, "llama3-8b", "tp2", (512, 4, 2048), "colocated"),
         ("run-qwen3-next-80B-A3B-8gpus.sh", 1, "qwen3-next-80b-a3b", "pp4", (64, 1, 2048), "stage_heads"),
-        ("run-deepseek-r1-distill-qwen-1.5B.sh", 1, "its own sizes", "tp2", (256, 1, 8192), "colocated"),
+        ("run-deepseek-r1-distill-qwen-1.5B.sh", 1, "deepseek-r1-distill-qwen-1.5b", "tp2", (256, 1, 8192), "colocated"),
         ("run-gpt-oss-20B.sh", 1, "gpt-oss-20b", "pp2 ep4", (256, 1, 8192), "colocated"),
         ("run-qwen3-4B-base-sft.sh", 1, "qwen3-4b", "", (128, 1, 9216), NOTHING),
         ("run-glm4.7-30B-A3B.sh", 1, "glm-4.7-flash", "tp2 cp2 pp2 ep4", (1024, 2, 32768),

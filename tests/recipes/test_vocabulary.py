@@ -86,8 +86,10 @@ def test_a_tokenizer_that_tells_no_vocabulary_is_refused(read):
 def test_the_table_agrees_with_the_presets():
     parts = {name: [part for part in TABLE["models"] if part in loose(name)] for name in preset_names()}
     large = ("qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen2.5-72b", "qwen2.5-vl-7b")  # 128 more rows than others
-    large += ("gemma3-27b",)  # 64 more for images
+    large += ("qwen2.5-vl-32b", "qwen2.5-vl-72b")
+    large += ("gemma3-4b", "gemma3-12b", "gemma3-27b")  # 64 more for images
     sizes = ("llama-30b", "megatron-gpt-22b")  # 30b and 22b look like versions, and a preset's own name counts first
+    sizes += ("deepseek-r1-distill-qwen-1.5b",)  # so it does here: Qwen's tokens
     wrong = {
         name: preset(name).vocab_size
         for name, found in parts.items()

@@ -59,7 +59,8 @@ def layers(spec):
 
 def replicated(spec, number, etp):
     """Dense parameters of a layer that all tensor-parallel ranks hold, and those of experts that all of etp hold."""
-    tensors = [t for t in layer_parameters(spec, spec.kind(number)) if t.name not in SPLIT_NORMS]
+    split = SPLIT_NORMS + ("self_attn.q_norm.weight", "self_attn.k_norm.weight") * (spec.qk_norm_weights == "own")
+    tensors = [t for t in layer_parameters(spec, spec.kind(number)) if t.name not in split]
     dense = n_elements(t for t in tensors if not t.experts and any(part in t.name for part in EVERYWHERE))
     down = n_elements(t for t in tensors if t.experts and t.name.endswith(("down_proj.bias", "down_proj_bias")))
     mtp = number >= spec.n_layers and (number == spec.n_layers or not spec.mtp_apart)
