@@ -208,6 +208,29 @@ def test_a_model_and_a_trainer_of_other_files_go_by_their_parameters(tmp_path, p
     assert said(tmp_path / "r.py", 1) == {"batch": {"global": 32, "micro": 2, "seq_len": 4096}, **table}
 
 
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        ("GemmaConfig2B", {"preset": "gemma-2b"}),
+        ("Gemma2Config2B", {"preset": "gemma2-2b"}),
+        ("Gemma3Config1B", {"preset": "gemma3-1b"}),
+        ("Llama31NemotronNano8BConfig", {"preset": "llama3-8b"}),
+        ("MistralNeMoConfig12B", {"preset": "mistral-nemo-12b"}),
+        ("OlMoEModelProvider", {"preset": "olmoe-7b-a1b"}),
+        ("Phi3ConfigMini", {"preset": "phi-3-mini"}),
+        ("Starcoder2Config15B", {"preset": "starcoder2-15b"}),
+        ("BaseMambaConfig1_3B", {"preset": "mamba2-1.3b", "overrides": {"tie_word_embeddings": False}}),
+    ],
+)
+def test_classes_of_models_are_presets(tmp_path, config, model):
+    parts = {"name": "x", "model": "GPTModel", "config": config, "ddp": "", "trainer": "trainer()", "plugins": "None"}
+    parts["strategy"] = ", ".join(f"{key}=1" for key in ("tensor_model_parallel_size", "context_parallel_size"))
+    data = "seq_length=2048, global_batch_size=32, micro_batch_size=1"
+    (tmp_path / "r.py").write_text(RECIPE.format(**parts, data=data))
+
+    assert said(tmp_path / "r.py", 1)["model"] == model
+
+
 EXPORTED = """
 _target_: nemo.collections.llm.api.pretrain
 _partial_: true

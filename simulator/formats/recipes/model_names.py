@@ -29,7 +29,7 @@ def last_part(name: str) -> str:
 
 
 _VARIANT = re.compile(
-    r"instruct|chat|base|hf|it|meta|thinking|preview|v0\.\d|\d{4}|fp8|fp16|bf16|nf4|nvfp4|bnb|awq|gptq|aqlm|[248]bit"
+    r"instruct|chat|base|hf|it|pt|meta|thinking|preview|v0\.\d|\d{4}|fp8|fp16|bf16|nf4|nvfp4|bnb|awq|gptq|aqlm|[248]bit"
     r"|1x16|int[48]|unsloth|dequantized"
 )
 

@@ -64,6 +64,8 @@ def _name_model(form: str, table: Mapping[str, Any], found: Settings) -> None:
     named = _model_name(model) if isinstance(model, Mapping) else str(model) if isinstance(model, Computed) else None
     if named and not found.has(MODEL):
         found.put(MODEL, named)
+    if named in names_table("untied")["models"]:
+        found.put("untie_embeddings_and_output_weights", True)
     if form == "bridge" and not found.is_on("should_pad_vocab"):
         found.put("make_vocab_size_divisible_by", 1)
 
@@ -80,9 +82,9 @@ def _model_name(model: Mapping[str, Any]) -> str | None:
 
 
 def _class_name(name: str) -> str | None:
-    """The model in the name of a class: `Llama3ModelProvider70B`, `Llama31Config405B`; None without a size."""
+    """The model in the name of a class: `Llama3ModelProvider70B`, `Llama31Config405B`; None if it says no size."""
     bare = re.sub(r"Model(Provider)?|Provider|Config|Model", "", last_part(name), count=1)
-    return names_table("models").get(bare, bare) if re.search(r"\d", bare) else None
+    return names_table("models").get(bare, bare if re.search(r"\d", bare) else None)
 
 
 def _complete_types(found: Settings) -> None:
