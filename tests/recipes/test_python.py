@@ -54,6 +54,8 @@ def value(body, settings=(), head="", parameters=""):
         ("import copy\na = Thing(b=1)\nd = copy.deepcopy(a)\nd.b = 2\nreturn {'x': [a.b, d.b]}", [1, 2]),
         ("return {'x': tool.Sub.Config(1, b=2)}", {"_target_": "tool.Sub.Config", "_args_": [1], "b": 2}),
         ("return {'x': _Unseen(b=2)}", {"_target_": "_Unseen", "b": 2}),
+        ("a = {'b': 1}\nreturn {'x': [a.get('b'), a.get('c', 2), a.get('c')]}", [1, 2, None]),
+        ("a = {'b': 1, **tool.read()}\nreturn {'x': a.get('b')}", 1),
     ],
 )  # fmt: skip
 def test_what_is_plain_is_followed(body, expected):
@@ -73,6 +75,8 @@ def test_what_is_plain_is_followed(body, expected):
         ("return {'x': open('/etc/passwd').read()}", Computed("open('/etc/passwd').read()")),
         ("return {'x': __import__('os').system('touch ran')}", Computed("__import__('os').system('touch ran')")),
         ("return {'x': eval('1')}", Computed("eval(...)")),
+        ("a = {'b': 1, **read()}\nreturn {'x': a.get('c', 2)}", Computed("a.get('c', 2)")),
+        ("a = Thing(b=1)\nreturn {'x': a.get('c', 2)}", Computed("a.get('c', 2)")),
         ("return {'x': 9**9**9}", Computed("9 ** 9 ** 9")),
         ("return {'x': 'a' % 3}", Computed("'a' % 3")),
         ("n = 1\nfor n in range(3):\n    pass\nreturn {'x': n}", Computed("n")),

@@ -43,6 +43,10 @@ class Frame:
     names: dict[str, Value] = field(default_factory=dict)
 
 
+class Incomplete(dict[Value, Value]):
+    """A table to which a star adds what only running the file would tell."""
+
+
 class _Return(Exception):  # noqa: N818 - it is no error
     """Ends the statements of a function, with its value."""
 
@@ -104,7 +108,8 @@ class Reader:
         found |= {name: self._value(node, Frame(file)) for name, node in defaults.items()}
         found |= dict(zip(names, given, strict=False)) | {name: named[name] for name in every if name in named}
         if args.kwarg:
-            found[args.kwarg.arg] = {name: value for name, value in named.items() if name not in every}
+            rest = {name: value for name, value in named.items() if name not in every}
+            found[args.kwarg.arg] = Incomplete(rest) if isinstance(named, Incomplete) else rest
         return Frame(file, found)
 
     def _statements(self, body: Sequence[ast.stmt], frame: Frame) -> None:
@@ -256,13 +261,15 @@ class Reader:
 
     def _dictionary(self, keys: Sequence[ast.expr | None], values: Sequence[ast.expr], frame: Frame) -> Value:
         found: dict[Value, Value] = {}
+        whole = True
         for key, node in zip(keys, values, strict=True):
             value, name = self._value(node, frame), self._value(key, frame) if key else None
             if key is None:
                 found |= value if isinstance(value, dict) else {}
+                whole = whole and isinstance(value, dict) and not isinstance(value, Incomplete)
             elif isinstance(name, str | int | tuple):
                 found[str(name) if _holds_objects(name) else name] = value
-        return found
+        return found if whole else Incomplete(found)
 
     def _each(self, part: ast.expr, target: ast.expr, many: Value, node: ast.expr, frame: Frame) -> Value:
         """The values of a comprehension, for each of a known list."""
@@ -301,6 +308,8 @@ class Reader:
             name = f"{owner}.{node.func.attr}"
             found = call_builtin(name, given, named)
             return self._unseen(name, given, named) if found is UNKNOWN else found
+        if node.func.attr == "get" and isinstance(owner, dict) and given and isinstance(given[0], str):
+            return _look_up(owner, given, node)
         return call_method(owner, node.func.attr, node, given)
 
     def _by_name(self, name: str, frame: Frame, given: Sequence[Value], named: Mapping[str, Value]) -> Value:
@@ -341,6 +350,12 @@ class Reader:
         takes = {key: given[place] for key, place in known.pop("takes", {}).items() if place < len(given)}
         rest = {POSITIONAL: list(given)} if given and not takes else {}
         return {TARGET: name} | rest | known | takes | dict(named)
+
+
+def _look_up(table: Mapping[Value, Value], given: Sequence[Value], node: ast.Call) -> Value:
+    """What `get` returns: what a table has of a name, else what is given for it, where all of the table is known."""
+    unknown = isinstance(table, Incomplete) or TARGET in table
+    return Computed(short(node)) if unknown and given[0] not in table else table.get(*given[:2])
 
 
 def is_class(name: str) -> bool:
