@@ -49,6 +49,10 @@ def table(read):
         (SHARDED + "tensor_parallel_size: 2", "parallel", {"tp": 2, "sequence_parallel": False, "zero": 3}),
         (SHARDED + "context_parallel_size: 2", "parallel", {"cp": 2, "cp_type": "all_gather", "zero": 3}),
         (SHARDED + "sequence_parallel_degree: 2\nring_attn_func: batch_ring", "parallel", {"cp": 2, "zero": 3}),
+        (SHARDED + "context_parallel: {size: 4, backend: ulysses}", "parallel",
+         {"cp": 4, "cp_type": "ulysses", "zero": 3}),
+        (SHARDED + "context_parallel: {size: 8, load_balance: auto}\ndp_shard_size: 1", "parallel",
+         {"cp": 8, "zero": 3}),
         ("fsdp_version: 2\nfsdp_config: {state_dict_type: FULL_STATE_DICT}", "parallel", {"zero": 3}),
         ("fsdp_config: {fsdp_version: 2}", "parallel", {"zero": 3}),
         ("fsdp_config: {transformer_layer_cls_to_wrap: LlamaDecoderLayer}", "precision", {"reduce": "bf16"}),
@@ -234,7 +238,7 @@ def test_every_key_is_accounted_for(read):
     assert [line.partition(" = ")[0] for line in recipe.not_modelled] == [
         "sample_packing: attention spans whole sequences here; batch.documents says how long packed samples are",
     ]  # fmt: skip
-    assert recipe.unknown == ("context_parallell_size: did you mean context_parallel_size or expert_parallel_size?",)
+    assert recipe.unknown == ("context_parallell_size: did you mean context_parallel_size or context_parallel.size?",)
 
 
 def test_kernels_of_liger_that_are_read_are_not_said_to_be_left_out(read):

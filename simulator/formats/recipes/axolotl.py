@@ -8,6 +8,7 @@ from .training import WITHIN_SAMPLES, Training, has_fsdp
 
 _OTHER_TRAINING = ("rl", "reward_model", "process_reward_model")
 _RINGS = {"varlen_llama3": "all_gather", "batch_ring": "ring", "batch_zigzag": "ring", "batch_stripe": "ring"}
+_BACKENDS = {"auto": "ring", "ring": "ring", "usp": "ring", "ulysses": "ulysses"}
 _FLAGS = {  # older switches by the attn_implementation that they mean
     "xformers_attention": "xformers",
     "flex_attention": "flex_attention",
@@ -82,13 +83,24 @@ def _compute(args: Arguments) -> str:
 def _axes(args: Arguments) -> dict[str, Any]:
     sizes = {
         "tp": args.whole("tensor_parallel_size"),
-        "cp": args.whole("context_parallel_size"),
+        "cp": args.whole("context_parallel.size", args.whole("context_parallel_size")),
         "ep": args.whole("expert_parallel_size"),
     }
     if sizes["cp"] == 1:
         return sizes
+    if args.has("context_parallel.size"):
+        return sizes | {"cp_type": _context(args)}
     default = "varlen_llama3" if args.switch("sample_packing") else "batch_ring"
     return sizes | {"cp_type": _RINGS[args.choice("ring_attn_func", default, _RINGS)]}
+
+
+def _context(args: Arguments) -> str:
+    """How ranks share a sequence, by the section `context_parallel`."""
+    backend = args.choice("context_parallel.backend", "auto", _BACKENDS)
+    if backend in ("auto", "usp"):
+        why = "is chosen when the run starts" if backend == "auto" else "has rings of groups, which are not modelled"
+        args.assumed.append(f"parallel.cp_type = ring: backend {backend} {why}")
+    return _BACKENDS[backend]
 
 
 def _recompute(args: Arguments) -> dict[str, Any]:
