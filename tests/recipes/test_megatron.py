@@ -321,6 +321,16 @@ def test_context_parallelism_of_two_kinds_is_simulated_as_a_ring(tmp_path):
     assert "--cp-comm-type a2a+p2p: a ring over all of cp is simulated" in recipe.not_modelled
 
 
+def test_weights_that_layers_of_mtp_share_are_told(tmp_path):
+    (tmp_path / "r.sh").write_text(SMALL + "--mtp-num-layers 2 --mtp-use-repeated-layer --check-for-large-grads")
+    recipe = read_recipe(tmp_path / "r.sh", "dgx-h100")
+
+    assert "--mtp-use-repeated-layer: each layer of MTP has weights of its own here: one for all takes less memory" in (
+        recipe.not_modelled
+    )
+    assert recipe.unknown == ()
+
+
 @pytest.mark.parametrize(
     ("more", "experts"),
     [

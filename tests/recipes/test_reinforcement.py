@@ -162,6 +162,15 @@ def test_a_model_that_is_published_in_8_bits_is_trained_in_16(tool, name, nodes,
     assert (resolved.scenario.model.overrides, resolved.update.quantize, resolved.dtype) == said
 
 
+def test_engines_in_four_bits_are_told():
+    script = SCRIPTS["slime"]["run-qwen3-4B.sh"].replace("Qwen3-4B", "Qwen3-4B-INT4", 1)
+    told = parse_recipe(script, "r.sh", "dgx-h100", 1).not_modelled
+
+    assert [line for line in told if "4 bits" in line] == [
+        "--hf-checkpoint: engines take weights in 4 bits: packing takes time, and a quarter of the bytes travel"
+    ]
+
+
 @pytest.mark.parametrize(("more", "method"), [("", None), ("actor_rollout_ref.model.lora.merge=True", "colocated")])
 def test_adapters_that_are_merged_travel_with_all_weights(more, method):
     script = SCRIPTS["verl"]["run_qwen2_5-3b_gsm8k_grpo_lora.sh"].rstrip().removesuffix("$@").rstrip(" \\\n")

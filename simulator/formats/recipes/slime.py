@@ -1,5 +1,6 @@
 """From a script of slime, which trains with Megatron-LM and rolls out with SGLang, to a step and a weight update."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from .reinforcement import (
 from .shapes import Shape
 
 _SFT = ("sft_loss",)
+_FOUR_BITS = re.compile(r"int4|w4a16|awq|gptq|fp4", re.IGNORECASE)
 
 
 def read_slime(
@@ -182,5 +184,8 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
         update["bucket"] = bucket
     if "fp8" in args.hint("hf_checkpoint").lower() or is_in_eight_bits(step["model"]):
         update["quantize"] = "before"  # as the checkpoint's own quantization_config says
+    elif _FOUR_BITS.search(last_part(args.hint("hf_checkpoint"))):
+        why = "engines take weights in 4 bits: packing takes time, and a quarter of the bytes travel"
+        args.not_modelled.append(f"{args.spelling('hf_checkpoint')}: {why}")
     engines = Engines(tp, ep, _rollout(args) if apart else None)
     return describe_update(step, machine, engines, update, "slime")
