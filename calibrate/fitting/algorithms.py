@@ -61,7 +61,7 @@ def algorithm_entries(forced: pd.DataFrame, mine: Profile, machine: str) -> tupl
             continue
         cases, left = _cases(rows, machine)
         try:
-            entries, words = _Forms(known, mine, machine).fitted(cases) if cases else ({}, [])
+            entries, words = _Forms(known, mine, machine).fit(cases) if cases else ({}, [])
         except UserError as error:
             entries, words = {}, [f"{who}: {line}" for line in error.faults]
         found |= entries
@@ -113,7 +113,7 @@ class _Forms:
         network = cluster(machine, 1).fabric.network
         self._profile = mine.join(load_network(network)).join(load_stack("generic"))
 
-    def fitted(self, cases: list[_Case]) -> tuple[dict[str, Entry], list[str]]:
+    def fit(self, cases: list[_Case]) -> tuple[dict[str, Entry], list[str]]:
         """Its parameters, and what was found and what is not told.
 
         Raises:
