@@ -11,6 +11,9 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 SCENARIO ?= kimi-k2-256xh20
 
+# Tests start some hundred processes, each of which would compile hundreds of modules anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run test slow slow-together slow-alone bench docs pictures lint ruff types floors hooks lock profiles ledger pages wheel clean
 
@@ -31,8 +34,9 @@ slow: slow-together slow-alone  ## the slow tests, and every example of the prop
 slow-together: $(VENV)/.test
 	RUNCAST_EVERY_EXAMPLE=1 $(PY) -m pytest -m "(slow or hypothesis) and not alone" -n $(SLOW_WORKERS) --dist worksteal --durations 10
 
+# Only files with such tests are collected: all of them are ten seconds of one core.
 slow-alone: $(VENV)/.test
-	$(PY) -m pytest -m alone
+	$(PY) -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 bench: $(VENV)/.test  ## how fast the engine is
 	$(PY) -m pytest tests/bench --benchmark-only
