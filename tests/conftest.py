@@ -11,6 +11,7 @@ from hypothesis import settings
 from runcast.simulator.base.memo import collect_seldom
 
 from .examples import examples
+from .once import once
 
 settings.register_profile("unhurried", examples(100), deadline=None)  # a busy machine is no fault of ours
 settings.load_profile("unhurried")
@@ -89,12 +90,12 @@ def browser(chromium: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def update_ledger() -> Any:
+def update_ledger(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The shipped ledger of weight updates with all its rows predicted: once for all who read it."""
     from runcast.simulator.answers.validate import read_ledger
     from runcast.simulator.runner import InProcess
 
-    return read_ledger(runner=InProcess())
+    return once(tmp_path_factory, "ledger of weight updates", lambda _: read_ledger(runner=InProcess()))
 
 
 @pytest.fixture(scope="module")

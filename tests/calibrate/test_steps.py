@@ -20,6 +20,7 @@ from runcast.simulator.answers.compare.spans import unfold
 from runcast.simulator.scenario import load_question, resolve
 
 from ..command import runcast
+from ..once import once
 from .step_ranks import LLAMA, MOE, SCENARIOS, SETS, SMALL, SPOILED
 from .test_execute import RUNCAST, run, torchrun
 from .threads import wrong_values
@@ -31,16 +32,17 @@ RANKS = Path(__file__).with_name("step_ranks.py")
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
     """`executed(set)`: the folder of a set, all of whose plans have run once."""
-    folders = {}
 
-    def once(name):
-        if name not in folders:
-            folders[name] = tmp_path_factory.mktemp(name)
-            done = torchrun(4, RANKS, folders[name], name)
-            assert done.returncode == 0, done.stderr
-        return folders[name]
+    def executed(name):
+        return once(tmp_path_factory, f"steps of {name}", lambda folder: run_set(name, folder))
 
-    return once
+    return executed
+
+
+def run_set(name, folder):
+    done = torchrun(4, RANKS, folder, name)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 def summary(folder):

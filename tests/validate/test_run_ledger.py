@@ -20,6 +20,7 @@ from runcast.simulator.systems.run.intervals import quantity_of
 
 from ..command import runcast
 from ..docs.run_ledger_page import MISS, page
+from ..once import once
 
 ROOT = Path(__file__).parents[2]
 ROW = {
@@ -30,10 +31,14 @@ REPORT = {"wall_s": 8.0, "counts": {"stops": 2.0}, "mode": "local", "steps": 0, 
 
 
 @pytest.fixture(scope="module")
-def timed():
+def timed(tmp_path_factory):
     """The shipped ledger, and the seconds of a processor that its prediction takes."""
-    start_s = time.process_time()
-    return read_run_ledger(runner=InProcess()), time.process_time() - start_s
+
+    def made(_):
+        start_s = time.process_time()
+        return read_run_ledger(runner=InProcess()), time.process_time() - start_s
+
+    return once(tmp_path_factory, "ledger of runs", made)
 
 
 @pytest.fixture(scope="module")
