@@ -51,6 +51,12 @@ TRAINERS = {
     "all_senders": ["update.method=all_senders"],
     "all_senders_one_stage": ["update.method=all_senders", "update.trainer={gpus=2, tp=2}"],
     "all_senders_of_three": ["update.method=all_senders", "update.trainer={gpus=3, pp=3}", "update.inference={tp=1}"],
+    "odd_halves": [
+        "model={bytes=50005, tensors=5}",
+        "update.bucket=20 KiB",
+        "update.trainer={gpus=2, tp=2}",
+        "update.inference={tp=2}",
+    ],
     "stage_heads_corrupt": ["update.inference={tp=1}"],
 }
 BY_MEMORY = {
@@ -73,7 +79,18 @@ BY_MEMORY = {
 }
 if hasattr(os, "memfd_create"):
     TRAINERS = TRAINERS | BY_MEMORY
-SETS = {"servers": CASES, "trainers": TRAINERS}
+# of tiny-4ranks.toml
+FOURS = {
+    "uneven": ["model={bytes=400005, tensors=5, largest=160001}", "update.bucket=160256 B"],
+    "owns_nothing": ["model={bytes=3001, tensors=3}", "update.bucket=4 KiB", "update.pipeline=three_stage"],
+}
+FOURS_BY_MEMORY = {
+    "two_of_four_listed": ["update.method=p2p", "update.ranks=2"],
+    "four_of_four_listed": ["update.method=p2p", "update.ranks=4"],
+}
+if hasattr(os, "memfd_create"):
+    FOURS = FOURS | FOURS_BY_MEMORY
+SETS = {"servers": CASES, "trainers": TRAINERS, "fours": FOURS}
 
 
 class FlipsOneBit(Backend):

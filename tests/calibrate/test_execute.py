@@ -17,7 +17,8 @@ from runcast.calibrate.execute.backend import Backend
 from runcast.simulator.answers.compare.spans import compare, ops_of_one_side, read_spans, simulate_spans, unfold
 
 from ..command import runcast
-from .ranks import CASES, TRAINERS
+from ..once import once
+from .ranks import CASES, FOURS, TRAINERS
 
 ROOT = Path(__file__).parents[2]
 TINY = {n: ROOT / f"data/scenarios/tiny-{n}ranks.toml" for n in (2, 4)}
@@ -55,19 +56,28 @@ def execute(monkeypatch):
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
     """All updates by parameter servers on two ranks, once."""
-    return run_set(2, "servers", TINY[2], tmp_path_factory.mktemp("cases"))
+    return run_set(2, "servers", TINY[2], tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """All updates from trainers on four ranks, once."""
-    return run_set(4, "trainers", TINY_HEADS, tmp_path_factory.mktemp("trained"))
+    return run_set(4, "trainers", TINY_HEADS, tmp_path_factory)
 
 
-def run_set(ranks, name, scenario, folder):
-    done = torchrun(ranks, Path(__file__).with_name("ranks.py"), folder, scenario, name)
-    assert done.returncode == 0, done.stderr
-    return folder
+@pytest.fixture(scope="module")
+def fours(tmp_path_factory):
+    """Updates by parameter servers on four ranks, once."""
+    return run_set(4, "fours", TINY[4], tmp_path_factory)
+
+
+def run_set(ranks, name, scenario, factory):
+    def made(folder):
+        done = torchrun(ranks, Path(__file__).with_name("ranks.py"), folder, scenario, name)
+        assert done.returncode == 0, done.stderr
+        return folder
+
+    return once(factory, f"updates by {name}", made)
 
 
 def check_run(folder, resolved, checked):
@@ -215,46 +225,32 @@ def test_four_ranks_under_torchrun(tmp_path):
 
 
 @pytest.mark.slow
-def test_uneven_owners_and_odd_sizes_started_by_the_command_itself(tmp_path):
+def test_uneven_owners_and_odd_sizes(fours):
     """Five tensors: ranks 0 and 1 own two each, rank 2 the last one, rank 3 none."""
-    file = tmp_path / "uneven.toml"
-    file.write_text(
-        'kind = "weight_update"\ncluster = { base = "h20-hgx", gpus_per_node = 4 }\nprofile = "h20"\n'
-        "[model]\nbytes = 400_005\ntensors = 5\nlargest = 160_001\n"
-        '[update]\nbucket = "160256 B"\ninference = { tp = 2 }\n'
-    )
-    done = run(RUNCAST, "execute", file, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    resolved = unfold(file)
+    resolved = unfold(TINY[4], FOURS["uneven"])
     assert resolved.plan.buckets.owner.tolist() == [0, 1, 2, 0]
-    check_run(tmp_path / "out", resolved, checked=20)
+    check_run(fours / "uneven", resolved, checked=20)
 
 
 @pytest.mark.slow
-def test_a_rank_may_own_nothing(tmp_path):
+def test_a_rank_may_own_nothing(fours):
     """Three tensors on four ranks: the last rank has nothing to send, and receives everything."""
-    changes = ["model={bytes=3001, tensors=3}", "update.bucket=4 KiB", "update.pipeline=three_stage"]
-    flags = [flag for change in changes for flag in ("--set", change)]
-    done = run(RUNCAST, "execute", TINY[4], *flags, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    resolved = unfold(TINY[4], changes)
+    resolved = unfold(TINY[4], FOURS["owns_nothing"])
     assert resolved.plan.buckets.owner.tolist() == [0, 1, 2]
-    check_run(tmp_path / "out", resolved, checked=12)
+    check_run(fours / "owns_nothing", resolved, checked=12)
 
 
 @pytest.mark.slow
 @NEEDS_MEMFD
-def test_owners_that_are_not_listed_are_read_without_a_part_in_it(tmp_path):
-    done = run(RUNCAST, "execute", TINY_P2P, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    resolved = unfold(TINY_P2P)
-    check_run(tmp_path / "out", resolved, checked=2 * len(resolved.weights))
-    spans = read_spans(tmp_path / "out")
+def test_owners_that_are_not_listed_are_read_without_a_part_in_it(fours):
+    out, resolved = fours / "two_of_four_listed", unfold(TINY_P2P)
+    check_run(out, resolved, checked=2 * len(resolved.weights))
+    spans = read_spans(out)
     assert set(spans[spans["rank"] >= 2]["kind"]) == {"gather_metas"}
     reads = spans[spans["kind"] == "read"].drop_duplicates("op")
     assert {name.rpartition(" from ")[2] for name in reads["name"]} == {"r0", "r1", "r2", "r3"}
-    done = run(RUNCAST, "compare", tmp_path / "out", TINY_P2P)
-    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
+    done = runcast("compare", out, TINY_P2P)
+    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout, done.stderr
 
 
 @pytest.mark.slow
@@ -266,34 +262,23 @@ def test_updates_from_trainers_by_the_command_itself(tmp_path, scenario):
     assert done.returncode == 0, done.stderr
     resolved = unfold(scenario)
     check_run(tmp_path / "out", resolved, checked=len(resolved.plan.receivers) * len(resolved.weights))
-    done = run(RUNCAST, "compare", tmp_path / "out", scenario)
-    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout
+    done = runcast("compare", tmp_path / "out", scenario)
+    assert "only in simulated: 0 spans\nonly in measured: 0 spans" in done.stdout, done.stderr
 
 
 @pytest.mark.slow
-def test_odd_tensors_split_unevenly_over_trainers_and_engines(tmp_path):
+def test_odd_tensors_split_unevenly_over_trainers_and_engines(trained):
     """Five tensors over two trainers of one stage, an engine of two: no half is a whole number of bytes."""
-    file = tmp_path / "odd.toml"
-    file.write_text(
-        'kind = "weight_update"\ncluster = { base = "h20-hgx", gpus_per_node = 4 }\nprofile = "h20"\n'
-        "[model]\nbytes = 50_005\ntensors = 5\n"
-        '[update]\nmethod = "stage_heads"\nbucket = "20 KiB"\ntrainer = { gpus = 2, tp = 2 }\ninference = { tp = 2 }\n'
-    )
-    done = run(RUNCAST, "execute", file, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    resolved = unfold(file)
+    resolved = unfold(TINY_HEADS, TRAINERS["odd_halves"])
     assert set(resolved.weights.nbytes % 2) == {1}
-    check_run(tmp_path / "out", resolved, checked=10)
+    check_run(trained / "odd_halves", resolved, checked=10)
 
 
 @pytest.mark.slow
 @NEEDS_MEMFD
-def test_all_of_four_ranks_listed_under_torchrun(tmp_path):
-    listed = "update.ranks=4"
-    done = torchrun(4, "--no-python", RUNCAST, "execute", TINY_P2P, "--set", listed, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    resolved = unfold(TINY_P2P, [listed])
-    check_run(tmp_path / "out", resolved, checked=4 * len(resolved.weights))
+def test_all_of_four_ranks_listed(fours):
+    resolved = unfold(TINY_P2P, ["update.ranks=4"])
+    check_run(fours / "four_of_four_listed", resolved, checked=4 * len(resolved.weights))
 
 
 @pytest.mark.slow
