@@ -114,7 +114,8 @@ def test_a_name_tells_what_was_changed(changes, name):
 
 @pytest.mark.slow
 def test_a_search_on_other_gpus_is_named_so(tmp_path):
-    fixed = ("parallel.tp=8", "parallel.cp=1", "batch.micro=1", "schedule={name='1f1b'}")
+    parallel = ("parallel.tp=8", "parallel.pp=8", "parallel.cp=1", "parallel.zero=1")
+    fixed = (*parallel, "batch.micro=1", "schedule={name='1f1b'}", "recompute={mode='full'}", "offload={}")
     flags = [word for one in fixed for word in ("--fix", one)]
     runcast("search", "train-llama3-70b-64xh100", "--gpus", 128, *flags, "--check", 0, "--out", tmp_path / "out")
 
