@@ -7,7 +7,7 @@ made so that the case says something: a victim loses a fifth, an awkward shape c
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +21,7 @@ from runcast.calibrate.measure.timing import Measurement
 from runcast.simulator import engine
 from runcast.simulator.base.arrays import Floats
 from runcast.simulator.base.memo import Memo
+from runcast.simulator.profile import load
 from runcast.simulator.scenario import load_question, resolve
 from runcast.simulator.systems.registry import SYSTEMS
 
@@ -166,12 +167,13 @@ class Reach:
         What a group moved, the next group is likely to move: it is asked first.
         """
         profile, memo = fit(self.folder, "slow", self._records(slow), self.base), Memo()
-        for name in self._order or list(self.scenarios):
-            if name not in self._before:
-                self._before[name] = self.seconds(name, self.base, Memo())
-            if self.seconds(name, profile, memo) != self._before[name]:
-                self._order[:] = [name, *(other for other in self.scenarios if other != name)]
-                return name
+        with patch.object(load, "load_profile", cache(load.load_profile)):  # all scenarios read the same few files
+            for name in self._order or list(self.scenarios):
+                if name not in self._before:
+                    self._before[name] = self.seconds(name, self.base, Memo())
+                if self.seconds(name, profile, memo) != self._before[name]:
+                    self._order[:] = [name, *(other for other in self.scenarios if other != name)]
+                    return name
         return None
 
     def _records(self, slow: Collection[str]) -> Iterator[dict[str, Any]]:
