@@ -1,6 +1,7 @@
 """A device that only its data sheet tells from another one: what was measured on it lies in the interval."""
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from math import exp
 from statistics import median
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from runcast.calibrate.fitting.data_sheet_errors import LIKE, common_width, data_sheet_case
-from runcast.simulator.answers.validate.steps import StepCase, read_cases, shipped_table
+from runcast.simulator.answers.validate.steps import Answer, StepCase, read_cases, shipped_table
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import digest, read_json
 from runcast.simulator.uncertainty import shipped_fit
@@ -27,29 +28,42 @@ HIDDEN = {name: like for name, like in LIKE.items() if shipped()["devices"][name
 """Devices with rows in the ledger, each with the one whose profile takes its place."""
 
 
-@pytest.fixture(scope="module")
-def cases() -> list[StepCase]:
-    return [case for case in read_cases(shipped_table()) if case.scenario and case.seconds]
+@cache
+def rows() -> dict[str, StepCase]:
+    """Those of the shipped ledger that have a time, by their key."""
+    return {case.key: case for case in read_cases(shipped_table()) if case.scenario and case.seconds}
+
+
+@cache
+def answer_of(key: str, like: str) -> Answer | None:
+    """What the other device's profile says of a row; None where it has no kernels of the row's type."""
+    try:
+        return data_sheet_case(rows()[key], like).answer(memory=False)
+    except UserError:
+        return None
 
 
 def inside(cases: list[StepCase], like: str) -> Iterator[bool]:
     """Of each row that the other device's profile can price: whether it lies in its 90 % interval."""
     for case in cases:
-        try:
-            answer = data_sheet_case(case, like).answer(memory=False)
-        except UserError:  # a type that the other device has no kernels of
-            continue
-        yield answer.low_s <= case.cells.number("iter_time_s") <= answer.high_s
+        if answer := answer_of(case.key, like):
+            yield answer.low_s <= case.cells.number("iter_time_s") <= answer.high_s
 
 
-def rows_of(cases: list[StepCase], name: str) -> list[StepCase]:
-    return [case for case in cases if case.resolved.devices[0].name == name]
+def rows_of(name: str) -> list[StepCase]:
+    return [case for case in rows().values() if case.resolved.devices[0].name == name]
+
+
+def many_of(name: str) -> list[StepCase]:
+    """All, or so many in even steps."""
+    every = rows_of(name)
+    return every[:: 1 + len(every) // 200]
 
 
 @pytest.mark.parametrize("name", [name for name in HIDDEN if name != "H100 SXM"])  # whose rows are long ones
-def test_some_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, name):
-    rows = rows_of(cases, name)
-    some = sorted(rows[:: len(rows) // 12], key=lambda case: case.cells.number("n_gpus"))[:8]
+def test_some_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(name):
+    many = many_of(name)
+    some = sorted(many[:: len(many) // 12], key=lambda case: case.cells.number("n_gpus"))[:8]
     hits = list(inside(some, HIDDEN[name]))
 
     assert len(hits) >= 5
@@ -57,10 +71,8 @@ def test_some_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, nam
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_many_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(cases, name):
-    """All, or so many in even steps."""
-    rows = rows_of(cases, name)
-    hits = list(inside(rows[:: 1 + len(rows) // 200], HIDDEN[name]))
+def test_many_rows_of_a_device_lie_in_the_intervals_of_its_data_sheet(name):
+    hits = list(inside(many_of(name), HIDDEN[name]))
 
     assert len(hits) > FEW
     assert sum(hits) >= 0.85 * len(hits)
@@ -74,11 +86,12 @@ def test_the_shipped_width_is_of_the_shipped_ledger_and_its_offsets():
     )  # fmt: skip
 
 
-def test_the_shipped_offset_of_a_device_is_what_its_rows_miss(cases):
-    rows, of = rows_of(cases, "H200 SXM"), shipped()["devices"]["H200 SXM"]
-    errors = [data_sheet_case(row, of["like"]).answer(memory=False).seconds / row.seconds for row in rows]
+def test_the_shipped_offset_of_a_device_is_what_its_rows_miss():
+    cases, of = rows_of("H200 SXM"), shipped()["devices"]["H200 SXM"]
+    answers = [answer_of(case.key, of["like"]) for case in cases]
+    errors = [answer.seconds / case.seconds for case, answer in zip(cases, answers, strict=True)]
 
-    assert (len(rows), median(errors)) == (of["rows"], pytest.approx(exp(-of["bias"]), abs=1e-3))
+    assert (len(cases), median(errors)) == (of["rows"], pytest.approx(exp(-of["bias"]), abs=1e-3))
 
 
 def test_a_width_counts_offsets_and_how_few_they_are():
