@@ -26,7 +26,8 @@ SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 ROOT = SCENARIOS.parents[1]
 STEP = [SCENARIOS / "tiny-train-pp4.toml", "--timeout", "10"]
 FAULTY = "tests.calibrate.faulty_rank"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m"]
+TWO = ["--set", "parallel.pp=2", "--set", "cluster.gpus_per_node=2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 
 # One rank asks the others
@@ -174,13 +175,13 @@ def ranks_of(process):
 
 
 @contextmanager
-def started(*command):
-    """A run of four ranks: its launcher. In the end none of them is there."""
+def started(*command, size=4):
+    """A run of so many ranks: its launcher. In the end none of them is there."""
     clean = {key: value for key, value in os.environ.items() if key not in NO_RANKS}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([str(word) for word in command], env=clean, cwd=ROOT, **pipes) as launcher:
         ranks = {}
-        while launcher.poll() is None and len(ranks) < 4:
+        while launcher.poll() is None and len(ranks) < size:
             time.sleep(0.2)
             ranks = ranks_of(launcher)
         yield launcher
@@ -210,7 +211,7 @@ def test_a_rank_that_stands_still_is_one_line_after_the_timeout():
 @pytest.mark.slow
 def test_a_rank_that_is_killed_under_torchrun():
     """Our line, unless torchrun ends the other ranks before they notice; then torchrun's own block."""
-    with started(*TORCHRUN, FAULTY, 1, "SIGKILL", *STEP) as launcher:
+    with started(*TORCHRUN, FAULTY, 1, "SIGKILL", *STEP, *TWO, size=2) as launcher:
         _, said = launcher.communicate(timeout=120)
 
     ours = [line for line in said.splitlines() if line.startswith("error:")]
@@ -232,7 +233,7 @@ def test_a_rank_that_never_comes_is_named_with_what_it_does():
 
 @pytest.mark.slow
 def test_ranks_end_with_a_launcher_that_is_killed():
-    with started(RUNCAST, "execute", *STEP) as launcher:
+    with started(RUNCAST, "execute", *STEP, *TWO, size=2) as launcher:
         launcher.kill()
 
 
@@ -241,7 +242,7 @@ def test_ranks_end_with_a_launcher_that_is_killed():
 def test_a_full_dev_shm_does_not_matter():
     """Memory that ranks share has no name in /dev/shm, and is not bounded by it."""
     mount = 'mount -t tmpfs -o size=4096 none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full && exec "$@"'
-    update = [RUNCAST, "execute", SCENARIOS / "tiny-p2p.toml"]
+    update = [RUNCAST, "execute", SCENARIOS / "tiny-2ranks.toml", "--set", "update.method=p2p"]
     command = ["unshare", "-m", "sh", "-c", mount, "sh", *map(str, update)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200)
 

@@ -103,8 +103,9 @@ def test_a_run_is_joined_with_its_prediction_op_by_op(executed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["tiny-train-moe-ep2.toml", "tiny-train-pp4.toml"])
 def test_every_tensor_is_made_on_the_device_of_its_rank(scenario):
-    alone = ["parallel.ep=1", "parallel.pp=1", "cluster.gpus_per_node=1", "batch.seq_len=32", "offload.optimizer=true"]
-    done = run(sys.executable, RANKS.with_name("no_default_device.py"), SCENARIOS / scenario, *alone)
+    alone = [*SMALL, "parallel.ep=1", "parallel.pp=1", "cluster.gpus_per_node=1", "offload.optimizer=true"]
+    script = RANKS.with_name("no_default_device.py")
+    done = run(sys.executable, script, SCENARIOS / scenario, *alone, OMP_NUM_THREADS="1")
 
     assert done.stdout == "0 wrong\n", done.stderr
 
