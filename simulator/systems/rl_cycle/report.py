@@ -113,6 +113,8 @@ class CycleReport(Report):
     rates: Rates
     engine: "EngineReport | None" = None
     training: TrainReport | None = None
+    learn_s: float | None = None
+    forward_s: float | None = None
     budget: Budget = _SURE
 
     kind = "rl_cycle"
@@ -133,6 +135,8 @@ class CycleReport(Report):
         Metric("tail_s", "s", "less than half of the slots that a batch can fill do", "lower"),
         Metric("prepare_s", "s", "data is prepared between rollout and training, per step", "lower"),
         Metric("train_s", "s", "the trainer trains, per step", "lower"),
+        Metric("learn_s", "s", "of a predicted training, its optimizer steps", "lower"),
+        Metric("forward_s", "s", "of a predicted training, its passes without gradients", "lower"),
         Metric("update_s", "s", "weights are updated, per step", "lower"),
         Metric("switch_s", "s", "GPUs change between training and rollout, per step", "lower"),
         Metric("pause_s", "s", "engines stand, but not for a lack of requests, per step", "lower"),
@@ -272,6 +276,8 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
         ),
         engine=engine,
         training=training,
+        learn_s=None if resolved.training is None else resolved.training.learn_s,
+        forward_s=None if resolved.training is None else resolved.training.forward_s,
         budget=_budget(
             exposed,
             timeline.makespan_s,

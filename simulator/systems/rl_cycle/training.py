@@ -37,8 +37,17 @@ class Training:
     @property
     def seconds(self) -> float:
         """Seconds from a batch to new weights."""
-        step_s = self.step.report.step_time_s
-        return self.minibatches * step_s * (1 + self.forward_passes * self.forward_share)
+        return self.learn_s + self.forward_s
+
+    @property
+    def learn_s(self) -> float:
+        """Seconds of its optimizer steps."""
+        return self.minibatches * self.step.report.step_time_s
+
+    @property
+    def forward_s(self) -> float:
+        """Seconds of its passes without gradients."""
+        return self.learn_s * self.forward_passes * self.forward_share
 
     @property
     def forward_share(self) -> float:
