@@ -158,6 +158,9 @@ OPTIONAL = {
     "reload.hbm_fraction": (0.01, 1.0, "traffic of a reload's copies over peak device memory bandwidth"),
     "layer.s": (0.0, 1.0, "host work of one pass over a layer, besides its launches"),
     "layer.tp_s": (0.0, 1.0, "the same of pipelines over n nodes, more per rank of tp and sqrt(1 + log2 n)"),
+    "engine.layer_s": (0.0, 1.0, "host work of a layer in an engine's step that is no CUDA graph"),
+    "switch.s": (0.0, 1e3, "host work in which trainers and engines on the same GPUs change over, beside their copies"),
+    "engine.request_s": (0.0, 1.0, "host work of an engine's step for each of its requests, which no kernel hides"),
     "layer.experts_s": (0.0, 1.0, "host work of one pass over a layer with experts, beside layer.s"),
 }
 """What a profile or a stack may tell besides: no prediction needs it."""

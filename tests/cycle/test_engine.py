@@ -11,7 +11,7 @@ from runcast.simulator import UserError, simulate
 from runcast.simulator.models import preset, total_params
 from runcast.simulator.scenario import check_question
 from runcast.simulator.systems.lengths import Lengths
-from runcast.simulator.systems.rl_cycle.engine import EngineShape
+from runcast.simulator.systems.rl_cycle.engine import ISSUE, EngineShape
 from runcast.simulator.systems.rl_cycle.notes import notes_of
 from runcast.simulator.systems.rl_cycle.pace import Curve, Roofline
 from runcast.simulator.systems.rl_cycle.plan import Rollouts
@@ -99,6 +99,28 @@ def test_host_time_that_nothing_hides_is_added_to_each_step():
 
     assert slow.seconds - sure.seconds == pytest.approx(0.003 + 16e-4)
     assert slow.by_label["given"] == pytest.approx(0.003 + 16e-4)
+
+
+def test_a_step_that_is_no_cuda_graph_takes_at_least_the_issue_of_its_kernels():
+    graphs, none = engine_of(tp=1).costs, engine_of(tp=1, graph_batch=0).costs
+    issue_s = none.issue[1]
+
+    assert issue_s == pytest.approx(36 * ISSUE.value)
+    assert none.step(1, 100).seconds == issue_s > graphs.step(1, 100).seconds
+    assert none.step(256, 8000).seconds == graphs.step(256, 8000).seconds > issue_s  # the device takes longer
+    assert engine_of(tp=1, graph_batch=4).costs.step(4, 100).seconds == graphs.step(4, 100).seconds
+
+
+def test_host_work_for_each_request_is_the_stacks_unless_given():
+    engines = [
+        ResolvedCycle(check_question(cycle(tp=8, **said) | {"stack": stack})).engine
+        for stack, said in (("generic", {}), ("verl", {}), ("verl", {"request_time": 0}))
+    ]
+    generic, verl, given_ = (engine.costs.step(100, 200).seconds for engine in engines)
+
+    assert verl == pytest.approx(generic + 100 * engines[1].costs.kernels.profile["engine.request_s"].value)
+    assert verl > generic == given_
+    assert [any("no host time" in note for note in engine.notes) for engine in engines] == [True, False, True]
 
 
 def test_gemms_are_as_measured_without_the_factors_of_training():
@@ -314,6 +336,16 @@ def test_a_window_is_charged_until_requests_fill_it():
     read = (50 + 100) / 2 * 50 + 100 * 150
 
     assert pace.span_s(2, 2 * 50, 200) == pytest.approx(200 + 0.001 * 2 * read)
+
+
+def test_steps_without_graphs_take_the_issue_of_their_kernels_until_the_device_takes_longer():
+    """A request reads 1 ms for each of its tokens: from the 500th on that takes longer than the host's 1.5 s."""
+    pace = roofline(issue_s=1.5, graph_batch=0)
+
+    assert pace.span_s(1, 0, 1000) == pytest.approx(500 * 1.5 + 500 * 1.75)
+    assert pace.span_s(1, 0, 200) == pytest.approx(200 * 1.5)
+    assert pace.tokens(1, 0, 500 * 1.5 + 500 * 1.75) == pytest.approx(1000)
+    assert replace(pace, graph_batch=1).span_s(1, 0, 1000) == pytest.approx(1500)
 
 
 def test_without_reading_a_cache_it_is_a_constant_pace():

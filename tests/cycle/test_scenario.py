@@ -9,6 +9,7 @@ import pytest
 from runcast.simulator import UserError, simulate
 from runcast.simulator.cli import main
 from runcast.simulator.insight import critical_path
+from runcast.simulator.profile import load_stack
 from runcast.simulator.scenario import check_question
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
@@ -119,6 +120,14 @@ def test_trainer_state_moves_twice_per_step(simulated):
 
     assert with_state.step_time_s - without.step_time_s == pytest.approx(with_state.switch_s - 1.5)
     assert with_state.switch_s > 1.5 + 2 * 40e9 / 64e9
+
+
+def test_software_of_a_switch_is_the_stacks(simulated):
+    reports = [simulate(simulated, [f"stack={stack}"]).report for stack in ("generic", "slime")]
+    host_s = load_stack("slime").parameters["switch.s"].value
+
+    assert reports[1].switch_s == pytest.approx(reports[0].switch_s + host_s)
+    assert [any(name == "switch.s" for name in report.budget.shared) for report in reports] == [False, True]
 
 
 def test_state_beside_a_given_update_reads_the_profile(given):

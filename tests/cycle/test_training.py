@@ -54,6 +54,37 @@ def test_a_pass_without_gradients_takes_the_forward_part_of_a_step():
     assert 0.25 < (passes / plain - 1) / 2 < 0.4
 
 
+def test_training_is_its_optimizer_steps_and_its_passes():
+    report = predicted({"minibatches": 2, "forward_passes": 1}).report
+
+    assert report.learn_s == pytest.approx(2 * report.training.step_time_s)
+    assert report.learn_s + report.forward_s == pytest.approx(report.train_s)
+
+
+def test_passes_have_micro_batches_of_their_own():
+    """Hosts that hold up each micro-batch of layers with experts do so half as often."""
+    step = {"stack": "megatron-bridge-eager", "parallel": {"ep": 8}, "level": "coarse"}
+    given = {"model": {"preset": "qwen3-30b-a3b"}, "cluster": "h100-hgx"}
+    one, two = (
+        predicted({"train": step, "forward_passes": 1, "forward_micro": micro}, **given).report for micro in (1, 2)
+    )
+
+    assert one.learn_s == two.learn_s
+    assert 0.4 < two.forward_s / one.forward_s < 0.7
+
+
+def test_samples_may_be_padded():
+    report = predicted({"pad_to": 1536}).report
+
+    assert report.training.tokens == 64 * 1536
+
+
+def test_a_sample_is_as_long_as_its_ranks_can_share():
+    training = predicted(rollout={"length": {"kind": "fixed", "tokens": 1001}}).report.training
+
+    assert training.tokens == 64 * 1002
+
+
 def test_with_a_sequence_length_requests_are_packed():
     train = {**STEP, "batch": {"seq_len": 4096, "micro": 2}}
     training = predicted({"train": train}).resolved.training.step
@@ -173,6 +204,8 @@ def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trai
             {"train": {"batch": {"seq_len": 999}}},
             "cycle.train.batch.seq_len = 999: samples have 1,000 tokens on average",
         ),
+        ({"pad_to": 999}, "cycle.pad_to = 999: samples have 1,000 tokens on average"),
+        ({"train": {"batch": {"seq_len": 2048}}, "pad_to": 2048}, "cycle.pad_to"),
         ({"train": {"nodes": 2}}, "cycle.train.nodes = 2: follows from the cycle"),
         ({"train": {"model": {"preset": "llama3-70b"}}}, "cycle.train.model = {'preset': 'llama3-70b'}: follows from"),
         ({"train": {"batch": {"global": 2}}}, "cycle.train.batch.global = 2: follows from the cycle"),

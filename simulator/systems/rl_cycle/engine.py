@@ -7,7 +7,7 @@ rate that device memory sustains, or computes at the device's peak, whichever ta
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -35,6 +35,22 @@ _INDEX_BYTES = 1 + 4 / 128
 """Bytes of an element of an indexer's key: in FP8, with a scale in 32 bits for 128 (vLLM, DeepseekV32IndexerCache)."""
 
 _WIDE = 2  # bytes of an element of an activation, and of weights that are not quantized
+ISSUE = Parameter(
+    0.00078,
+    spread=0.2,
+    provenance="fitted",
+    source="beyond CUDA graphs, tokens of Qwen3 4B's 36 layers take 32.6 and 27.2 ms with SGLang (THisisPX/slime, "
+    "A100) and 31.7 ms with vLLM's enforce_eager (THisisPX/verl_cambricon), those of Qwen2 7B's 28 layers 18.3 ms "
+    "(eric-haibin-lin/verl-data, H20): 0.65 to 0.9 ms a layer, mean of logarithms 0.78, of which each is 13 % off "
+    "(root mean square); dense models",
+)
+"""`engine.layer_s` where a stack tells none: host work of a layer in a step that is no CUDA graph."""
+
+NO_WORK = Parameter(
+    0.0, spread=0.0, provenance="assumed", source="engines of today prepare a step beside the one before it"
+)
+"""`engine.request_s` where a stack tells none."""
+
 _PER_LOGIT = 10  # bytes: read in 16 bits, written in 32, read again by softmax (vLLM, v1/sample/sampler.py)
 
 
@@ -163,6 +179,14 @@ class Terms:
             errors[name] += seconds * spread
         return cls(total, dict(labels), dict(errors))
 
+    def add_to(self, issue: "Part | None", host: Sequence["Part"]) -> "Terms":
+        """The step of these kernels, or of their issue where that takes longer, and what the host does before it."""
+        before = [part for part in host if part[1]]
+        if issue is not None and issue[1] > self.seconds:
+            return Terms.add([issue, *before])
+        more = Terms.add(before)
+        return Terms(self.seconds + more.seconds, _sums(self.by_label, more.by_label), _sums(self.errors, more.errors))
+
     @property
     def spread(self) -> float:
         """The relative standard deviation; classes err independently."""
@@ -175,6 +199,10 @@ class Terms:
 
 
 Part = tuple[str, float, float, str]
+
+
+def _sums(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
 
 
 def groups_of(ranks: Sequence[int], size: int, cluster: Cluster) -> list[tuple[int, ...]]:
@@ -194,14 +222,31 @@ def _place_of(group: Sequence[int], cluster: Cluster) -> tuple[tuple[int, ...], 
 class EngineCosts:
     """What steps of an engine take on its `ranks` of a cluster, which are GPUs of one kind.
 
-    `step_s`, and `request_s` for each request, is host time that nothing hides.
+    `step_s`, and `request_s` for each request (None: the stack's), is host time that nothing hides. Steps of more than
+    `graph_batch` requests on a replica (None: of none) are no CUDA graphs: they take at least the time in which the
+    host issues their kernels.
     """
 
     shape: EngineShape
     machines: Machines
     ranks: tuple[int, ...]
     step_s: float = 0.0
-    request_s: float = 0.0
+    request_s: float | None = None
+    graph_batch: int | None = None
+
+    @cached_property
+    def request(self) -> Part:
+        """Host work of a step for each request: as given, or the stack's."""
+        if self.request_s is not None:
+            return "host", self.request_s, 0.0, "given"
+        of = self.kernels.profile.parameters.get("engine.request_s", NO_WORK)
+        return "requests", of.value, of.spread, of.provenance
+
+    @cached_property
+    def issue(self) -> Part:
+        """The issue of a step's kernels by the host, where it is no CUDA graph."""
+        of = self.kernels.profile.parameters.get("engine.layer_s", ISSUE)
+        return "issue", self.shape.spec.n_layers * of.value, of.spread, of.provenance
 
     @cached_property
     def kernels(self) -> Kernels:
@@ -301,6 +346,8 @@ class EngineCosts:
             (name, seconds * each * tokens, spread, label)
             for tokens, parts in reads for name, seconds, spread, label in parts
         ]  # fmt: skip
-        host_s = self.step_s + self.request_s * requests
-        host = [("host", host_s, 0.0, "given")] if host_s else []
-        return Terms.add([*self.layers(each), *self.head(each), *cached, *host])
+        name, request_s, spread, label = self.request
+        host = [("host", self.step_s, 0.0, "given"), (name, request_s * requests, spread, label)]
+        is_graph = self.graph_batch is None or each <= self.graph_batch
+        on_device = Terms.add([*self.layers(each), *self.head(each), *cached])
+        return on_device.add_to(None if is_graph else self.issue, host)

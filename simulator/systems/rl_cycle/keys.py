@@ -24,7 +24,10 @@ NEEDS: tuple[Need, ...] = (
     *of_update.NEEDS,
     *(_without_engine(key) for key in ("slots", "request_time", "recompute_time")),
     *(goes_beside(f"rollout.{key}", "rollout.engine") for key in ("prompt", "samples")),
-    *(goes_beside(f"cycle.{key}", "cycle.train") for key in ("minibatches", "forward_passes")),
+    *(
+        goes_beside(f"cycle.{key}", "cycle.train")
+        for key in ("minibatches", "forward_passes", "forward_micro", "pad_to")
+    ),
     goes_with("rollout.engine.recompute", "rollout.interrupt", "keep", applies=bool),
     goes_with("cycle.staleness", "cycle.mode", "asynchronous"),
     *(goes_with(f"cycle.{key}", "cycle.placement", "colocated") for key in ("state", "kv_alloc", "release")),
@@ -71,6 +74,7 @@ RIVALS = (
     *of_update.RIVALS,
     ("cycle.rollout_nodes", "cycle.trainer_gpus"),
     ("cycle.train_time", "cycle.train"),
+    ("cycle.pad_to", "cycle.train.batch.seq_len"),
     ("rollout.token_time", "rollout.engine"),
 )
 PINS = of_update.pins(lambda cycle: cycle.update)

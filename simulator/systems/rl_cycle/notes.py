@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ..train_step.notes import not_in_interval
 from ..weight_update.transfers import TransferUpdate
 from .resolve import ResolvedCycle
 from .serving import Served
@@ -29,6 +30,8 @@ def notes_of(resolved: ResolvedCycle) -> Iterator[str]:
         times, question = resolved.training.minibatches, resolved.training.step.report.question
         yield f"training: {times} x {question}" if times > 1 else f"training: {question}"
         yield from _other_split(resolved, resolved.training)
+        step = resolved.training.step
+        yield from not_in_interval(step.resolved, step.report.step_time_s)
     if resolved.scenario.slow:
         yield "slow nodes make the update longer, not rollouts or training"
 

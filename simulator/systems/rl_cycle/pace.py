@@ -1,7 +1,7 @@
 """How fast an engine decodes: at a pace that a scenario gives, or by roofline over what its steps read and compute."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 
@@ -76,6 +76,15 @@ class _Line:
         """Seconds of so many steps."""
         return tokens * (self.first_s + self.more_s * tokens / 2)
 
+    def above(self, least_s: float) -> Iterator["_Line"]:
+        """The same steps, of which each takes at least so long."""
+        short = 0.0
+        if self.first_s < least_s:
+            short = min((least_s - self.first_s) / self.more_s if self.more_s else inf, self.tokens)
+            yield _Line(short, least_s, 0.0)
+        if short < self.tokens:
+            yield _Line(self.tokens - short, self.first_s + self.more_s * short, self.more_s)
+
     def in_seconds(self, seconds: float) -> float:
         """The steps in so many seconds: the inverse of `span_s`."""
         return 2 * seconds / (self.first_s + sqrt(self.first_s**2 + 2 * self.more_s * seconds))
@@ -89,7 +98,9 @@ class Roofline:
     `step_s + request_s * running + layers(r) + head(r) + cached_s * c` seconds, and `windowed_s` for each token of a
     request up to `window`. A prompt adds what its tokens make layers longer, `chunk` of them at most in a step, and
     `attention(p)` for each of its p tokens. The cache of the engine holds `capacity` tokens; up to `admits` requests
-    may start. `redoes`: running requests compute their part of it again under new weights.
+    may start. `redoes`: running requests compute their part of it again under new weights. With more than
+    `graph_batch` requests on a replica a step is no CUDA graph, and takes at least the `issue_s` in which the host
+    issues its kernels.
     """
 
     layers: Curve
@@ -106,6 +117,8 @@ class Roofline:
     request_s: float = 0.0
     shares_prompts: bool = True
     redoes: bool = False
+    issue_s: float = 0.0
+    graph_batch: float = inf
 
     def seconds(self, running: int) -> float:
         """Seconds of a step that no token of a KV cache adds to."""
@@ -120,7 +133,14 @@ class Roofline:
         now_s, then_s = (self.seconds(running) + self.cached_s * tokens / self.replicas for tokens in (cached, filled))
         window_s, slope = self.windowed_s / self.replicas, self.cached_s / self.replicas * running
         beyond = _Line(inf, then_s + window_s * running * self.window, slope)
-        return (_Line(within, now_s + window_s * cached, slope + window_s * running), beyond) if within else (beyond,)
+        lines = (_Line(within, now_s + window_s * cached, slope + window_s * running), beyond) if within else (beyond,)
+        return tuple(part for line in lines for part in line.above(self._least_s(running)))
+
+    def _least_s(self, running: int) -> float:
+        """Seconds that a step takes at least: in which the host issues its kernels, where these are no CUDA graph."""
+        if running / self.replicas <= self.graph_batch:
+            return 0.0
+        return self.issue_s + self.step_s + self.request_s * running
 
     def span_s(self, running: int, cached: float, tokens: float) -> float:
         """Seconds in which every running request gets so many tokens, each of which joins the cache."""

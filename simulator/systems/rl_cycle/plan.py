@@ -21,6 +21,11 @@ class Switch:
     offload_s: float = 0.0
     kv_alloc_s: float = 0.0
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of all of it."""
+        return self.release_s + self.onload_s + self.offload_s + self.kv_alloc_s
+
 
 @dataclass(frozen=True)
 class Rollouts:

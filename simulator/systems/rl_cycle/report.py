@@ -22,8 +22,10 @@ from ..train_step.report import TrainReport
 from ..weight_update.report import Report as Update
 from .engine import Terms
 from .notes import notes_of
+from .plan import Switch
 from .resolve import ResolvedCycle
 from .run import CycleRun
+from .switch import HOST
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "rollout": ("rollout", "tail"),
@@ -282,6 +284,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
             exposed,
             timeline.makespan_s,
             engine={} if engine is None else engine.by_class,
+            switch=_switch_spread(resolved, plan.switch),
             train=_SURE if training is None else training.budget,
             update=_SURE if update is None else update.budget,
         ),
@@ -325,12 +328,25 @@ def _provenance(
     return ({"given": max(given, 0.0)} if given > _NOTHING else {}) | found
 
 
+def _switch_spread(resolved: ResolvedCycle, switch: Switch | None) -> float:
+    """The relative error of a switch, of which the stack's host work is a part."""
+    host = resolved.switch_host
+    whole_s = 0.0 if switch is None else switch.seconds
+    return host.value * host.spread / whole_s if host is not None and whole_s else 0.0
+
+
 def _budget(
-    exposed: Mapping[str, float], whole_s: float, engine: Mapping[str, float], train: Budget, update: Budget
+    exposed: Mapping[str, float],
+    whole_s: float,
+    engine: Mapping[str, float],
+    switch: float,
+    train: Budget,
+    update: Budget,
 ) -> Budget:
     """The errors of the step: those of its parts, each by the share of the critical path that it holds."""
     share = {phase: seconds / whole_s for phase, seconds in exposed.items()}
     shared = {f"engine: {name}": size * share.get("rollout", 0.0) for name, size in engine.items()}
+    shared |= {HOST: switch * share["switch"]} if switch and share.get("switch") else {}
     of_steps = ((share.get("train", 0.0), train), (share.get("update", 0.0), update))
     for part, budget in of_steps:
         for name, size in budget.shared.items():

@@ -11,7 +11,7 @@ from ...collectives import Machines
 from ...hardware import Spec, cluster_inputs, some_nodes
 from ...models import ModelSpec
 from ...models.model import identity
-from ...profile import Profile, without_profile
+from ...profile import Parameter, Profile, without_profile
 from ..lengths import Lengths
 from ..machines import ResolvedScenario, content_hash, release, shape_of, without_route
 from ..weight_update.report import Report as UpdateReport
@@ -23,12 +23,12 @@ from .pace import Pace, Roofline
 from .plan import CyclePlan, Rollouts, Switch
 from .scenario import CycleScenario, Length
 from .serving import Served, check_shape, serve
-from .switch import move_s
-from .training import Setup, Training, step_table
+from .switch import HOST, move_s
+from .training import Plan, Setup, Training, step_table, with_micro
 from .training import predict as predict_training
 
 _LATER: Mapping[str, tuple[str, ...]] = {
-    "cycle": ("train", "minibatches", "forward_passes", "rollout_nodes", "prepare"),
+    "cycle": ("train", "minibatches", "forward_passes", "forward_micro", "pad_to", "rollout_nodes", "prepare"),
     "rollout": ("engine", "samples", "prompt"),
 }
 """Keys that hashes leave out where they are not given: so hashes from before they were added stay valid."""
@@ -118,7 +118,15 @@ class ResolvedCycle(ResolvedScenario):
         if cycle.placement == "disaggregated":
             return None
         offload_s, onload_s = (self._move_s(kind) for kind in ("offload", "onload"))
-        return Switch(cycle.release, onload_s, offload_s, cycle.kv_alloc)
+        host_s = 0.0 if self.switch_host is None else self.switch_host.value
+        return Switch(cycle.release, onload_s, offload_s + host_s, cycle.kv_alloc)
+
+    @property
+    def switch_host(self) -> Parameter | None:
+        """What the stack's software does in a switch beside copies; None where it does nothing, or all is given."""
+        given = self.scenario
+        is_read = self.update is not None or given.rollout.engine is not None or given.cycle.state is not None
+        return self.profile.parameters.get(HOST) if is_read else None
 
     def _move_s(self, kind: str) -> float:
         if (state := self.scenario.cycle.state) is None:
@@ -251,13 +259,15 @@ class ResolvedCycle(ResolvedScenario):
             requests=self.scenario.rollout.requests,
             minibatches=cycle.minibatches,
             tokens=self.lengths.moment(1) + (self.prompts.moment(1) if self.prompts is not None else 0.0),
+            pad_to=cycle.pad_to,
         )
         if setup.requests % cycle.minibatches:
             allowed = f"expected a divisor of rollout.requests = {setup.requests}"
             raise self._fault("cycle.minibatches", cycle.minibatches, allowed)
         said = step_table(cycle.train, setup.model is not None, self.where)
-        scenario = setup.scenario(said, self.where)
-        return predict_training(scenario, cycle.minibatches, cycle.forward_passes, self.where, self.memo)
+        forward = said if cycle.forward_micro is None else with_micro(said, cycle.forward_micro)
+        plan = Plan(cycle.minibatches, cycle.forward_passes, setup.scenario(forward, self.where))
+        return predict_training(setup.scenario(said, self.where), plan, self.where, self.memo)
 
     @property
     def training_ranks(self) -> range:

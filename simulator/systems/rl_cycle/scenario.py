@@ -39,6 +39,12 @@ class Cycle(Table):
     forward_passes: NonNegativeInt = Field(
         0, description="train: passes over the batch without gradients, such as log-probabilities of a reference"
     )
+    forward_micro: PositiveInt | None = Field(
+        None, description="train: sequences per micro-batch of these passes (default: batch.micro)"
+    )
+    pad_to: Tokens | None = Field(
+        None, description="train: tokens that each sample is padded to (default: samples are not padded)"
+    )
     prepare: Seconds = Field(
         0.0, description="time between a rollout and its training: rewards, advantages, data (default: none)"
     )
@@ -140,8 +146,14 @@ class Engine(Table):
         0.9, description="share of device memory for weights, activations and KV cache (vLLM's gpu_memory_utilization)"
     )
     prefix_caching: bool = Field(True, description="whether an engine prefills a prompt once for all its answers")
+    graph_batch: NonNegativeInt | None = Field(
+        None,
+        description="most requests whose step is a CUDA graph; 0: none, as with enforce_eager of vLLM (default: all)",
+    )
     step_time: Seconds = Field(0.0, description="host time of a step that no kernel hides")
-    request_time: Seconds = Field(0.0, description="the same for each running request")
+    request_time: Seconds | None = Field(
+        None, description="the same for each running request (default: the stack's engine.request_s)"
+    )
     recompute: bool = Field(False, description="keep: whether KV caches are computed again under new weights")
 
 

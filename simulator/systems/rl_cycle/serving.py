@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from math import inf
 
 from ...base.errors import UserError, fault
 from ...base.units import format_bytes
@@ -103,9 +104,11 @@ class Served:
             replicas=self.shape.dp,
             chunk=said.max_tokens,
             step_s=said.step_time,
-            request_s=said.request_time,
+            request_s=costs.request[1],
             shares_prompts=said.prefix_caching,
             redoes=said.recompute,
+            issue_s=costs.issue[1],
+            graph_batch=inf if said.graph_batch is None else said.graph_batch,
         )
 
     def step(self, running: float) -> Terms:
@@ -121,7 +124,7 @@ class Served:
         if not self.alike:
             rank = self.costs.ranks[0]
             notes.append(f"engines are not alike: all are taken to decode as the slowest one, that of rank {rank}")
-        if not self.said.step_time and not self.said.request_time:
+        if not self.said.step_time and not self.costs.request[1]:
             notes.append("no host time of engines is counted; see rollout.engine.step_time")
         if self.shape.index_layers:
             notes.append("an indexer reads keys in 8 bits, and computes at the peak of 16 bits, as nobody measured it")
@@ -159,7 +162,9 @@ def serve(
     check_shape(said, tp, spec, where)
     shape = EngineShape(spec, tp, said.dp, said.ep, said.dtype or dtype, said.kv_dtype)
     groups = _engines(shape, machines.cluster, ranks, where)
-    costs = [EngineCosts(shape, machines, group, said.step_time, said.request_time) for group in groups]
+    costs = [
+        EngineCosts(shape, machines, group, said.step_time, said.request_time, said.graph_batch) for group in groups
+    ]
     slowest = max(costs, key=lambda one: one.step(said.max_batch * said.dp, sum(usual)).seconds)
     device = min(float(machines.cluster.device(rank).memory_bytes) for group in groups for rank in group)
     context_bytes = machines.profile.value_or("memory.context_bytes", 0.0)

@@ -10,6 +10,9 @@ from ...hardware import Cluster
 from ...profile import Profile
 from ...program import Program, ProgramBuilder
 
+HOST = "switch.s"
+"""The parameter of what software does beside copies: tear down process groups and build them, map memory."""
+
 
 def move_s(kind: str, gpus: int, state_bytes: int, cluster: Cluster, profile: Profile) -> float:
     """Seconds until the first `gpus` GPUs have moved `state_bytes` each to the host ("offload") or back ("onload").

@@ -27,10 +27,20 @@ _OF_CYCLE = ("kind", "name", "notes", "cluster", "nodes", "run", "batch.global")
 
 
 @dataclass(frozen=True)
+class Plan:
+    """So many steps, and passes over what they train on, whose micro-batches are those of the step `forward`."""
+
+    minibatches: int
+    forward_passes: int
+    forward: TrainScenario
+
+
+@dataclass(frozen=True)
 class Training:
-    """A cycle's training: `minibatches` steps like `step`, and `forward_passes` over what they train on."""
+    """A cycle's training: `minibatches` steps like `step`, and `forward_passes` like the forward of `pass_step`."""
 
     step: TrainPrediction
+    pass_step: TrainPrediction
     minibatches: int
     forward_passes: int
 
@@ -47,12 +57,13 @@ class Training:
     @property
     def forward_s(self) -> float:
         """Seconds of its passes without gradients."""
-        return self.learn_s * self.forward_passes * self.forward_share
+        pass_s = self.pass_step.report.step_time_s * self.forward_share
+        return self.minibatches * self.forward_passes * pass_s
 
     @property
     def forward_share(self) -> float:
         """The share of a step's work that its forward is, and so a pass without gradients."""
-        timeline, action = self.step.timeline, self.step.timeline.program.tags["action"]
+        timeline, action = self.pass_step.timeline, self.pass_step.timeline.program.tags["action"]
         seconds = timeline.end_s - timeline.start_s
         forward, both = (seconds[np.isin(action, list(map(ACTIONS.index, kinds)))].sum() for kinds in ("F", ACTIONS))
         return float(forward / both)
@@ -78,11 +89,17 @@ def step_table(said: str | Mapping[str, Any], has_model: bool, where: str) -> di
     return table
 
 
+def with_micro(said: Mapping[str, Any], micro: int) -> dict[str, Any]:
+    """The keys of a step with so many sequences to a micro-batch."""
+    batch = said.get("batch", {})
+    return {**said, "batch": {**batch, "micro": micro}} if isinstance(batch, Mapping) else dict(said)
+
+
 @dataclass(frozen=True)
 class Setup:
     """What a cycle says of its training: the machines, the model, and a batch of `requests` of `tokens` on average.
 
-    Its `profile` is that of a step which has none of its own.
+    Its `profile` is that of a step which has none of its own. Samples may be padded to `pad_to` tokens.
     """
 
     cluster: Any
@@ -93,6 +110,7 @@ class Setup:
     requests: int
     minibatches: int
     tokens: float
+    pad_to: int | None = None
 
     def scenario(self, said: Mapping[str, Any], where: str) -> TrainScenario:
         """The step of a mini-batch: the keys that a scenario says, the cycle's model, and a batch of its requests.
@@ -110,7 +128,8 @@ class Setup:
     def _batch(self, table: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
         batch = {key: value for key, value in given.items() if key != "global"}
         if "seq_len" not in given:
-            return {"global": self.requests // self.minibatches, "seq_len": ceil(self.tokens), **batch}
+            seq_len = self._sample_tokens(table, where)
+            return {"global": self.requests // self.minibatches, "seq_len": seq_len, **batch}
         each = _count(given, "seq_len")
         if given["seq_len"] == each < self.tokens:
             allowed = f"samples have {self.tokens:,.0f} tokens on average, which are not cut"
@@ -119,6 +138,14 @@ class Setup:
         unit = _count(given, "micro") * max(self.gpus // ranks, 1)
         needed = self.requests * self.tokens / self.minibatches / each
         return {"global": ceil(needed / unit) * unit, "documents": {"mean": self.tokens}, **batch}
+
+    def _sample_tokens(self, table: Mapping[str, Any], where: str) -> int:
+        """The tokens of a sample that is a sequence by itself: of the mean length, or padded; ranks share it evenly."""
+        if self.pad_to is not None and self.pad_to < self.tokens:
+            allowed = f"samples have {self.tokens:,.0f} tokens on average, which are not cut"
+            raise UserError(fault(where, "cycle.pad_to", self.pad_to, allowed))
+        unit = _count(table, "parallel.tp") * (2 * cp if (cp := _count(table, "parallel.cp")) > 1 else 1)
+        return ceil((self.pad_to or self.tokens) / unit) * unit
 
 
 def _count(table: Mapping[str, Any], key: str) -> int:
@@ -145,11 +172,15 @@ def _of_train(line: str, where: str) -> str:
     return f"{start}cycle.train.{said[len(start) :]}" if said.startswith(start) else said
 
 
-def predict(trained: TrainScenario, minibatches: int, forward_passes: int, where: str, memo: Memo) -> Training:
+def predict(trained: TrainScenario, plan: Plan, where: str, memo: Memo) -> Training:
     """Predict the training of a cycle; a UserError where its plan is not allowed."""
     try:
-        resolved = ResolvedTrain(trained, where, memo)
-        step = memo.get("training of a cycle", resolved.hash, lambda: predict_step(resolved))
+        step, pass_step = (_step(scenario, where, memo) for scenario in (trained, plan.forward))
     except UserError as error:
         raise UserError(*(_of_train(line, where) for line in error.faults)) from None
-    return Training(step, minibatches, forward_passes)
+    return Training(step, pass_step, plan.minibatches, plan.forward_passes)
+
+
+def _step(scenario: TrainScenario, where: str, memo: Memo) -> TrainPrediction:
+    resolved = ResolvedTrain(scenario, where, memo)
+    return memo.get("training of a cycle", resolved.hash, lambda: predict_step(resolved))
