@@ -92,6 +92,7 @@ ledger: $(VENV)/.test  ## stacks fitted to published updates and steps again, an
 	$(CALIBRATE) memory --out data/validation/memory_errors.json
 	$(CALIBRATE) data-sheets --out data/validation/data_sheet_errors.json
 	$(CALIBRATE) run-errors --out data/validation/run_errors.json
+	$(CALIBRATE) cycle-errors --out data/validation/cycle_errors.json
 	mkdir -p out
 	$(VENV)/bin/runcast validate --kind train_step --csv out/training-ledger.csv
 	$(PY) tests/docs/training_ledger_page.py out/training-ledger.csv

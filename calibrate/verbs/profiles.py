@@ -309,6 +309,17 @@ def run_errors(
     _write_widths(fit_run_errors(rows or shipped_table(), tell=typer.echo), out)
 
 
+@calibrate.command("cycle-errors")
+def cycle_errors(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write (.json).")],
+    rows: Annotated[Path | None, typer.Option(help="Table of RL cycles; default: the shipped ledger.")] = None,
+) -> None:
+    """Estimate what published RL cycles were off beyond the errors of their phases, each source left out in turn."""
+    from ..fitting.cycle_errors import fit_cycle_errors
+
+    _write_widths(fit_cycle_errors(rows, tell=typer.echo), out)
+
+
 def _write_widths(found: dict[str, Any], out: Path) -> None:
     """Write what a fit of errors found, and print its widths."""
     import json

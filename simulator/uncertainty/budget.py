@@ -7,7 +7,7 @@ phases.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist
@@ -44,6 +44,10 @@ class Budget:
     def deviation(self) -> float:
         """The standard deviation of ln(time), of all errors together."""
         return hypot(self.own, *self.shared.values())
+
+    def add_own(self, size: float) -> "Budget":
+        """With one more error of the configuration, which it shares with those that spend time alike."""
+        return replace(self, own=hypot(self.own, size), common=hypot(self.common, size))
 
     def by_kind(self) -> dict[str, float]:
         """The deviation of each kind of error, largest first; the squares add up to that of `deviation`."""

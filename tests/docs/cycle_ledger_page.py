@@ -13,7 +13,8 @@ CSV was written.
 
 A row is a scenario file of `data/validation/cycles`, changes to it, and a number of the report. Errors are predicted
 over published less one. The 90 % interval is from the errors of the profile's kernels, of our training step and of our
-update. It has no error for what is not modelled, so that of whole cycles is too narrow.
+update, and that of a whole step from what cycles of other sources missed beyond these
+(`data/validation/cycle_errors.json`). Phases have no error for what is not modelled.
 """
 
 

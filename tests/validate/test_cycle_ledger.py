@@ -4,11 +4,14 @@ import csv
 from pathlib import Path
 
 import pytest
+from runcast.calibrate.fitting.cycle_errors import errors_of
 from runcast.simulator import simulate
 from runcast.simulator.answers.validate.cycles import CycleCase, read_cycle_ledger
 from runcast.simulator.answers.validate.ledger import shipped_file
 from runcast.simulator.answers.validate.run_rows import REQUIRED, read_cases
+from runcast.simulator.base.files import read_json
 from runcast.simulator.runner import InProcess
+from runcast.simulator.systems.rl_cycle.errors import WHOLE
 
 from ..docs.cycle_ledger_page import page
 from ..docs.run_ledger_page import MISS
@@ -61,7 +64,17 @@ def test_every_shipped_row_is_a_scenario_or_says_what_it_lacks():
     cases = read_cases(shipped_file("rl_cycle.csv"), CycleCase)
 
     assert [case.cells.text("id") for case in cases if case.scenario is None and not case.cells.has("gap")] == []
-    assert len({case.cells.text("source") for case in cases}) >= 4
+    assert len({case.cells.text("source") for case in cases}) >= 10
+
+
+@pytest.mark.slow
+def test_the_error_of_whole_cycles_is_that_of_the_ledger():
+    """Nine of ten whole steps lie in intervals whose width their own source did not tell."""
+    ledger = read_cycle_ledger(runner=InProcess())
+    whole = ledger.scored[ledger.scored["metric"] == WHOLE]
+
+    assert errors_of(ledger) == read_json(shipped_file("rl_cycle.csv").with_name("cycle_errors.json"))
+    assert 0.85 <= whole["measured"].between(whole["interval_low"], whole["interval_high"]).mean() <= 0.97
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from ...uncertainty import Budget
 from ..train_step.report import TrainReport
 from ..weight_update.report import Report as Update
 from .engine import Terms
+from .errors import shipped_cycle_errors
 from .notes import notes_of
 from .plan import Switch
 from .resolve import ResolvedCycle
@@ -82,7 +83,8 @@ class CycleReport(Report):
     Means over steps: `rollout_s` is the time in which any slot decodes, `tail_s` the part of it in which less than half
     of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended, `pause_s` how
     long engines stand still, except for a lack of requests. `slots_busy` is the mean share of busy slots while any
-    decodes. A GPU is idle if nothing runs on it; an engine with any request is not idle.
+    decodes. A GPU is idle if nothing runs on it; an engine with any request is not idle. `rest` is the part of the
+    budget that is of no phase: what whole cycles were off beyond their parts.
     """
 
     mode: str
@@ -118,6 +120,7 @@ class CycleReport(Report):
     learn_s: float | None = None
     forward_s: float | None = None
     budget: Budget = _SURE
+    rest: float = 0.0
 
     kind = "rl_cycle"
     metrics = (
@@ -238,6 +241,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
     exposed = sum_by_group(critical_path(timeline), group, tuple(PHASES))
     engine = _engine_report(resolved, run, slot_s / decoding / engines if decoding else 0.0)
     training = None if resolved.training is None else resolved.training.step.report
+    rest = _rest(exposed, timeline.makespan_s, rollout=engine is not None, train=training is not None)
     return CycleReport(
         name=resolved.scenario.name,
         scenario_hash=resolved.hash,
@@ -287,7 +291,8 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
             switch=_switch_spread(resolved, plan.switch),
             train=_SURE if training is None else training.budget,
             update=_SURE if update is None else update.budget,
-        ),
+        ).add_own(rest),
+        rest=rest,
         update=update,
         rates=held,
         notes=(*notes_of(resolved), *held.notes),
@@ -352,6 +357,12 @@ def _budget(
         for name, size in budget.shared.items():
             shared[name] = shared.get(name, 0.0) + part * size
     return Budget(shared, hypot(*(part * budget.own for part, budget in of_steps)), shares=share)
+
+
+def _rest(exposed: Mapping[str, float], whole_s: float, **predicted: bool) -> float:
+    """The error of what a cycle leaves out, by the share of the critical path in phases that are predicted."""
+    share = sum(exposed.get(phase, 0.0) for phase, is_predicted in predicted.items() if is_predicted) / whole_s
+    return shipped_cycle_errors().width() * share
 
 
 _OF_TRAINER = {**{phase: PHASES[phase] for phase in ("prepare", "train", "switch")}, "update": ("update",)}
