@@ -197,7 +197,7 @@ class CycleReport(Report):
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """The 90 % interval of the mean step, from the errors of what is predicted.
+        """The 90 % interval of the mean step, from the errors of what is predicted and of what cycles leave out.
 
         None if training and decoding are given: that of the update alone says nothing of a step.
         """

@@ -36,7 +36,7 @@ def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     yield "step time", f"{format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {steps})"
     if (interval_s := report.interval_s) is not None:
         low, high = map(format_seconds, interval_s)
-        yield "interval", f"{low} to {high} (90 %), of what is predicted"
+        yield "interval", f"{low} to {high} (90 %), of what is predicted and what cycles leave out"
     yield "throughput", f"{report.requests_per_s:.3g} rollouts/s, {report.tokens_per_s:,.0f} tokens/s"
     length = f"{report.mean_tokens:,.0f} tokens on average, at most {report.longest_tokens:,}"
     yield "rollouts", f"{length}; {report.slots_busy:.0%} of the slots busy while any is"
