@@ -87,20 +87,21 @@ def cost(
     memo: Memo | None = None,
     actions: Prices | None = None,
     places: Sequence[Place] | None = None,
+    named: Choice = CURVES,
 ) -> Costs:
     """The time of each op of a Program without contention, and its rates on links. Rank r runs on GPU r of the cluster.
 
     `exchanges` are the algorithms that are named, by default none (`CURVES`), or `STREAMS`. `profile` holds the
     numbers of device and software. `store` is the file system of an update through files. `actions` are the prices of
     whole actions, by number, at the coarser level of a step. The ranks of one of `places` (default: the Program's
-    places) act alike at the same time.
+    places) act alike at the same time. Of exchanges that are streams, `named` are those that follow an algorithm.
 
     Raises:
         UserError: the profile has no model for an op, or the cluster has no route for it.
         KeyError: a kind of op is unknown, or its form has no price function.
     """
     places = program.places if places is None else places
-    choice = CURVES if isinstance(exchanges, str) else exchanges
+    choice = named if isinstance(exchanges, str) else exchanges
     pricing = Pricing(program, cluster, profile, store, memo or Memo(), actions, places, choice)
     forms = _STREAMS if exchanges == STREAMS else _WHOLE
     one_by_one = {**_FORMS.one_by_one, **forms.one_by_one}

@@ -1,6 +1,7 @@
 """Broadcasts and gathers as streams round NCCL's ring, link by link: latencies, filling of the ring, bytes by rate.
 
-A stack may say that its library broadcasts along trees between nodes, as Gloo does (`broadcast.tree`).
+A stack may say that its library broadcasts along trees between nodes, as Gloo does (`broadcast.tree`), a scenario by
+which algorithm (`named`).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from ..collectives.rings import RingBroadcast, ring_broadcast, side_by_side
 from ..collectives.trees import tree_broadcast
 from ..profile import Parameter
 from ..program import may_overlap
+from .named import charge_broadcasts, is_named
 from .pricing import Pricing, ends
 from .sheet import Ops, Term
 
@@ -31,9 +33,12 @@ def broadcasts(pricing: Pricing, ops: Ops) -> None:
     only = np.ones(len(pricing.capacity), bool) if beside is None else pricing.sheet.busy_links(beside)
     for group, own in groups:
         if len(group) > 1:
+            further = pricing.latency_of("broadcast.message_s", _messages(pricing, own))
+            if is_named(pricing, "broadcast"):
+                charge_broadcasts(pricing, own, group, [further], only)
+                continue
             ring, at = ring_of(pricing, group), np.zeros(max(group) + 1, np.int64)
             at[list(group)] = ring.island_of
-            further = pricing.latency_of("broadcast.message_s", _messages(pricing, own))
             latency = [pricing.latency_of("broadcast.latency_s"), further]
             if ring.islands > 1 and pricing.profile.value_or("broadcast.tree", 0.0):
                 _pass_down(pricing, own, ring, group, latency)

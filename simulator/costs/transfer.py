@@ -10,6 +10,7 @@ import numpy as np
 
 from ..collectives.wires import nic_route, peer_route, write_route
 from ..hardware import Cluster
+from .named import charge_gathers, is_named
 from .pricing import Pricing
 from .ring import pass_round, rings_of
 from .sheet import Ops, Term
@@ -28,6 +29,9 @@ def gather(pricing: Pricing, ops: Ops) -> None:
             host = [pricing.host("export.s"), launches, pricing.host("convert.tensor_s", pricing.shape(mine, 0))]
             if size == 1:
                 pricing.sheet.charge(mine, host)
+                continue
+            if is_named(pricing, "all_gather"):
+                charge_gathers(pricing, mine, ranks, size, host)
                 continue
             received, latency = pricing.bytes(mine) * (1 - 1 / size), [*host, pricing.latency_of("broadcast.latency_s")]
             ring, first = rings_of(pricing, ranks, size), np.zeros(len(mine), np.int64)

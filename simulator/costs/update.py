@@ -8,6 +8,7 @@ Every number comes from the profile and the stack. What starts at trainers is in
 import numpy as np
 
 from ..collectives.wires import read_route
+from .named import agreement, is_named
 from .pricing import Pricing
 from .ring import ring_of, wires_s
 from .sheet import Ops, Term
@@ -60,6 +61,9 @@ def post_hook(pricing: Pricing, ops: Ops) -> None:
 def agree(pricing: Pricing, ops: Ops) -> None:
     """A tree of small messages: up and down once per doubling of the number of islands."""
     for group, own in pricing.group_by_ranks(ops):
+        if len(group) > 1 and is_named(pricing, "all_reduce"):
+            pricing.sheet.charge(own, agreement(pricing, group, float(pricing.bytes(own)[0])))
+            continue
         ring = ring_of(pricing, group)
         doublings = float(np.log2(ring.islands))
         wires = Term(2 * doublings * wires_s(pricing, ring), pricing.profile["agree.doubling_s"])

@@ -3,9 +3,20 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from ..base.units import parse
+from ..collectives import MEASURED
+from ..collectives.algorithms import algorithms
 
 _LARGEST = 2**60
 
@@ -59,6 +70,18 @@ class Table(BaseModel):
     """A table of a scenario file: only these keys, each of exactly its type."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Algorithms(Table):
+    """For each op the name of its algorithm. Measured: none, what the library does is priced by numbers of its own."""
+
+    @field_validator("*")
+    @classmethod
+    def _check_names(cls, name: str, info: ValidationInfo) -> str:
+        known = (MEASURED, *algorithms(str(info.field_name)))
+        if name not in known:
+            raise ValueError(f"expected one of {', '.join(known)}")
+        return name
 
 
 class OnCluster(Table):

@@ -16,6 +16,7 @@ from runcast.simulator.systems.rl_cycle.scenario import Cycle, CycleScenario, En
 from runcast.simulator.systems.tables import Model, Slow
 from runcast.simulator.systems.train_step import scenario as training
 from runcast.simulator.systems.train_step.scenario import TrainScenario
+from runcast.simulator.systems.weight_update import scenario as updates
 from runcast.simulator.systems.weight_update.scenario import Inference, Scenario, Update
 
 from ..command import runcast
@@ -97,8 +98,8 @@ TABLES = (
     Scenario, Model, Update, Inference, Slow, CycleScenario, Cycle, Rollout, Engine, Length, TrainScenario,
     training.Parallel, training.Schedule, training.Batch, training.Documents, training.Tower, training.Precision,
     training.Activations, training.Recompute, training.Offload, training.Overlap, training.Fusion, training.Experts,
-    training.Memory, training.Lora, training.Run, training.Execute, training.Collectives, CollectiveScenario,
-    CollectiveKeys,
+    training.Memory, training.Lora, training.Run, training.Execute, training.Collectives, updates.Collectives,
+    CollectiveScenario, CollectiveKeys,
 )  # fmt: skip
 
 

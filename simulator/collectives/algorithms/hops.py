@@ -26,7 +26,7 @@ from .clock import Hop, IslandNet
 from .messages import Algorithm, Group, HopKind, Pairs, Sends, Term
 from .shares import Share, share_of
 
-_PIECES = tuple(1 << k for k in range(15))
+PIECES = tuple(1 << k for k in range(15))
 """Numbers of pieces of which the fastest is taken."""
 
 _UNKNOWN = 0.3
@@ -80,15 +80,28 @@ class ClusterNet(IslandNet):
         islands: dict[int, list[int]] = {}
         for rank in ranks:
             islands.setdefault(machines.island(rank), []).append(rank)
-        sizes = {len(island) for island in islands.values()}
-        if len(sizes) > 1:
-            raise UserError(f"algorithms need islands of equal size (given: {' and '.join(map(str, sorted(sizes)))})")
         self.ranks = tuple(rank for island in islands.values() for rank in island)
-        self.islands, self.near = len(islands), sizes.pop()
+        self.islands, self.near = self._shape([len(island) for island in islands.values()])
         self.sites, self.site_latency_s = self._farthest_sites(), machines.cluster.site_latency_s
         self._crowded = False
         self._lefts: dict[object, float] = {}
         self._share, self._wire = Share(), Wire()
+
+    def _shape(self, sizes: Sequence[int]) -> tuple[int, int]:
+        """The number of islands, and the size of each."""
+        if len(set(sizes)) > 1:
+            given = " and ".join(map(str, sorted(set(sizes))))
+            raise UserError(f"algorithms need islands of equal size (given: {given})")
+        return len(sizes), sizes[0]
+
+    def is_inside(self, a: int, b: int) -> bool:
+        """Whether two ranks are on one island."""
+        return a // self.near == b // self.near
+
+    def abreast(self, a: int, b: int) -> list[tuple[int, int]]:
+        """The pairs of ranks whose NICs carry a striped message between the islands of two ranks."""
+        first = a - a % self.near, b - b % self.near
+        return [(first[0] + k, first[1] + k) for k in range(self.near)]
 
     def _farthest_sites(self) -> tuple[int, ...]:
         """The sites of its islands, or of the group of its stage whose ring leaves sites most often, as it is slowest.
@@ -148,16 +161,15 @@ class ClusterNet(IslandNet):
     def _ends(self, pairs: Pairs) -> Iterator[tuple[int, int]]:
         """The ranks whose NICs carry messages between islands: of a striped one, all of both islands."""
         for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True):
-            if a // self.near != b // self.near:
-                first = (a - a % self.near, b - b % self.near)
-                yield from ((first[0] + k, first[1] + k) for k in range(self.near)) if pairs.striped else ((a, b),)
+            if not self.is_inside(a, b):
+                yield from self.abreast(a, b) if pairs.striped else ((a, b),)
 
     def run_by(self, algorithm: Algorithm) -> "ClusterNet":
         """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""
         other, machines = self._copy(), self._machines
         other._share = min(
             share_of(algorithm, machines.cluster.device(rank).name, machines.machine_of(rank).profile)
-            for rank in machines.one_of_each(self.ranks)
+            for rank in self._unlike
         )
         return other
 
@@ -168,14 +180,19 @@ class ClusterNet(IslandNet):
         return other
 
     @property
+    def _unlike(self) -> tuple[int, ...]:
+        """A rank of each kind, the slowest of which sets a number."""
+        return self._machines.one_of_each(self.ranks)
+
+    @property
     def devices(self) -> set[str]:
         """The names of the GPUs."""
-        return {self._machines.cluster.device(rank).name for rank in self._machines.one_of_each(self.ranks)}
+        return {self._machines.cluster.device(rank).name for rank in self._unlike}
 
     @property
     def has_nvlink(self) -> bool:
         """Whether ranks of an island reach each other over NVLink."""
-        cluster, starts = self._machines.cluster, self._machines.one_of_each(self.ranks)
+        cluster, starts = self._machines.cluster, self._unlike
         return all(
             cluster.has_nvlink(rank, other) for rank in starts for other in self._machines.near(self.ranks, rank)
         )
@@ -189,7 +206,7 @@ class ClusterNet(IslandNet):
     def group(self, root: int = 0, pieces: int = 1) -> Group:
         """The ranks, island by island."""
         cluster = self._machines.cluster
-        nvls = all(cluster.nodes[cluster.node_of(rank)].nvls for rank in self._machines.one_of_each(self.ranks))
+        nvls = all(cluster.nodes[cluster.node_of(rank)].nvls for rank in self._unlike)
         return Group(self.islands, self.near, root, pieces, nvls, cluster.fabric.sharp, self._loads, self.sites)
 
     def cut(self, algorithm: Algorithm, size: float, root: int = 0, pieces: int | None = None) -> Group:
@@ -201,7 +218,7 @@ class ClusterNet(IslandNet):
         if not algorithm.pipelined:
             return group
         net, most = self.run_by(algorithm), max(int(size), 1)
-        counts = [count for count in _PIECES if count <= most] if pieces is None else [min(pieces, most)]
+        counts = [count for count in PIECES if count <= most] if pieces is None else [min(pieces, most)]
         cuts = [replace(group, pieces=count) for count in counts]
         return min(cuts, key=lambda cut: net.seconds(algorithm.terms(cut, size)))
 
@@ -268,7 +285,7 @@ class ClusterNet(IslandNet):
     @property
     def _nodes(self) -> list[Machine]:
         """Each kind of node of its ranks; the slowest one sets a latency."""
-        return [self._machines.machine_of(rank) for rank in self._machines.one_of_each(self.ranks)]
+        return [self._machines.machine_of(rank) for rank in self._unlike]
 
     def _slowest_s(self, inside: float, beyond: float, kind: str = "") -> float:
         """Seconds per byte of the slowest rank, while all ranks send; on links of one kind, if it is named."""
@@ -277,7 +294,7 @@ class ClusterNet(IslandNet):
             links = self._machines.cluster.links_of_kind(kind)
             capacity = np.full(len(capacity), inf)
             capacity[links] = self._machines.capacity[links]
-        for rank in self._machines.one_of_each(self.ranks):
+        for rank in self._unlike:
             stage = self._stages.get(rank, self.ranks)
             wires = self._machines.crossings.collective(self._op, self.ranks, rank, stage, self.islands)
             found = max(found, wires.least_s(inside, beyond, capacity))
@@ -288,14 +305,17 @@ class ClusterNet(IslandNet):
 
         Links between sites are left out: `site_latency_s` has theirs.
         """
-        cluster, near = self._machines.cluster, self.near
-        latencies, found = cluster.links.columns["latency_s"], 0.0
-        for rank in self._machines.one_of_each(self.ranks):
-            at = self.ranks.index(rank)
-            other = at - at % near + (at + 1) % near if inside else (at + near) % len(self.ranks)
+        cluster, latencies, found = self._machines.cluster, self._machines.cluster.links.columns["latency_s"], 0.0
+        for rank in self._unlike:
+            other = self._neighbour(self.ranks.index(rank), inside)
             route = cluster.route(cluster.gpu(rank), cluster.gpu(self.ranks[other]))
             found = max(found, float(sum(latencies[link] for link in route if link not in cluster.site_links)))
         return found
+
+    def _neighbour(self, at: int, inside: bool) -> int:
+        """The next rank of the island, or the one at the same place of the next island."""
+        near = self.near
+        return at - at % near + (at + 1) % near if inside else (at + near) % len(self.ranks)
 
 
 def _coefficient(profile: Profile, name: str, kinds: Sequence[str]) -> float:

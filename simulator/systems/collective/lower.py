@@ -4,18 +4,18 @@ Groups that exchange at the same time share links, as the engine shares them. Wi
 `collectives.algorithms.clock` says. A message holds its sender's and its receiver's port, which are lanes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from ...base.arrays import Ints
 from ...collectives.algorithms.hops import ClusterNet
-from ...collectives.algorithms.messages import Chunks, Group, Pairs
+from ...collectives.algorithms.messages import Chunks, Group
+from ...collectives.algorithms.ways import Ways
 from ...costs import Costs
-from ...hardware import Cluster, Shares
+from ...hardware import Cluster
 from ...profile import PROVENANCE
 from ...program import Lane, Place, Program, Ragged
 
@@ -46,86 +46,9 @@ class _Columns:
     after: list[np.ndarray] = field(default_factory=list)
 
 
-class _Ways:
-    """Distinct hops between two ranks: their seconds, and the links that they cross.
-
-    Messages of a round are under way together, so with adaptive routing each round has ways of its own.
-    """
-
-    def __init__(self, cluster: Cluster):
-        self._cluster = cluster
-        self._index: dict[tuple[int, int, bool, int, int], int] = {}
-        self._rounds = 0
-        self.latency_s: list[float] = []
-        self.bytes_per_s: list[float] = []
-        self.shares: list[Shares] = []
-
-    def of(self, pairs: Pairs, net: ClusterNet) -> Ints:
-        """The number of each message's way."""
-        self._rounds += self._cluster.fabric.routing == "adaptive"
-        ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-        keys = [(net.ranks[a], net.ranks[b], pairs.striped, pairs.ways, self._rounds) for a, b in ends]
-        wires, new = net.hops(pairs), [i for i, key in enumerate(keys) if key not in self._index]
-        legs = [_legs(self._cluster, net, *ends[i], striped=pairs.striped) for i in new]
-        for i, shares in zip(new, _crossed(self._cluster, legs), strict=True):
-            self._index[keys[i]] = len(self._index)
-            self.latency_s.append(float(wires.latency_s[i]))
-            self.bytes_per_s.append(1 / float(wires.s_per_byte[i]))
-            self.shares.append(shares)
-        return np.array([self._index[key] for key in keys], np.int64)
-
-
-class _Leg(NamedTuple):
-    """A part of a message, from GPU to GPU; through NICs `out` and `into`, or inside an island."""
-
-    source: int
-    target: int
-    out: str = ""
-    into: str = ""
-
-
-def _legs(cluster: Cluster, net: ClusterNet, a: int, b: int, *, striped: bool) -> list[_Leg]:
-    """Equal parts of a message from rank to rank of a group: one for each NIC, of both islands if it is striped."""
-    near = net.near
-    if a // near == b // near:
-        return [_Leg(net.ranks[a], net.ranks[b])]
-    starts = (a // near * near, b // near * near) if striped else (a, b)
-    ends = [[net.ranks[start + place] for start in starts] for place in range(near if striped else 1)]
-    return [_Leg(source, target, *nics) for source, target in ends for nics in _nics(cluster, source, target)]
-
-
-def _nics(cluster: Cluster, source: int, target: int) -> Iterator[tuple[str, str]]:
-    """The NICs between which one GPU sends to another: all of the target's, and its own on their planes."""
-    own = cluster.nics_of_gpu(source)
-    for k, into in enumerate(cluster.nics_of_gpu(target)):
-        out = cluster.nic_towards(source, into)
-        yield (own[k % len(own)] if out == own[0] else out), into
-
-
-def _crossed(cluster: Cluster, messages: Sequence[Sequence[_Leg]]) -> Iterator[Shares]:
-    """The links that each message crosses, with shares of its bytes, as the fabric routes all flows together."""
-    over = iter(cluster.spread([(leg.out, leg.into) for legs in messages for leg in legs if leg.out]))
-    for legs in messages:
-        found: Shares = {}
-        for leg in legs:
-            for link, share in _through_nics(cluster, leg, next(over)) if leg.out else _inside(cluster, leg):
-                found[link] = found.get(link, 0.0) + share / len(legs)
-        yield found
-
-
-def _inside(cluster: Cluster, leg: _Leg) -> Iterator[tuple[int, float]]:
-    yield from ((link, 1.0) for link in cluster.route(cluster.gpu(leg.source), cluster.gpu(leg.target)))
-
-
-def _through_nics(cluster: Cluster, leg: _Leg, between: Shares) -> Iterator[tuple[int, float]]:
-    yield from ((link, 1.0) for link in cluster.nic_out_route(leg.source, leg.out))
-    yield from between.items()
-    yield from ((link, 1.0) for link in cluster.nic_in_route(leg.target, leg.into))
-
-
 def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange]) -> tuple[Program, Costs]:
     """The Program of groups that exchange at the same time, by algorithms without switches, and its costs."""
-    ways, columns, first = _Ways(cluster), _Columns(), 0
+    ways, columns, first = Ways(cluster), _Columns(), 0
     places: list[Place] = []
     for number, exchange in enumerate(exchanges):
         assert not exchange.chunks.switches, "switches that add have no links of their own"
@@ -134,7 +57,7 @@ def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange])
     return _program(columns, places, first), _costs(columns, ways, capacity, cluster.links.columns["name"].tolist())
 
 
-def _write(exchange: Exchange, ways: _Ways, columns: _Columns, first: int, lane: int) -> int:
+def _write(exchange: Exchange, ways: Ways, columns: _Columns, first: int, lane: int) -> int:
     """Append the messages of a group, whose lanes begin at `lane`; the number of messages so far."""
     chunks, net = exchange.chunks, exchange.net
     arrived = np.full((chunks.streams, 2, len(net.ranks)), -1)  # the last message, by stream, port and rank
@@ -183,7 +106,7 @@ def _starts(counts: np.ndarray) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _costs(columns: _Columns, ways: _Ways, capacity: np.ndarray, names: Sequence[str]) -> Costs:
+def _costs(columns: _Columns, ways: Ways, capacity: np.ndarray, names: Sequence[str]) -> Costs:
     way, size = np.concatenate(columns.way), np.concatenate(columns.size)
     rate = np.array(ways.bytes_per_s)
     shares = [np.array(list(crossed.values())) * each for crossed, each in zip(ways.shares, rate, strict=True)]

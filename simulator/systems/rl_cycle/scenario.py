@@ -246,6 +246,7 @@ class CycleScenario(OnCluster):
 
         `trainers` is the number of GPUs that train, where the scenario does not say it.
         """
-        same = {key: getattr(self, key) for key in Scenario.model_fields if key not in ("notes", "kind", "seed")}
+        own = {"notes", "kind", "seed", "collectives"}
+        same = {key: getattr(self, key) for key in Scenario.model_fields if key not in own}
         update = self._update(self.cycle.trainer_gpus if trainers is None else trainers)
         return Scenario(kind="weight_update", **same | changes | {"update": update})

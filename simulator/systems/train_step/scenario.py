@@ -9,17 +9,15 @@ from pydantic import (
     NonNegativeInt,
     PositiveInt,
     SerializerFunctionWrapHandler,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
 
 from ...collectives import MEASURED
-from ...collectives.algorithms import algorithms
 from ...models.shard import PRODUCTS
 from ..lengths import check_lognormal
-from ..tables import Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
+from ..tables import Algorithms, Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
 
 
 def _whole(of: str, such_as: int, word: str = "") -> BeforeValidator:
@@ -334,7 +332,7 @@ class Tower(Table):
         return self
 
 
-class Collectives(Table):
+class Collectives(Algorithms):
     """By which algorithms ranks exchange. Measured: as fitted curves say, whatever the library chose there."""
 
     all_reduce: str = Field(
@@ -343,14 +341,6 @@ class Collectives(Table):
     all_gather: str = Field(MEASURED, description="parameters, or sequences: measured, ring, …")
     reduce_scatter: str = Field(MEASURED, description="gradients, or sequences: measured, ring, …")
     all_to_all: str = Field(MEASURED, description="tokens of experts, or heads: measured, direct, hierarchical, …")
-
-    @field_validator("*")
-    @classmethod
-    def _check_names(cls, name: str, info: ValidationInfo) -> str:
-        known = (MEASURED, *algorithms(str(info.field_name)))
-        if name not in known:
-            raise ValueError(f"expected one of {', '.join(known)}")
-        return name
 
 
 class Trained(OnCluster):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ...collectives import MEASURED
 from ..keys import (
     DEVICE,
     GPUS,
@@ -11,12 +12,13 @@ from ..keys import (
     Change,
     Need,
     Pin,
+    Values,
     excludes,
     goes_with,
     refuse_overrides,
     value_text,
 )
-from .methods import FROM_TRAINERS, SERVED, methods
+from .methods import FROM_TRAINERS, METHODS, SERVED, methods
 
 _TRAINERS = "goes with a method that starts at trainers, not update.method = "
 _IN_PLACE = methods(lambda method: method.in_place)
@@ -26,6 +28,27 @@ _OF_TRAINERS = (
     "inference.gpus", "inference.ep",
 )  # fmt: skip
 _OF_SERVERS = ("pipeline", "mem_fraction", "h2d_buffer", "h2d_freed", "ranks", "readers")
+
+
+def _exchanges(values: Values) -> tuple[str, ...]:
+    """The collectives of an update, whose algorithms may be named."""
+    method = values["update.method"]
+    absent = {"all_reduce"} if values["update.pipeline"] == "three_stage" else set[str]()
+    if method == "colocated" and values["update.trainer.pp"] in (None, 1):
+        absent.add("broadcast")
+    return tuple(op for op in METHODS[method].exchanges if op not in absent)
+
+
+def _of_exchange(op: str) -> Need:
+    """The algorithm of a collective goes with updates that have it."""
+
+    def words(values: Values) -> str:
+        method, there = values["update.method"], _exchanges(values)
+        also = f"; it has {' and '.join(there)}" if there else ""
+        return f"update.method = {value_text(method)} has no {op} here{also}"
+
+    return Need(f"collectives.{op}", lambda values: op in _exchanges(values), words, lambda name: name != MEASURED)
+
 
 NEEDS: tuple[Need, ...] = (
     *OF_MODEL,
@@ -52,6 +75,7 @@ NEEDS: tuple[Need, ...] = (
     excludes("update.load", "update.method", *_IN_PLACE, why=_WHY),
     excludes("update.quantize", "update.method", *_IN_PLACE, why=_WHY, applies=lambda to: to == "after"),
     excludes("update.load", "update.quantize", "after", why=", which is part of loading", applies=lambda on: not on),
+    *map(_of_exchange, ("broadcast", "all_gather", "all_reduce")),
     goes_with("update.h2d_freed", "update.pipeline", "three_stage"),
     excludes("update.h2d_buffer", "update.pipeline", "three_stage", why=", which needs it", applies=lambda on: not on),
 )  # fmt: skip

@@ -16,8 +16,8 @@ class Method:
     engines may have to register their tensors with the NICs. `by_tensor`: by default each tensor is a message or
     handle. `in_place`: bytes are written where the engine reads its weights, so it does nothing with them. `buffers`:
     receivers have room for buckets, with `striped` for one of each trainer, as all send at once. `apart`: each mesh of
-    trainers gathers tensors of its own. `by_local_tensors`: tensors that one gather brings stay together. `about` says
-    it in words.
+    trainers gathers tensors of its own. `by_local_tensors`: tensors that one gather brings stay together. `exchanges`
+    are its collectives, whose algorithms may be named. `about` says it in words.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Method:
     striped: bool = False
     apart: bool = False
     by_local_tensors: bool = False
+    exchanges: tuple[str, ...] = ("all_gather",)
     about: str = ""
 
     @property
@@ -42,17 +43,29 @@ class Method:
         return max(slots, len(plan.trainers)) if self.striped else slots
 
 
+_SERVED = "broadcast", "all_reduce"
+_SENT = "broadcast", "all_gather"
+
 _METHODS = (
-    Method("broadcast", about="servers broadcast every bucket to all ranks"),
-    Method("p2p", about="receivers read buckets from servers, by RDMA"),
+    Method("broadcast", exchanges=_SERVED, about="servers broadcast every bucket to all ranks"),
+    Method("p2p", exchanges=_SERVED, about="receivers read buckets from servers, by RDMA"),
     Method(
-        "single_sender", programs.single_sender, about="one trainer of a pipeline stage at a time sends to all engines"
+        "single_sender",
+        programs.single_sender,
+        exchanges=_SENT,
+        about="one trainer of a pipeline stage at a time sends to all engines",
     ),
-    Method("relays", programs.relays, about="the same, through the NICs of all GPUs of the sender's node"),
+    Method(
+        "relays",
+        programs.relays,
+        exchanges=_SENT,
+        about="the same, through the NICs of all GPUs of the sender's node",
+    ),
     Method(
         "all_senders",
         programs.all_senders,
         striped=True,
+        exchanges=_SENT,
         about="every trainer broadcasts a part, on a group of its own",
     ),
     Method(
@@ -60,6 +73,7 @@ _METHODS = (
         programs.stage_heads,
         by_tensor=True,
         by_local_tensors=True,
+        exchanges=_SENT,
         about="the first rank of each pipeline stage broadcasts, one after another",
     ),
     Method(
@@ -81,11 +95,20 @@ _METHODS = (
         about="trainers write what a receiver keeps, by a plan made once",
     ),
     Method(
-        "reshard", programs.reshard, by_tensor=True, about="trainers send each receiver what it keeps, pair by pair"
+        "reshard",
+        programs.reshard,
+        by_tensor=True,
+        exchanges=(),
+        about="trainers send each receiver what it keeps, pair by pair",
     ),
     Method("chain", programs.chain, registers=True, about="buckets pass through all receivers, one after another"),
     Method(
-        "colocated", programs.ipc_handles, by_tensor=True, buffers=False, about="engines open handles on their own GPUs"
+        "colocated",
+        programs.ipc_handles,
+        by_tensor=True,
+        buffers=False,
+        exchanges=_SENT,
+        about="engines open handles on their own GPUs",
     ),
     Method("file_system", programs.file_system, about="trainers write files, and engines read them"),
 )

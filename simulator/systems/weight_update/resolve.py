@@ -16,7 +16,7 @@ from ...base.arrays import Floats
 from ...base.errors import UserError
 from ...base.op_kinds import EXCHANGE, kinds_of_form
 from ...base.units import format_bytes
-from ...collectives import STREAMS, networks_of, relay
+from ...collectives import STREAMS, Choice, choice_of, networks_of, relay
 from ...costs import Costs, Store, cost
 from ...hardware import cluster_inputs
 from ...models import ModelSpec, Weights, weights
@@ -66,7 +66,12 @@ class Resolved(OnMachines):
 
     @property
     def _along_trees(self) -> bool:
-        return bool(self.profile.value_or("broadcast.tree", 0.0))
+        return bool(self.profile.value_or("broadcast.tree", 0.0)) and "broadcast" not in dict(self.choice)
+
+    @property
+    def choice(self) -> Choice:
+        """The algorithms of exchanges that are named."""
+        return choice_of(self.scenario.collectives.model_dump())
 
     @property
     def question(self) -> str:
@@ -207,8 +212,8 @@ class Resolved(OnMachines):
         """The time of each op without contention."""
         program, machines, profile = self.program, self.cluster, self.profile
         try:
-            costs = cost(program, machines, profile, STREAMS, store=self.store, memo=self.memo)
-        except UserError as error:  # a route that does not exist
+            costs = cost(program, machines, profile, STREAMS, store=self.store, memo=self.memo, named=self.choice)
+        except UserError as error:  # a route or algorithm that does not exist there
             raise without_route(self.where, error) from None
         slowed = self._slowness_of_ops()
         for factor in np.unique(slowed[slowed > 1]):
@@ -253,6 +258,8 @@ class Resolved(OnMachines):
     def hash(self) -> str:
         """The hash of everything that the prediction depends on, runcast's version included."""
         names = {*FOR_PEOPLE, "cluster", "model", "profile", "stack", "fold"}  # what they stand for counts, not they
+        if not self.choice:
+            names.add("collectives")  # so that hashes from before this table stay valid
         content = {
             "scenario": self.scenario.model_dump(mode="json", exclude=names),
             "cluster": cluster_inputs(self.scenario.cluster, self.scenario.nodes, self.where),

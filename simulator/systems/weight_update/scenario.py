@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from ..tables import Model, OnCluster, Rate, Seconds, Size, SlowNodes, Table
+from ...collectives import MEASURED
+from ..tables import Algorithms, Model, OnCluster, Rate, Seconds, Size, SlowNodes, Table
 from .methods import MethodName
 
 
@@ -103,6 +104,14 @@ class Update(Table):
     drain: Seconds | None = Field(None, description="from trainers: time until running requests have stopped")
 
 
+class Collectives(Algorithms):
+    """By which algorithms ranks exchange. Measured: streams round the library's ring, with the stack's numbers."""
+
+    broadcast: str = Field(MEASURED, description="buckets to all ranks: measured, chain, binomial, …")
+    all_gather: str = Field(MEASURED, description="shards of trainers: measured, ring, …")
+    all_reduce: str = Field(MEASURED, description="agreements between buckets: measured, tree, …")
+
+
 class Scenario(OnCluster):
     """One weight update."""
 
@@ -110,6 +119,7 @@ class Scenario(OnCluster):
     stack: str = Field("checkpoint-engine", description="software stack")
     model: Model = Field(description="the weights")
     update: Update = Field(default=Update(), description="how they travel")
+    collectives: Collectives = Field(default=Collectives(), description="by which algorithms ranks exchange")
     slow: SlowNodes = ()
     fold: bool = Field(True, description="whether ranks that act alike are simulated once")
     seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of what is random: the bytes that execute sends")
