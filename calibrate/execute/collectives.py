@@ -89,8 +89,11 @@ def check(resolved: ResolvedCollective, here: int) -> None:
     """Return if a scenario can be executed, with so many of its processes on this machine.
 
     Raises:
-        UserError: several groups with switches, ranks in an order that the library does not know, or too little memory.
+        UserError: several groups with switches, ranks in an order that the library does not know, jobs, or too little
+            memory.
     """
+    if jobs := resolved.keys.jobs:
+        raise UserError(fault(resolved.where, "collective.jobs", len(jobs), "jobs are simulated, not executed"))
     if (groups := resolved.keys.groups) > 1 and _switches(resolved):
         raise UserError(fault(resolved.where, "collective.groups", groups, "with switches one group is executed"))
     if (op := resolved.keys.op) != "all_reduce" and resolved.keys.placement == "interleaved":

@@ -32,7 +32,8 @@ def _lines(values: Iterator[tuple[Any, float, float, float]], title: str, axis: 
 
     points = [
         {
-            "panel": "", "line": row.algorithm, "x": row.bytes, "y": y, "low": low, "high": high,
+            "panel": "", "line": getattr(row, "job", "") or row.algorithm, "x": row.bytes,
+            "y": y, "low": low, "high": high,
             "outside": row.provenance in ("extrapolated", "assumed"),
         }
         for row, y, low, high in values

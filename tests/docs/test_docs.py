@@ -11,7 +11,7 @@ from runcast.simulator import simulate
 from runcast.simulator.hardware import cluster_names
 from runcast.simulator.models import preset_names
 from runcast.simulator.profile.forms import FEATURES, known_classes
-from runcast.simulator.systems.collective.scenario import CollectiveKeys, CollectiveScenario
+from runcast.simulator.systems.collective.scenario import CollectiveKeys, CollectiveScenario, Job
 from runcast.simulator.systems.rl_cycle.scenario import Cycle, CycleScenario, Engine, Length, Rollout
 from runcast.simulator.systems.tables import Model, Slow
 from runcast.simulator.systems.train_step import scenario as training
@@ -99,7 +99,7 @@ TABLES = (
     training.Parallel, training.Schedule, training.Batch, training.Documents, training.Tower, training.Precision,
     training.Activations, training.Recompute, training.Offload, training.Overlap, training.Fusion, training.Experts,
     training.Memory, training.Lora, training.Run, training.Execute, training.Collectives, updates.Collectives,
-    CollectiveScenario, CollectiveKeys,
+    CollectiveScenario, CollectiveKeys, Job,
 )  # fmt: skip
 
 

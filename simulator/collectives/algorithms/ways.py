@@ -38,11 +38,18 @@ class Ways:
         wires, new = net.hops(pairs), [i for i, key in enumerate(keys) if key not in self._index]
         legs = [_legs(self._cluster, net, *ends[i], striped=pairs.striped) for i in new]
         for i, shares in zip(new, _crossed(self._cluster, legs), strict=True):
-            self._index[keys[i]] = len(self._index)
+            self._index[keys[i]] = len(self.shares)
             self.latency_s.append(float(wires.latency_s[i]))
             self.bytes_per_s.append(1 / float(wires.s_per_byte[i]))
             self.shares.append(shares)
         return np.array([self._index[key] for key in keys], np.int64)
+
+    def wait(self, seconds: float) -> int:
+        """The number of a way that takes so long and crosses nothing."""
+        self.latency_s.append(seconds)
+        self.bytes_per_s.append(1.0)
+        self.shares.append({})
+        return len(self.shares) - 1
 
 
 class _Leg(NamedTuple):

@@ -25,14 +25,24 @@ _PORTS = tuple(
 """Lanes of a rank: its ports inside the island and to the network, and their parts for messages a second way."""
 
 
+EXCHANGE = "exchange"
+"""A tag: the number of the exchange whose message an op is."""
+
+
 @dataclass(frozen=True)
 class Exchange:
-    """What one group does: the messages of an algorithm over `size` bytes, on the hops of its ranks."""
+    """What one group does from `start_s` on: messages of an algorithm over `size` bytes, on the hops of its ranks."""
 
     chunks: Chunks
     group: Group
     size: float
     net: ClusterNet
+    start_s: float = 0.0
+
+
+def count_messages(exchange: Exchange) -> int:
+    """The number of messages of a group."""
+    return sum(one.times * len(one.pairs.src) for one in exchange.chunks.rounds())
 
 
 @dataclass
@@ -50,17 +60,24 @@ def lower(cluster: Cluster, capacity: np.ndarray, exchanges: Sequence[Exchange])
     """The Program of groups that exchange at the same time, by algorithms without switches, and its costs."""
     ways, columns, first = Ways(cluster), _Columns(), 0
     places: list[Place] = []
+    firsts = [0]
     for number, exchange in enumerate(exchanges):
         assert not exchange.chunks.switches, "switches that add have no links of their own"
         first = _write(exchange, ways, columns, first, len(places) * len(_PORTS))
+        firsts.append(first)
         places += [Place(f"group {number} rank {i}", (rank,)) for i, rank in enumerate(exchange.net.ranks)]
-    return _program(columns, places, first), _costs(columns, ways, capacity, cluster.links.columns["name"].tolist())
+    owner = np.repeat(np.arange(len(exchanges)), np.diff(firsts))
+    return _program(columns, places, owner), _costs(columns, ways, capacity, cluster.links.columns["name"].tolist())
 
 
 def _write(exchange: Exchange, ways: Ways, columns: _Columns, first: int, lane: int) -> int:
     """Append the messages of a group, whose lanes begin at `lane`; the number of messages so far."""
     chunks, net = exchange.chunks, exchange.net
     arrived = np.full((chunks.streams, 2, len(net.ranks)), -1)  # the last message, by stream, port and rank
+    if exchange.start_s > 0:
+        arrived[:, 0] = first
+        _wait(exchange.start_s, ways, columns, lane)
+        first += 1
     for one in chunks.rounds():
         src, dst = one.pairs.src, one.pairs.dst
         beyond = (src // net.near != dst // net.near).astype(np.int64)
@@ -78,7 +95,17 @@ def _write(exchange: Exchange, ways: Ways, columns: _Columns, first: int, lane: 
     return first
 
 
-def _program(columns: _Columns, places: Sequence[Place], many: int) -> Program:
+def _wait(seconds: float, ways: Ways, columns: _Columns, lane: int) -> None:
+    """Append an op that holds a group back: its ranks send nothing before."""
+    columns.after.append(np.full((1, 2), -1))
+    columns.send.append(np.array([lane]))
+    columns.receive.append(np.array([lane + 1]))
+    columns.way.append(np.array([ways.wait(seconds)]))
+    columns.size.append(np.zeros(1))
+
+
+def _program(columns: _Columns, places: Sequence[Place], owner: Ints) -> Program:
+    many = len(owner)
     ports = np.stack([np.concatenate(columns.send), np.concatenate(columns.receive)], axis=1)
     lanes = np.unique(ports)
     number = np.searchsorted(lanes, ports)
@@ -94,7 +121,7 @@ def _program(columns: _Columns, places: Sequence[Place], many: int) -> Program:
         root=np.full(many, -1), deps=_ragged(after, after >= 0), accesses=none, access_table=(),
         acquires=none, releases=none,
         order=Ragged(_starts(np.bincount(number.ravel(), minlength=len(lanes))), by_lane // 2),
-        tags={},
+        tags={EXCHANGE: owner},
     )  # fmt: skip
 
 

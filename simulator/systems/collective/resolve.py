@@ -31,7 +31,7 @@ from .scenario import CollectiveKeys, CollectiveScenario
 
 BACKENDS: Mapping[str, Backend] = {"nccl": Nccl(), "gloo": GLOO, "mpi": MPI}
 
-_MOST_FLOWS = 2_000_000
+MOST_FLOWS = 2_000_000
 """Messages that share links one by one; more would take a minute."""
 
 
@@ -59,6 +59,11 @@ class Row:
     chosen: bool = False
     draws_low_s: float | None = None
     draws_high_s: float | None = None
+
+    @property
+    def end_s(self) -> float:
+        """When it ends."""
+        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -314,7 +319,7 @@ class ResolvedCollective(ResolvedScenario):
     def _shares_links(self, algorithm: Algorithm, group: Group) -> bool:
         """Whether messages may fill a link that others use, and are few enough to be flows."""
         chunks = algorithm.chunks(group)
-        return self._may_fill_links and not chunks.switches and self._messages(chunks) <= _MOST_FLOWS
+        return self._may_fill_links and not chunks.switches and self._messages(chunks) <= MOST_FLOWS
 
     @property
     def _may_fill_links(self) -> bool:
@@ -423,7 +428,7 @@ class ResolvedCollective(ResolvedScenario):
             return "its switches have no links of their own: as if links were shared by none"
         if self._shares_links(algorithm, group):
             return ""
-        return f"more than {_MOST_FLOWS:,} messages: as if links were shared by none"
+        return f"more than {MOST_FLOWS:,} messages: as if links were shared by none"
 
     @cached_property
     def hash(self) -> str:
@@ -440,6 +445,7 @@ class ResolvedCollective(ResolvedScenario):
 
 
 def _unhashed(keys: CollectiveKeys) -> dict[str, Any]:
-    """Keys that no prediction depends on, and those that the hash has otherwise; one draw is none."""
+    """Keys that no prediction depends on, and those that the hash has otherwise; one draw is none, no job too."""
     names = dict.fromkeys((*FOR_PEOPLE, "cluster", "profile", "stack"), True)
-    return names | ({"collective": {"seeds"}} if keys.seeds == 1 else {})
+    unsaid = {key for key, said in (("seeds", keys.seeds > 1), ("jobs", keys.jobs)) if not said}
+    return names | ({"collective": unsaid} if unsaid else {})

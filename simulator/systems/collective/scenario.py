@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 from ...base.units import parse
 from ...collectives import MEASURED
 from ...collectives.algorithms import OPS, algorithms
-from ..tables import OnCluster, Table, as_tuple
+from ..tables import OnCluster, Seconds, Table, as_tuple
 
 _LARGEST = 1 << 50
 
@@ -46,6 +46,41 @@ def _loads(value: Any) -> tuple[float, ...]:
     if not loads or not number or not all(0 < load < inf for load in loads):
         raise ValueError("expected a number above zero, or a list of numbers above zero, one for each rank")
     return tuple(map(float, loads))
+
+
+def _ranks(value: Any) -> tuple[int, ...]:
+    """GPUs of `'0:8'` (0 to 7), of `'0:8, 16:24'`, or of a list of numbers, in their order."""
+    if not isinstance(value, str):
+        found = as_tuple(value)
+        if not found or not all(type(rank) is int and rank >= 0 for rank in found):
+            raise ValueError("expected GPUs by their numbers from 0 on, such as '0:8', '0:8, 16:24' or [0, 8]")
+    elif not re.fullmatch(r" *\d{1,7} *(: *\d{1,7} *)?(, *\d{1,7} *(: *\d{1,7} *)?)*", value):
+        raise ValueError("expected GPUs by their numbers from 0 on, such as '0:8', '0:8, 16:24' or [0, 8]")
+    else:
+        parts = [[*map(int, part.split(":"))] for part in value.split(",")]
+        found = tuple(rank for first, *end in parts for rank in range(first, (end or [first + 1])[0]))
+    if len(set(found)) != len(found):
+        raise ValueError("expected every GPU once")
+    return found
+
+
+class Job(Table):
+    """One of several jobs on a fabric: an exchange of its own ranks."""
+
+    name: str | None = Field(None, description="its name in the report (default: job 0, job 1, …)")
+    op: str | None = Field(None, description="what its ranks do together (default: that of the table)")
+    bytes: Annotated[int, BeforeValidator(_size)] = Field(description="its size, as nccl-tests has it")
+    algorithm: str | None = Field(None, description="its algorithm (default: ring, chain or direct)")
+    ranks: Annotated[tuple[int, ...], BeforeValidator(_ranks)] | None = Field(
+        None, description="its GPUs: '0:8' (0 to 7), '0:8, 16:24', or a list (default: as placement has them)"
+    )
+    gpus: PositiveInt | None = Field(
+        None, description="without ranks: how many GPUs (default: an even share of those that are left)"
+    )
+    groups: PositiveInt = Field(1, description="equal parts into which its ranks are cut, each of which exchanges")
+    root: NonNegativeInt = Field(0, description="broadcast, reduce, gather, scatter: the rank that has or gets all")
+    pieces: PositiveInt | None = Field(None, description="pieces into which the data is cut (default: what is fastest)")
+    start: Seconds = Field(0.0, description="seconds after the beginning at which its ranks call it")
 
 
 class CollectiveKeys(Table):
@@ -99,9 +134,40 @@ class CollectiveKeys(Table):
         description="draws of hashes, from the cluster's `hash_seed` on: times are their medians, and intervals hold "
         "nine of ten of them",
     )
+    jobs: tuple[Job, ...] = Field(
+        (), description="jobs on one fabric at the same time, each with its own op, size, algorithm, ranks and start"
+    )
     every_rank: bool = Field(
         False, description="chunks: whether ranks that do the same are simulated one by one; the time is the same"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_of_jobs(cls, keys: Any) -> Any:
+        """Jobs share links at level chunks; the op of a table without one is the first job's."""
+        jobs = keys.get("jobs") if isinstance(keys, dict) else None
+        if not isinstance(jobs, list | tuple) or not jobs or not isinstance(jobs[0], dict):
+            return keys
+        op = {"op": jobs[0]["op"]} if "op" in jobs[0] else {}
+        return {"level": "chunks", **op, **keys}
+
+    @model_validator(mode="after")
+    def _check_jobs(self) -> "CollectiveKeys":
+        if self.jobs and self.level != "chunks":
+            raise ValueError(f"level = {self.level!r}: jobs share links at level chunks only")
+        for number, job in enumerate(self.jobs):
+            op, where = job.op or self.op, f"jobs.{number}"
+            if op not in OPS or op == "all_to_all_v":
+                known = ", ".join(one for one in OPS if one != "all_to_all_v")
+                raise ValueError(f"{where}.op = {op!r}: expected one of {known}")
+            if job.algorithm is not None and job.algorithm not in algorithms(op):
+                known = ", ".join(algorithms(op))
+                raise ValueError(f"{where}.algorithm = {job.algorithm!r}: expected one of {known} for {op}")
+            if job.ranks is not None and job.gpus is not None:
+                raise ValueError(f"{where}.gpus = {job.gpus}: ranks are given: leave one of the two out")
+            if job.name in [other.name for other in self.jobs[:number] if other.name is not None]:
+                raise ValueError(f"{where}.name = {job.name!r}: expected another name for each job")
+        return self
 
     @model_validator(mode="after")
     def _check_names(self) -> "CollectiveKeys":

@@ -12,6 +12,7 @@ from ...program import ProgramBuilder
 from ...timeline import Timeline
 from ..system import System, SystemPrediction
 from . import keys
+from .jobs import ResolvedJobs, resolve
 from .report import TOTAL_NEEDS, CollectiveReport, make_report, total
 from .resolve import ResolvedCollective
 from .scenario import CollectiveScenario
@@ -55,8 +56,13 @@ def _timeline(resolved: ResolvedCollective) -> Timeline:
 def _spans(resolved: ResolvedCollective) -> Iterator[_Span]:
     """One span of a fitted curve; else the launch, and the terms of a closed form or all messages together.
 
-    Of several draws of hashes it is all messages: the terms are those of the first one.
+    Of jobs it is one span each, the last of which ends last. Of several draws of hashes it is all messages: the terms
+    are those of the first one.
     """
+    if isinstance(resolved, ResolvedJobs):
+        rows = sorted(resolved.job_rows, key=lambda row: row.end_s)
+        yield from (_Span(row.algorithm, row.start_s, row.end_s, row.job) for row in rows)
+        return
     best = resolved.best
     if best.level == MEASURED:
         yield _Span("fitted curve", 0.0, best.seconds)
@@ -81,7 +87,7 @@ def _spans_of_terms(launch_s: float, terms: Sequence[tuple[Term, float]]) -> Ite
 
 SYSTEM = System(
     kind="collective", title="a collective", short="collective", best="busbw_bytes_per_s",
-    schema=CollectiveScenario, resolve=ResolvedCollective, predict=predict,
+    schema=CollectiveScenario, resolve=resolve, predict=predict,
     report=CollectiveReport, words=words, total=total, total_needs=TOTAL_NEEDS,
     parts=None, what_ifs=(),
     needs=keys.NEEDS, rivals=keys.RIVALS, pins=keys.PINS,
