@@ -32,11 +32,11 @@ _OF_SERVERS = ("pipeline", "mem_fraction", "h2d_buffer", "h2d_freed", "ranks", "
 
 def _exchanges(values: Values) -> tuple[str, ...]:
     """The collectives of an update, whose algorithms may be named."""
-    method = values["update.method"]
+    method = next((one for one in METHODS.values() if one.name == values["update.method"]), None)
     absent = {"all_reduce"} if values["update.pipeline"] == "three_stage" else set[str]()
-    if method == "colocated" and values["update.trainer.pp"] in (None, 1):
+    if values["update.method"] == "colocated" and values["update.trainer.pp"] in (None, 1):
         absent.add("broadcast")
-    return tuple(op for op in METHODS[method].exchanges if op not in absent)
+    return tuple(op for op in method.exchanges if op not in absent) if method else ()
 
 
 def _of_exchange(op: str) -> Need:
