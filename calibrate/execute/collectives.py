@@ -22,7 +22,8 @@ from ...simulator.base.units import format_bytes
 from ...simulator.collectives import MEASURED
 from ...simulator.collectives.algorithms import algorithms
 from ...simulator.collectives.algorithms.messages import Chunks, Group
-from ...simulator.systems.collective.resolve import ResolvedCollective, Row
+from ...simulator.systems.collective.resolve import ResolvedCollective
+from ...simulator.systems.collective.rows import Row
 from .backend import Backend
 from .blocks import Call, first_blocks, library, wrong_rows
 from .content import available_bytes

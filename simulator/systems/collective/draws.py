@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .resolve import ResolvedCollective, Row
+    from .resolve import ResolvedCollective
+from .rows import Row
 
 _LOW, _HIGH = 0.05, 0.95
 

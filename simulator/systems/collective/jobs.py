@@ -19,7 +19,8 @@ from ...collectives.algorithms.hops import ClusterNet
 from ...collectives.algorithms.messages import Algorithm, Term
 from ...engine import simulate
 from .lower import EXCHANGE, Exchange, count_messages, lower
-from .resolve import MOST_FLOWS, ResolvedCollective, Row
+from .resolve import MOST_FLOWS, ResolvedCollective
+from .rows import Row, make_row
 from .scenario import CollectiveKeys, Job
 
 _ROUNDING = 1e-9
@@ -114,7 +115,7 @@ class ResolvedJob(ResolvedCollective):
         size, algorithm = self.said.bytes, self.algorithm
         group, _, _, latency_s = self.net.formula(algorithm, size, self.said.root, self.said.pieces)
         basis = self.net.run_by(algorithm).basis(seconds, latency_s, None if self._no_curve else self._curve(size))
-        plain = self._row(size, algorithm.name, "chunks", seconds, basis, group.pieces, latency_s)
+        plain = make_row(size, algorithm.name, "chunks", seconds, basis, self.bus_factor, group.pieces, latency_s)
         return JobRow(
             **vars(plain), job=self.title, op=self.keys.op, gpus=sum(map(len, self.members)),
             start_s=self.said.start, alone_s=alone_s, slowed_by=slowed_by,

@@ -9,7 +9,8 @@ from ...base.units import format_bytes
 from ...collectives import MEASURED
 from ...report.report import Metric, Report, Total
 from .jobs import JobRow, ResolvedJobs
-from .resolve import ResolvedCollective, Row
+from .resolve import ResolvedCollective
+from .rows import Row
 
 PARTS = ("start", "latency", "bytes", "curve")
 """Of an algorithm: what it would take if its messages were empty, and the rest; of a fitted curve: all of it.

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
-from math import exp
 from typing import Any
 
 import numpy as np
@@ -21,49 +20,18 @@ from ...collectives.backends import GLOO, MPI, Asked, Backend, Way
 from ...collectives.nccl import Nccl
 from ...engine import simulate
 from ...hardware import cluster_inputs
-from ...profile import PROVENANCE, Z90
 from ...profile.forms import BUS_FACTOR
 from ..machines import ResolvedScenario, content_hash, release, without_route
 from ..tables import FOR_PEOPLE
 from .draws import draw
 from .lower import Exchange, lower
+from .rows import Row, make_row
 from .scenario import CollectiveKeys, CollectiveScenario
 
 BACKENDS: Mapping[str, Backend] = {"nccl": Nccl(), "gloo": GLOO, "mpi": MPI}
 
 MOST_FLOWS = 2_000_000
 """Messages that share links one by one; more would take a minute."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One size by one algorithm; bandwidths as nccl-tests defines them, `busbw` where it has a factor for the op.
-
-    A fitted curve does not say how much of it is latency: `latency_s` is None. `chosen`: what a backend takes. Of
-    several draws of hashes `draws_low_s` and `draws_high_s` are the 5 and 95 % quantiles; None of one draw.
-    """
-
-    bytes: int
-    algorithm: str
-    level: str
-    seconds: float
-    low_s: float
-    high_s: float
-    algbw_bytes_per_s: float
-    busbw_bytes_per_s: float
-    provenance: str
-    pieces: int
-    latency_s: float | None
-    protocol: str = ""
-    channels: int | None = None
-    chosen: bool = False
-    draws_low_s: float | None = None
-    draws_high_s: float | None = None
-
-    @property
-    def end_s(self) -> float:
-        """When it ends."""
-        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -298,7 +266,7 @@ class ResolvedCollective(ResolvedScenario):
     def _measure(self, size: int) -> Row:
         """The fitted curve."""
         price = self._curve(size)
-        return self._row(size, MEASURED, MEASURED, price.seconds, (price.spread, price.provenance))
+        return make_row(size, MEASURED, MEASURED, price.seconds, (price.spread, price.provenance), self.bus_factor)
 
     def _predict(self, algorithm: Algorithm, size: int, net: ClusterNet) -> Row:
         """The closed form, or every message."""
@@ -306,7 +274,7 @@ class ResolvedCollective(ResolvedScenario):
         if self.keys.level == "chunks":
             seconds = net.launch_s + self._simulate(algorithm, group, size)
         basis = net.run_by(algorithm).basis(seconds, latency_s, None if self._no_curve else self._curve(size))
-        return self._row(size, algorithm.name, self.keys.level, seconds, basis, group.pieces, latency_s)
+        return make_row(size, algorithm.name, self.keys.level, seconds, basis, self.bus_factor, group.pieces, latency_s)
 
     def _simulate(self, algorithm: Algorithm, group: Group, size: int) -> float:
         """Seconds until the last message of all groups has ended, on links that they share."""
@@ -333,31 +301,11 @@ class ResolvedCollective(ResolvedScenario):
         """The ranks, with the pieces into which an algorithm cuts the data."""
         return self.net.cut(algorithm, size, self.keys.root, self.keys.pieces)
 
-    def _row(
-        self,
-        size: int,
-        algorithm: str,
-        level: str,
-        seconds: float,
-        basis: tuple[float, int],
-        pieces: int = 1,
-        latency_s: float | None = None,
-    ) -> Row:
-        spread, provenance = basis
-        factor, rate = exp(Z90 * spread), size / seconds if seconds else 0.0
-        return Row(
-            bytes=size, algorithm=algorithm, level=level, seconds=seconds, low_s=seconds / factor,
-            high_s=seconds * factor, algbw_bytes_per_s=rate, busbw_bytes_per_s=rate * self.bus_factor,
-            provenance=PROVENANCE[provenance], pieces=pieces, latency_s=latency_s,
-        )  # fmt: skip
-
     @cached_property
     def bus_factor(self) -> float:
         """Bus bandwidth over algorithm bandwidth: nccl-tests doc/PERFORMANCE.md; (N-1)/N of a gather or scatter."""
-        ranks = float(len(self.ranks))
-        if self.keys.op in ("gather", "scatter"):
-            return (ranks - 1) / ranks
-        return float(BUS_FACTOR[self._kind](np.array([ranks]))[0])
+        ranks, of_root = float(len(self.ranks)), self.keys.op in ("gather", "scatter")
+        return (ranks - 1) / ranks if of_root else float(BUS_FACTOR[self._kind](np.array([ranks]))[0])
 
     @cached_property
     def best(self) -> Row:

@@ -9,7 +9,7 @@ from ...base.units import format_bytes, format_rate, format_seconds
 from ...report.report import Table, Words
 from .jobs import JobRow
 from .report import CollectiveReport
-from .resolve import Row
+from .rows import Row
 
 _MEANING = {
     "start": "until the last job to end is called",
