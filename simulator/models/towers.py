@@ -28,10 +28,15 @@ def tower_shard(spec: ModelSpec, shard: Shard) -> Shard:
 def output_elements(spec: ModelSpec, shard: Shard) -> int:
     """Elements of a tensor-parallel rank's part of what a tower gives a micro-batch."""
     own, projector = tower_shard(spec, shard), spec.inputs.projector if spec.inputs else None
-    tokens, width = (
-        (own.tokens // projector.merge, projector.matrices[-1][1]) if projector else (own.tokens, spec.hidden_size)
-    )
+    given = own.tokens - _tokens_of_its_own(spec, own, own.tokens)
+    tokens, width = (given // projector.merge, projector.matrices[-1][1]) if projector else (given, spec.hidden_size)
     return -(-tokens // own.tp) * width
+
+
+def _tokens_of_its_own(spec: ModelSpec, shard: Shard, tokens: int) -> int:
+    """How many of a tower's tokens are no patches, such as CLIP's first: the projector does not read them."""
+    own = spec.inputs.own_tokens if spec.inputs else 0
+    return tokens * own // shard.seq
 
 
 def is_trained(frozen: Inputs, name: str) -> bool:
@@ -98,14 +103,14 @@ def opening_kernels(spec: ModelSpec, shard: Shard) -> Kernels:
     if spec.inputs is None:
         return ()
     tokens, wide, hidden = shard.own_tokens, shard.wide, spec.hidden_size
-    made = tokens * hidden
+    made, patches = tokens * hidden, tokens - _tokens_of_its_own(spec, shard, tokens)
     table = opening_parameters(spec)
     lookup = Kernel("embed", "embed_inputs", "embedding", (hidden,), shard.dtype, 2 * wide * made)
     first = [
         replace(kernel, passes=number > 0)  # pixels have no gradient
         for number, (_, times) in enumerate(spec.inputs.patches)
         for kernel in gemm(
-            shard, table, f"patches_{number}", "embedding", times * tokens, keeps=wide, dtype=shard.plain
+            shard, table, f"patches_{number}", "embedding", times * patches, keeps=wide, dtype=shard.plain
         )
     ]
     positions = memory_bound("residual_add", "add_positions", "embedding", hidden, made, 3, shard)
@@ -127,7 +132,8 @@ def _projector_kernels(spec: ModelSpec, inputs: Inputs, shard: Shard) -> Kernels
     of, table = inputs.projector, closing_parameters(spec)
     if of is None:
         return ()
-    tokens, found = -(-shard.own_tokens // of.merge), []
+    given = shard.own_tokens - _tokens_of_its_own(spec, shard, shard.own_tokens)
+    tokens, found = -(-given // of.merge), []
     if of.norm:
         made = shard.own_tokens * spec.hidden_size
         found.append(memory_bound("rms_norm", "projector_norm", "mlp", of.norm, made, 2, shard, made * shard.wide))

@@ -17,6 +17,7 @@ VISION = {
     "intermediate_size": 64, "image_size": 8, "patch_size": 2,
 }  # fmt: skip
 SEQ, PATCHES, IMAGES = 128, 17, 3
+"""Of an image's 17 tokens, CLIP's own is not given to the text."""
 
 
 def resolved(tower=None, **tables):
@@ -42,7 +43,7 @@ def test_a_tower_lies_on_the_first_stage_beside_its_share_of_the_layers():
 
 def test_stages_inside_a_tower_send_its_states_and_the_embedded_text():
     step = resolved(parallel={"pp": 4, "layers": (1, 1, 2, 2)})
-    text, inside, behind = SEQ * 64 * 2, IMAGES * PATCHES * 32 * 2, IMAGES * PATCHES * 64 * 2
+    text, inside, behind = SEQ * 64 * 2, IMAGES * PATCHES * 32 * 2, IMAGES * (PATCHES - 1) * 64 * 2
     assert sent(step) == {text + inside, text + behind, text}
 
 
@@ -57,7 +58,7 @@ def gradients_sent(step):
 
 
 def test_into_a_frozen_tower_go_the_gradients_of_its_projector_and_of_the_embedded_text():
-    text, behind = SEQ * 64 * 2, IMAGES * PATCHES * 64 * 2
+    text, behind = SEQ * 64 * 2, IMAGES * (PATCHES - 1) * 64 * 2
     step = resolved({"frozen": True}, parallel=OVER_FOUR)
     assert gradients_sent(step) == {(1, text), (2, text + behind), (3, text)}
 

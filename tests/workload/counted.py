@@ -38,6 +38,12 @@ _LINEAR = {
     "head_dim": 32, "num_heads": 4, "short_conv_kernel_size": 4, "kda_layers": [1, 2, 3], "full_attn_layers": [4],
 }  # fmt: skip
 _CONVOLVED = ["conv", "conv", "full_attention", "conv"]
+_INDEXED = {**_MLA, "kv_lora_rank": 48, "v_head_dim": 24, "index_n_heads": 4, "index_head_dim": 32, "index_topk": 32}
+_CLIP = {
+    "model_type": "clip_vision_model", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "intermediate_size": 128, "image_size": 56, "patch_size": 14,
+}  # fmt: skip
+FRAMES, IMAGE_TOKEN = 128, 500
 CONFIGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "phi", "phi3"), _LLAMA),
     **dict.fromkeys(("olmo", "olmo2", "olmo3", "stablelm", "starcoder2", "cohere", "cohere2", "glm", "glm4"), _LLAMA),
@@ -101,8 +107,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **_LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "attn_layer_period": 4, "attn_layer_offset": 2,
         "expert_layer_period": 2, "expert_layer_offset": 1, "use_mamba_kernels": False,
     },
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _INDEXED),
+    "deepseek_v4": {
+        **_LLAMA, **_ROUTED, "num_key_value_heads": 1, "qk_rope_head_dim": 16, "q_lora_rank": 48, "o_groups": 2,
+        "o_lora_rank": 32, "index_n_heads": 4, "index_head_dim": 32, "index_topk": 8, "sliding_window": 32,
+    },
     "lfm2": {**_LLAMA, "layer_types": _CONVOLVED},
     "lfm2_moe": {**_MOE, "layer_types": _CONVOLVED, "num_dense_layers": 1},
+    "t5": {
+        "d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4,
+        "vocab_size": 512,
+    },
+    "whisper": {
+        "d_model": 128, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256, "vocab_size": 512,
+        "max_source_positions": FRAMES // 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+    },
+    "llava": {
+        "text_config": {**_LLAMA, "model_type": "llama"}, "vision_config": _CLIP, "image_token_id": IMAGE_TOKEN,
+    },
 }  # fmt: skip
 """A small model of each architecture: what its config has besides the defaults of its type."""
 
@@ -128,11 +152,30 @@ def count(model_type: str) -> Counted:
     config = transformers().CONFIG_MAPPING[model_type](**CONFIGS[model_type])
     config._experts_implementation = "eager"
     model = getattr(transformers(), class_name(model_type))._from_config(config, attn_implementation="eager").float()
-    tokens = torch.randint(3, 500, (BATCH, SEQ), generator=torch.Generator().manual_seed(0))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(tokens)
-    convolved = counter.get_flop_counts()["Global"].get(torch.ops.aten.convolution, 0)
+        model(**_inputs(model_type))
+    beside = (
+        "vision_config" in CONFIGS[model_type] or model_type == "whisper"
+    )  # convolutions that read pixels or sounds
+    convolved = 0 if beside else counter.get_flop_counts()["Global"].get(torch.ops.aten.convolution, 0)
     return Counted(model_type, read_keys(as_saved(config)), counter.get_total_flops() - convolved)
+
+
+def _inputs(model_type: str) -> dict[str, Any]:
+    """Random tokens, and what an encoder or a tower reads beside them."""
+    import torch
+
+    seed = torch.Generator().manual_seed(0)
+    tokens = torch.randint(3, IMAGE_TOKEN, (BATCH, SEQ), generator=seed)
+    if model_type == "t5":
+        return {"input_ids": tokens, "decoder_input_ids": tokens}
+    if model_type == "whisper":
+        return {"input_features": torch.zeros(BATCH, 80, FRAMES), "decoder_input_ids": tokens}
+    if model_type == "llava":
+        side = _CLIP["image_size"]
+        tokens[:, : (side // _CLIP["patch_size"]) ** 2] = IMAGE_TOKEN
+        return {"input_ids": tokens, "pixel_values": torch.zeros(BATCH, 3, side, side)}
+    return {"input_ids": tokens}
 
 
 if __name__ == "__main__":

@@ -131,9 +131,9 @@ Limits: Mamba-1's scan counts an exponential as a byte of memory traffic, as it 
 have more traffic for each exponential, and there its scan is priced up to 1.8 times too short. Of RWKV-7's
 element-wise work only token shift and gate are priced.
 
-FLOP of small models of 88 types of transformers, these architectures among them, are those that torch counts while
-transformers runs their forward (tests/workload/counted.py); where fused kernels compute in another way, the difference
-is computed, too.
+FLOP of small models of 94 types of transformers, these architectures, sparse and compressed latent attention, an
+encoder-decoder and a vision tower among them, are those that torch counts while transformers runs their forward
+(tests/workload/counted.py); where fused kernels compute in another way, the difference is computed, too.
 
 Published steps of such models, which no fit has read, are on [a page of their own](unseen-models.md).
 
