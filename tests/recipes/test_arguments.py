@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.formats.recipes import parse_recipe
 from runcast.simulator.formats.recipes.forms import read_arguments
 
 
@@ -75,3 +76,18 @@ def test_nothing_is_run(tmp_path):
 def test_any_text_is_read_or_refused(text):
     with suppress(UserError):
         assert all(argument.name for argument in read_arguments(text, "x"))
+
+
+def test_an_argument_that_is_left_blank_is_told():
+    lines = ["num-layers: 4", "hidden-size: 128", "num-attention-heads: 4", "seq-length: 128", "vocab-size: 512"]
+    batch = [
+        "micro-batch-size: 1",
+        "global-batch-size: 8",
+        "num-experts: 8",
+        "bf16: true",
+        "expert-model-parallel-size:",
+    ]
+    text = "MODEL_ARGS:\n" + "".join(f"  --{line}\n" for line in (*lines, *batch))
+    blank = "expert-model-parallel-size has no value: it is read as if it were not there"
+    assert blank in parse_recipe(text, "model_config.yaml", "dgx-h100").assumed
+    assert blank not in parse_recipe(text.replace("size:\n", "size: null\n"), "a.yaml", "dgx-h100").assumed

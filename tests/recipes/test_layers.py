@@ -107,7 +107,11 @@ def test_delta_rules_and_latents_in_a_pattern_are_those_of_layers_with_two_parts
         ("--hybrid-layer-pattern M-M-+-+-", "[+] needs --multi-latent-attention"),
         (LATENTS + "--hybrid-layer-pattern M-M-*-*-", "latent attention in a --hybrid-layer-pattern is [+], not [*]"),
         ("--hybrid-layer-pattern K-K-*-*- --linear-num-key-heads 2", "linear-num-value-heads = '4': 2, as"),
-        ("--hybrid-layer-pattern D-D-D-D-", "D: not read; expected M"),
+        (
+            "--hybrid-layer-pattern D-D-D-D-",
+            "D, sparse attention .DeepSeek-V3.2's., is not modelled in a pattern: without",
+        ),
+        ("--hybrid-layer-pattern C-H-W-*-", "C, attention of DeepSeek-V4, is not modelled in a pattern"),
     ],
 )
 def test_what_a_pattern_cannot_have(read, more, line):

@@ -271,6 +271,12 @@ def test_no_update_is_written_where_it_cannot_be_simulated(rollout, reason):
             ("DeepSeek-R1-Distill-Qwen-7B", "ours-7b"),
             "no preset goes by this name",
         ),
+        (
+            "verl",
+            "run_disco_7b.sh",
+            ("DeepSeek-R1-Distill-Qwen-7B", "${HOME_DIR}/models/ours-7b"),
+            "ours-7b': no preset goes by this name",
+        ),
         ("verl", "run_disco_7b.sh", ("mini_batch_size=32", "mini_batch_size=31"), "248 sequences must be whole micro"),
         (
             "verl",

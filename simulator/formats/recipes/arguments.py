@@ -16,6 +16,8 @@ from ...base.files import read_toml
 
 _LARGEST = 2**40
 _TO_RUN = "only running the file tells"
+LEFT_BLANK = ("",)
+"""The values of an argument whose name stands in a file, and nothing behind it."""
 _ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -191,6 +193,9 @@ class Arguments:
     def _take(self, argument: Argument) -> None:
         off = argument.name in self.names.negated
         name = self.names.negated.get(argument.name) or self.names.aliases.get(argument.name, argument.name)
+        if argument.values == LEFT_BLANK:
+            self.assumed.append(f"{argument.spelled} has no value: it is read as if it were not there")
+            return
         before = self._arguments.get(name)
         if before and before.values != argument.values and name in self.names.valued:
             first, last = (" ".join(map(str, one.values)) or "nothing" for one in (before, argument))

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ...base.errors import UserError
-from .arguments import Argument, Names, names_of, read_leaves
+from .arguments import LEFT_BLANK, Argument, Names, names_of, read_leaves
 from .commands import ASSIGNMENT, seal, unseal
 from .shell import Variables, read_words
 
@@ -85,10 +85,12 @@ def _leaves(table: Mapping[str, Any], names: Names) -> list[Argument]:
 
 
 def _pairs(text: str, variables: Variables) -> Iterator[Argument]:
-    """Leaves of YAML-like lines, dotted keys by their last part; a key without a value heads a section.
+    """Leaves of YAML-like lines, dotted keys by their last part.
 
-    A key in capitals is a variable of the environment. Lines of a text (`BEFORE_SCRIPT: |`) are none.
+    A key without a value heads a section, unless it is an argument's name. A key in capitals is a variable of the
+    environment. Lines of a text (`BEFORE_SCRIPT: |`) are none.
     """
+    arguments = names_of("megatron").switches | names_of("megatron").valued
     for line in _BLOCK.sub("", text).splitlines():
         if match := _PAIR.match(line):
             key, value = match[1], variables.substitute(seal(match[2]))
@@ -96,6 +98,8 @@ def _pairs(text: str, variables: Variables) -> Iterator[Argument]:
                 variables.assign(key, unseal(value).strip("\"'"))
             elif value not in ("", "null", "Null", "NULL", "~"):
                 yield Argument(_plain(key.rpartition(".")[2]), _listed(unseal(value)), key)
+            elif not value and _plain(key) in arguments:
+                yield Argument(_plain(key), LEFT_BLANK, key)
 
 
 def _listed(value: str) -> tuple[str, ...]:

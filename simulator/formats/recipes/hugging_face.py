@@ -1,5 +1,6 @@
 """Models by the names of Hugging Face: an id such as `meta-llama/Llama-3.1-8B`, a preset, or a config.json."""
 
+import re
 from pathlib import Path
 
 from ...base.errors import UserError, did_you_mean, fault
@@ -13,7 +14,7 @@ from .tables import find_file
 
 def find_model(args: Arguments, key: str, stated: str | None) -> Shape:
     """The model that a recipe names with this key, or the one `stated` by `--model`; faults are raised."""
-    named = stated or args.text(key)
+    named = stated or _named(args, key)
     if not named:
         args.note_missing(key, "a model; or give it with --model")
         args.check()
@@ -33,6 +34,12 @@ def find_model(args: Arguments, key: str, stated: str | None) -> Shape:
         args.assumed.append(f"model.preset = {found}: the shape of {named}, by its name")
     spec = preset(found)
     return Shape(spec, {"preset": found} | ({"mtp": False} if spec.num_nextn_predict_layers else {}), None)
+
+
+def _named(args: Arguments, key: str) -> str:
+    """What the recipe names; its folders may be variables that nobody assigns, if the model is not."""
+    path = args.hint(key)
+    return args.text(key) if args.is_computed(key) or re.search(r"[$`]", last_part(path)) else path
 
 
 def _find_config(named: str, where: str) -> Path | None:

@@ -15,6 +15,8 @@ _LETTERS = (REPLACED, ATTENTION, DENSE, EXPERTS)  # also Megatron-LM's: core/mod
 _LATENT = "+"
 _DELTAS = {"G": "gated_delta", "K": "kimi_delta"}
 """Letters of Megatron-LM for attention to latents, and for what stands in the place of Mamba-2."""
+_NOT_MODELLED = {"D": "sparse attention (DeepSeek-V3.2's)"} | dict.fromkeys("CHW", "attention of DeepSeek-V4")
+"""Further letters of Megatron-LM, for what is modelled where all layers have it."""
 GATED_DELTA = "gated_delta_net"
 _PATTERN, _SHARES = "hybrid_layer_pattern", ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 _MOST_LAYERS = 10_000
@@ -53,7 +55,10 @@ def _check_letters(args: Arguments, pattern: str) -> None:
     others = "".join(dict.fromkeys(one for one in pattern if one not in (*_LETTERS, _LATENT, *_DELTAS)))
     mixed = [kind for kind in (REPLACED + "".join(_DELTAS), ATTENTION + _LATENT) if len(set(kind) & set(pattern)) > 1]
     latent = args.switch("multi_latent_attention")
-    if others or not pattern:
+    if others and others[0] in _NOT_MODELLED:
+        why = "is not modelled in a pattern: without one, each layer has it and a network"
+        args.fault(_PATTERN, f"{others[0]}, {_NOT_MODELLED[others[0]]}, {why}")
+    elif others or not pattern:
         wanted = "M (Mamba), G, K (delta rules), * (attention), + (latent), - (feed-forward) or E (experts)"
         args.fault(_PATTERN, f"{others or 'nothing'}: not read; expected {wanted}")
     elif mixed:
