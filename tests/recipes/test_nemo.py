@@ -269,7 +269,7 @@ def test_what_nemo_run_writes_of_a_recipe_of_2_0(tmp_path):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ("bert_binary_head: True", "model.bert_binary_head = true: an encoder .BERT, T5. is not modelled"),
+        ("bert_binary_head: True", "model.bert_binary_head = true: BERT and T5 by sizes are not read in this form"),
         ("retro: {retro_project_dir: x}", "retrieval .RETRO. is not modelled"),
         ("num_query_groups: 12", "model.num_layers = 'x': expected a whole number"),
     ],

@@ -161,6 +161,7 @@ def test_pipelines(read, name, schedule):
     ("text", "line"),
     [
         ('[model]\nname = "llama3"\nflavor = "9B"', "model.flavor = '9B': did you mean"),
+        ('[model]\nname = "flux"\nflavor = "flux-dev"', "model.name = flux: its tokens are of images and of T5"),
         ("[training]\nseq_len = 4096", "model.name: is missing; expected a model"),
         ('model = "xyzxyz"', "model = 'xyzxyz': no preset has the name xyzxyz"),
         (MODEL + "[parallelism]\ndata_parallel_shard_degree = 3", "data_parallel_shard_degree = 3: .* so 8"),

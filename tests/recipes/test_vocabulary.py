@@ -90,6 +90,7 @@ def test_the_table_agrees_with_the_presets():
     large += ("gemma3-4b", "gemma3-12b", "gemma3-27b")  # 64 more for images
     sizes = ("llama-30b", "megatron-gpt-22b")  # 30b and 22b look like versions, and a preset's own name counts first
     sizes += ("deepseek-r1-distill-qwen-1.5b",)  # so it does here: Qwen's tokens
+    sizes += ("nemotron-3-8b", "nemotron-3-22b")  # of 2023: other tokens than Nemotron 3 Nano's
     wrong = {
         name: preset(name).vocab_size
         for name, found in parts.items()

@@ -322,7 +322,8 @@ def reads_one_token(tower):
     of, projector = tower.inputs, tower.inputs.projector
     patches = tuple((into, 1) for into, _ in of.patches)
     return replace(
-        tower, inputs=replace(of, span=1, patches=patches, projector=projector and replace(projector, merge=1))
+        tower,
+        inputs=replace(of, span=1, own_tokens=0, patches=patches, projector=projector and replace(projector, merge=1)),
     )
 
 

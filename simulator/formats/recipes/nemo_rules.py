@@ -61,6 +61,11 @@ def _complete_workload(found: Settings, name: str) -> None:
 def _name_model(form: str, table: Mapping[str, Any], found: Settings) -> None:
     """Name the model of a recipe by its Hugging Face id, or by the class that is its shape."""
     model = table.get("model")
+    if isinstance(model, Mapping) and (encoder := names_table("encoders").get(_bare_name(_config_class(model)))):
+        for key, value in encoder.items():
+            if not found.has(key):
+                found.put(key, value)
+        return
     named = _model_name(model) if isinstance(model, Mapping) else str(model) if isinstance(model, Computed) else None
     if named and not found.has(MODEL):
         found.put(MODEL, named)
@@ -76,15 +81,24 @@ def _model_name(model: Mapping[str, Any]) -> str | None:
     target = last_part(whole)
     if "from_hf" in target or "from_pretrained" in target:
         return str(given[0]) if given and isinstance(given[0], str) else None
-    config = model.get("config")
-    named = _class_name(str(config.get(TARGET, ""))) if isinstance(config, Mapping) else _class_name(str(config or ""))
-    return named or _class_name(last_part(whole.removesuffix(".model")))
+    return _class_name(_config_class(model)) or _class_name(last_part(whole.removesuffix(".model")))
 
 
 def _class_name(name: str) -> str | None:
     """The model in the name of a class: `Llama3ModelProvider70B`, `Llama31Config405B`; None if it says no size."""
-    bare = re.sub(r"Model(Provider)?|Provider|Config|Model", "", last_part(name), count=1)
+    bare = _bare_name(name)
     return names_table("models").get(bare, bare if re.search(r"\d", bare) else None)
+
+
+def _config_class(model: Mapping[str, Any]) -> str:
+    """The class of the config that a model is made of; empty where none is named."""
+    config = model.get("config")
+    return str(config.get(TARGET, "") if isinstance(config, Mapping) else config or "")
+
+
+def _bare_name(name: str) -> str:
+    """The name of a class without the words of its kind."""
+    return re.sub(r"Model(Provider)?|Provider|Config|Model", "", last_part(name), count=1)
 
 
 def _complete_types(found: Settings) -> None:

@@ -132,6 +132,7 @@ def _software(args: Arguments) -> dict[str, str]:
 
 def _model(args: Arguments, registry: Registry | None) -> Shape:
     """The preset of a family's flavor, or of the assets' name, or the sizes in a registry; faults are raised."""
+    args.check_readable()
     name, flavor = args.text("model.name"), args.text("model.flavor")
     if not name + flavor:
         args.note_missing("model.name", 'a model, such as "llama3" of flavor "8B"')
