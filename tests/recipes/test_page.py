@@ -25,8 +25,11 @@ def _played(language, text, folder):
     elif language == "toml":
         return f"{first}\n{(folder / first.removeprefix('# ')).read_text()}"
     elif language == "console":
-        done = runcast(*shlex.split(first.removeprefix("$ "))[1:], cwd=folder)
-        return f"{first}\n{done.stdout}{done.stderr}"
+        command, _, file = first.removeprefix("$ ").partition(" > ")
+        done = runcast(*shlex.split(command)[1:], cwd=folder)
+        if file:
+            (folder / file).write_text(done.stdout)
+        return f"{first}\n{'' if file else done.stdout}{done.stderr}"
     return text
 
 

@@ -112,3 +112,9 @@ def test_every_model_comes_back_or_is_refused(form, tmp_path):
     found, refused = strays((check_train({**table, "model": model}) for model in models), form, tmp_path)
 
     assert (found, refused.total() < len(models)) == ([], True)
+
+
+def test_a_shipped_scenario_comes_back_word_by_word(tmp_path):
+    shipped = load_training(Path("train-llama3-8b-8xh100"))
+    again = come_back(shipped, "megatron", tmp_path)
+    assert again.model_dump(exclude={"name"}) == shipped.model_dump(exclude={"name"})

@@ -252,6 +252,7 @@ def _is_grouped(scenario: TrainScenario, spec: ModelSpec) -> bool:
 
 
 def _attention(scenario: TrainScenario) -> dict[str, Flag]:
-    if scenario.attention != "unfused":
-        return {}
-    return {"--attention-backend": "unfused", "--attention-dropout": None if scenario.attention_dropout else "0.0"}
+    """Unfused attention, and no dropout but of its scores if asked for: Megatron-LM's own is 0.1."""
+    unfused = scenario.attention == "unfused"
+    none = {"--attention-dropout": None if unfused and scenario.attention_dropout else "0.0", "--hidden-dropout": "0.0"}
+    return {"--attention-backend": "unfused" if unfused else None, **none}
