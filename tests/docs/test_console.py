@@ -49,7 +49,7 @@ def test_there_are_ten_questions_whose_answers_are_tables():
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda page: page.stem)
 def test_every_command_of_a_page_has_options_that_exist(page):
     """Parsed and not run: what they print is compared above, and for other pages beside what these are about."""
-    given = [shlex.split(line.partition(" | ")[0])[1:] for line in commands(page.read_text()) if "runcast" in line]
+    given = [shlex.split(re.split(r" [|>] ", line)[0])[1:] for line in commands(page.read_text()) if "runcast" in line]
 
     for words in given:
         parse(typer.main.get_command(build_app(words)), words)
