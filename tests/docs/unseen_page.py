@@ -31,10 +31,10 @@ which 2,048 sequences are assumed; on more nodes the error is the exchange's, wh
 On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits, 9.3
 to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.8, 6.5 and 5.7 are predicted. Until 2026-11-30 scans were priced as if their
 kernels used the rates of newer GPUs, and such steps were predicted 3 to 7 points shorter still; what else there is, is
-not known. Kernels that GLM-5.2 attends with were never timed alone. For DeepSeek-V3.2, which attends like it, nobody
-has published a step's time (looked for on 2026-11-30 in NVIDIA's summaries, cards and recipes). Llama 3 70B's adapters
-on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's DTensor, without sequence parallelism, in ten
-chunks per stage: what its host does between small kernels is not modelled as such.
+not known. Kernels that GLM-5.2 attends with were never timed alone. For DeepSeek-V3.2, which attends like it, no
+published step was found (on 2026-11-30, in NVIDIA's summaries, cards, recipes and pull requests). Llama 3 70B's
+adapters on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's DTensor, without sequence parallelism,
+in ten chunks per stage: what its host does between small kernels is not modelled as such.
 
 The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
 that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes
