@@ -138,14 +138,14 @@ class _Forms:
         if not cases:
             return {}, [f"{parameter}: not told: no row is {which}"]
 
-        def missed(value: float) -> list[float]:
+        def misses(value: float) -> list[float]:
             return [log(at(case, value).seconds / case.seconds) for case in cases]
 
-        ends = [median(missed(low)), median(missed(high))]
+        ends = [median(misses(low)), median(misses(high))]
         if ends[0] * ends[1] >= 0:
             return {}, [f"{parameter}: not told: {_other_reason(parameter)}"]
-        value = exp(brentq(lambda logs: median(missed(exp(logs))), log(low), log(high), xtol=1e-5))
-        spread = max(pstdev(missed(value)), _LEAST)
+        value = exp(brentq(lambda logs: median(misses(exp(logs))), log(low), log(high), xtol=1e-5))
+        spread = max(pstdev(misses(value)), _LEAST)
         source = f"closed form over {len(cases)} rows that are {which} and force it"
         found = entry(value, spread, "fitted" if len(cases) > 1 else "measured", source)
         return {parameter: found}, [f"{parameter} = {found['value']:g} ({len(cases)} rows, ±{spread:.0%})"]

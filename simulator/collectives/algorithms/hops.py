@@ -98,7 +98,7 @@ class ClusterNet(IslandNet):
         """Whether two ranks are on one island."""
         return a // self.near == b // self.near
 
-    def abreast(self, a: int, b: int) -> list[tuple[int, int]]:
+    def pairs_between(self, a: int, b: int) -> list[tuple[int, int]]:
         """The pairs of ranks whose NICs carry a striped message between the islands of two ranks."""
         first = a - a % self.near, b - b % self.near
         return [(first[0] + k, first[1] + k) for k in range(self.near)]
@@ -162,7 +162,7 @@ class ClusterNet(IslandNet):
         """The ranks whose NICs carry messages between islands: of a striped one, all of both islands."""
         for a, b in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True):
             if not self.is_inside(a, b):
-                yield from self.abreast(a, b) if pairs.striped else ((a, b),)
+                yield from self.pairs_between(a, b) if pairs.striped else ((a, b),)
 
     def run_by(self, algorithm: Algorithm) -> "ClusterNet":
         """The same hops at the rate that an algorithm reaches between islands, at its slowest rank."""

@@ -49,14 +49,14 @@ class UnevenNet(ClusterNet):
         """As `ClusterNet`."""
         return bool(self._homes[a] == self._homes[b])
 
-    def abreast(self, a: int, b: int) -> list[tuple[int, int]]:
+    def pairs_between(self, a: int, b: int) -> list[tuple[int, int]]:
         """As `ClusterNet`; a rank of the smaller island has one of the other, at its own place of a node if it can."""
         ours, theirs = (np.flatnonzero(self._homes == self._homes[end]).tolist() for end in (a, b))
         if len(ours) > len(theirs):
-            return [(there, here) for here, there in self._matched(theirs, ours)]
-        return self._matched(ours, theirs)
+            return [(there, here) for here, there in self._match(theirs, ours)]
+        return self._match(ours, theirs)
 
-    def _matched(self, few: list[int], many: list[int]) -> list[tuple[int, int]]:
+    def _match(self, few: list[int], many: list[int]) -> list[tuple[int, int]]:
         left, found = dict.fromkeys(many), []
         for one in few:
             found.append((one, next((other for other in left if self._places[other] == self._places[one]), min(left))))

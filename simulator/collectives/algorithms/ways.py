@@ -65,7 +65,7 @@ def _legs(cluster: Cluster, net: ClusterNet, a: int, b: int, *, striped: bool) -
     """Equal parts of a message from rank to rank of a group: one for each NIC, of both islands if it is striped."""
     if net.is_inside(a, b):
         return [_Leg(net.ranks[a], net.ranks[b])]
-    ends = net.abreast(a, b) if striped else [(a, b)]
+    ends = net.pairs_between(a, b) if striped else [(a, b)]
     between = [(net.ranks[source], net.ranks[target]) for source, target in ends]
     return [_Leg(source, target, *nics) for source, target in between for nics in _nics(cluster, source, target)]
 

@@ -76,7 +76,7 @@ class _Line:
         """Seconds of so many steps."""
         return tokens * (self.first_s + self.more_s * tokens / 2)
 
-    def above(self, least_s: float) -> Iterator["_Line"]:
+    def raise_to(self, least_s: float) -> Iterator["_Line"]:
         """The same steps, of which each takes at least so long."""
         short = 0.0
         if self.first_s < least_s:
@@ -134,7 +134,7 @@ class Roofline:
         window_s, slope = self.windowed_s / self.replicas, self.cached_s / self.replicas * running
         beyond = _Line(inf, then_s + window_s * running * self.window, slope)
         lines = (_Line(within, now_s + window_s * cached, slope + window_s * running), beyond) if within else (beyond,)
-        return tuple(part for line in lines for part in line.above(self._least_s(running)))
+        return tuple(part for line in lines for part in line.raise_to(self._least_s(running)))
 
     def _least_s(self, running: int) -> float:
         """Seconds that a step takes at least: in which the host issues its kernels, where these are no CUDA graph."""
