@@ -21,7 +21,8 @@ class OpKind:
     whose interference it takes and makes, `model` what of a profile prices it, `own` what does so where it was
     measured (its name, if not given), `input_gradient` and `weight_gradient` the kinds that give those, with bytes
     per byte of the forward for memory-bound kernels, `reads_input` whether its backward reads the input and not the
-    output, `besides` a parameter of host work beside it. Of a weight update: `step` is the phase of its report,
+    output, `besides` a parameter of host work beside it, `sm_rate` one of the FLOP/s that an SM reaches at most, inside
+    a kernel that does other work, too. Of a weight update: `step` is the phase of its report,
     `work` the parameters of host work that add up, each times that entry of the op's shape or once (None),
     `traffic` the bytes that a pass moves per byte of the op, and `per_tensor` whether each tensor has a launch of
     its own. `minor` ops only prepare, synchronise or clean up, and are drawn as one; `colour` is that of a kind in
@@ -39,6 +40,7 @@ class OpKind:
     weight_gradient: str = ""
     reads_input: bool = False
     besides: str = ""
+    sm_rate: str = ""
     step: str = ""
     work: Mapping[str, int | None] = field(default_factory=dict)
     traffic: float = 0.0
@@ -49,7 +51,7 @@ class OpKind:
 
 def _kernel(
     name: str, form: str = MEMORY, phase: str = "", model: str | None = None, back: str = "", traffic: float = 1.0,
-    weights: str = "", besides: str = "", own: str = "", reads_input: bool = False,
+    weights: str = "", besides: str = "", own: str = "", reads_input: bool = False, sm_rate: str = "",
 ) -> OpKind:  # fmt: skip
     """A kernel; `back` gives the gradient of its input, and moves so many bytes per byte of the forward."""
     own_phase, family = {
@@ -58,7 +60,7 @@ def _kernel(
     }[form]  # fmt: skip
     return OpKind(
         name, form, phase or own_phase, family, name if model is None else model, own, input_gradient=back,
-        input_traffic=traffic, weight_gradient=weights, reads_input=reads_input, besides=besides,
+        input_traffic=traffic, weight_gradient=weights, reads_input=reads_input, besides=besides, sm_rate=sm_rate,
     )  # fmt: skip
 
 
@@ -81,8 +83,8 @@ _KINDS = (
     _kernel("gemm", PRODUCT, model="", back="dgrad", weights="wgrad"),
     _kernel("dgrad", PRODUCT, model=".dgrad"),
     _kernel("wgrad", PRODUCT, model=".wgrad"),
-    _kernel("scan_gemm", PRODUCT, model="", back="scan_dgrad"),  # of all chunks, inside kernels that scan
-    _kernel("scan_dgrad", PRODUCT, model=".dgrad"),
+    _kernel("scan_gemm", PRODUCT, model="", back="scan_dgrad", sm_rate="scan.sm_flop_per_s"),  # of all chunks of a scan
+    _kernel("scan_dgrad", PRODUCT, model=".dgrad", sm_rate="scan.sm_flop_per_s"),
     _kernel("attention", ATTENTION, model="forward", back="attention_backward"),
     _kernel("attention_backward", ATTENTION, model="backward"),
     _kernel("experts", EXPERTS, model="", back="experts_dgrad", weights="experts_wgrad"),

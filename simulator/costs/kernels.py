@@ -9,7 +9,7 @@ import numpy as np
 from ..base.op_kinds import ATTENTION, EXPERTS, MEMORY, PRODUCT, op_kind
 from ..hardware import Limits
 from ..models.kernels import ALIGNED_BYTES, PACKED, SUM_BYTES, aligned_bytes, element_bytes, visible, weights_of
-from ..profile import PROVENANCE, Estimate, Profile
+from ..profile import PROVENANCE, Estimate, Parameter, Profile
 from ..profile.forms.gemm import peak
 
 Shape = tuple[int, ...]
@@ -40,8 +40,6 @@ _HEAD_ALIGNED = 8
 
 _TILE_ROWS = "grouped_gemm.tile_rows"
 """The parameter of the rows that each expert loses to tiles that it does not fill."""
-
-_SCANS, _SCAN_RATE = ("scan_gemm", "scan_dgrad"), "scan.sm_flop_per_s"
 
 
 def alignment_penalty(widths: Sequence[int], dtype: str) -> str | None:
@@ -90,22 +88,21 @@ class Kernels:
         return self.profile.estimate(cost_class, features, limits=self.limits)
 
     def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
-        if kind in _SCANS:
-            return self._in_scan(self._in_training(kind, shape, dtype), shape)
+        if rate := self.profile.parameters.get(op_kind(kind).sm_rate):
+            return self._inside(self._in_training(kind, shape, dtype), shape, rate)
         widths = shape[:2] if kind == "wgrad" else shape[1:]
         found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
         if kind == "wgrad":
             return self._accumulated(found, float(shape[0] * shape[1]))
         return found if self.served else self._quantized(found, float(shape[0] * shape[2]), dtype)
 
-    def _in_scan(self, found: Estimate, shape: Shape) -> Estimate:
-        """The GEMMs of a scan's chunks. Each SM has a rate of its own, which exponentials and masks between them bound.
+    def _inside(self, found: Estimate, shape: Shape, rate: Parameter) -> Estimate:
+        """A GEMM inside a kernel whose exponentials and masks bound the FLOP/s that each SM reaches in it.
 
         It is that of Triton kernels, on Hopper and Blackwell alike: faster tensor cores and memory do not raise it.
         """
-        rate = self.profile.parameters.get(_SCAN_RATE)
-        least = 0.0 if rate is None else 2.0 * math.prod(shape) / (self.limits.sms * rate.value)
-        if rate is None or least <= found.seconds[0]:
+        least = 2.0 * math.prod(shape) / (self.limits.sms * rate.value)
+        if least <= found.seconds[0]:
             return found
         label = np.full_like(found.provenance, PROVENANCE.index(rate.provenance))
         return replace(found, seconds=np.array([least]), spread=np.array([rate.spread]), provenance=label)

@@ -61,13 +61,13 @@ class PublishedTable:
         kept = table[why == ""]
         if kept.empty:
             raise UserError(*(summarize(dropped) or [f"{file}: holds no rows"]))
-        samples, forced = sound_samples(self._made(kept, file), file, dropped), table[why == FORCED]
+        samples, forced = sound_samples(self._by_our_columns(kept, file), file, dropped), table[why == FORCED]
         if forced.empty:
             return samples
-        aside = self._made(forced, file).assign(algorithm=forced["algorithm"])
+        aside = self._by_our_columns(forced, file).assign(algorithm=forced["algorithm"])
         return replace(samples, forced=sound_samples(aside, file).forced)
 
-    def _made(self, rows: pd.DataFrame, file: str) -> pd.DataFrame:
+    def _by_our_columns(self, rows: pd.DataFrame, file: str) -> pd.DataFrame:
         """Rows of the table, by our columns."""
         numbers = _numbers(rows)
         made = pd.DataFrame({"seconds": numbers[self.time] * 1e-6, **self.columns(rows, numbers)})

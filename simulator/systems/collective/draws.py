@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .rows import Row
+
 if TYPE_CHECKING:
     from .resolve import ResolvedCollective
-from .rows import Row
 
 _LOW, _HIGH = 0.05, 0.95
 
 
-def draw(resolved: "ResolvedCollective") -> "tuple[Row, ...]":
+def draw(resolved: "ResolvedCollective") -> tuple[Row, ...]:
     """Each row as the median of all draws; both its model and its draws make its interval wider."""
     first = resolved.cluster.fabric.hash_seed
     return tuple(map(_join, zip(*(_rows_by(resolved, first + k) for k in range(resolved.keys.seeds)), strict=True)))
 
 
-def _rows_by(resolved: "ResolvedCollective", seed: int) -> "tuple[Row, ...]":
+def _rows_by(resolved: "ResolvedCollective", seed: int) -> tuple[Row, ...]:
     """The rows by one draw."""
     given = resolved.scenario
     base = given.cluster if isinstance(given.cluster, dict) else {"base": given.cluster}
@@ -29,7 +30,7 @@ def _rows_by(resolved: "ResolvedCollective", seed: int) -> "tuple[Row, ...]":
     return replace(resolved, scenario=other).rows
 
 
-def _join(drawn: "Sequence[Row]") -> "Row":
+def _join(drawn: Sequence[Row]) -> Row:
     """One row of several draws."""
     seconds = [row.seconds for row in drawn]
     middle, low, high = (float(np.quantile(seconds, part)) for part in (0.5, _LOW, _HIGH))

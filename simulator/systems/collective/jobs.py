@@ -55,7 +55,7 @@ class ResolvedJob(ResolvedCollective):
     groups: tuple[tuple[int, ...], ...] = ()
 
     @property
-    def said(self) -> Job:
+    def table(self) -> Job:
         """Its table."""
         assert self.whole is not None
         return self.whole.keys.jobs[self.number]
@@ -63,7 +63,7 @@ class ResolvedJob(ResolvedCollective):
     @property
     def title(self) -> str:
         """Its name in the report."""
-        return self.said.name or f"job {self.number}"
+        return self.table.name or f"job {self.number}"
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
@@ -93,7 +93,7 @@ class ResolvedJob(ResolvedCollective):
         try:
             nets = tuple(ClusterNet(self.hardware, ranks, self.keys.op) for ranks in self.members)
         except UserError as error:
-            ranks = self.said.ranks or self.said.gpus or len(self.ranks)
+            ranks = self.table.ranks or self.table.gpus or len(self.ranks)
             raise self._fault(f"collective.jobs.{self.number}.ranks", ranks, str(error)) from None
         if nets[0].islands > 1:
             self._check_nics()
@@ -102,23 +102,23 @@ class ResolvedJob(ResolvedCollective):
     @cached_property
     def launch_s(self) -> float:
         """When its first message may begin."""
-        return self.said.start + self.net.launch_s
+        return self.table.start + self.net.launch_s
 
     def exchanges(self, begin_s: float) -> list[Exchange]:
         """Its messages, if time begins at `begin_s`."""
-        size, group = self.said.bytes, self._cut(self.algorithm, self.said.bytes)
+        size, group = self.table.bytes, self._cut(self.algorithm, self.table.bytes)
         chunks, start_s = self.algorithm.chunks(group), self.launch_s - begin_s
         return [Exchange(chunks, group, size, net.run_by(self.algorithm), start_s) for net in self.nets]
 
     def row(self, seconds: float, alone_s: float, slowed_by: Mapping[str, float]) -> JobRow:
         """Its row of the table."""
-        size, algorithm = self.said.bytes, self.algorithm
-        group, _, _, latency_s = self.net.formula(algorithm, size, self.said.root, self.said.pieces)
+        size, algorithm = self.table.bytes, self.algorithm
+        group, _, _, latency_s = self.net.formula(algorithm, size, self.table.root, self.table.pieces)
         basis = self.net.run_by(algorithm).basis(seconds, latency_s, None if self._no_curve else self._curve(size))
         plain = make_row(size, algorithm.name, "chunks", seconds, basis, self.bus_factor, group.pieces, latency_s)
         return JobRow(
             **vars(plain), job=self.title, op=self.keys.op, gpus=sum(map(len, self.members)),
-            start_s=self.said.start, alone_s=alone_s, slowed_by=slowed_by,
+            start_s=self.table.start, alone_s=alone_s, slowed_by=slowed_by,
         )  # fmt: skip
 
 
@@ -198,19 +198,24 @@ class ResolvedJobs(ResolvedCollective):
     @cached_property
     def job_rows(self) -> tuple[JobRow, ...]:
         """A row for each job."""
-        jobs = self.jobs
         self._check_messages()
-        beside = self._seconds(jobs)
-        without = {one.number: self._seconds([job for job in jobs if job is not one]) for one in jobs if len(jobs) > 1}
-        alone = {job.number: self._seconds([job])[job.number] for job in jobs}
-        names = {job.number: job.title for job in jobs}
-        return tuple(
-            job.row(beside[job.number], alone[job.number], {
-                names[other]: more_s for other, ends in without.items() if other != job.number
-                and (more_s := beside[job.number] - ends[job.number]) > _ROUNDING * beside[job.number]
-            })
-            for job in jobs
-        )  # fmt: skip
+        return tuple(map(self._row_of, self.jobs))
+
+    def _row_of(self, job: ResolvedJob) -> JobRow:
+        own, every = job.number, frozenset(range(len(self.jobs)))
+        beside_s = self._ends[every][own]
+        sooner_s = {other.title: beside_s - self._ends[every - {other.number}][own]
+                    for other in self.jobs if other is not job}  # fmt: skip
+        slowed_by = {name: seconds for name, seconds in sooner_s.items() if seconds > _ROUNDING * beside_s}
+        return job.row(beside_s, self._ends[frozenset({own})][own], slowed_by)
+
+    @cached_property
+    def _ends(self) -> dict[frozenset[int], dict[int, float]]:
+        """Seconds of each job by the jobs that are there: all of them, all but one, one alone."""
+        every = frozenset(range(len(self.jobs)))
+        alone = [frozenset({number}) for number in every]
+        there = {every, *alone, *(every - one for one in alone)} - {frozenset()}
+        return {some: self._seconds([self.jobs[number] for number in sorted(some)]) for some in there}
 
     def _check_messages(self) -> None:
         many = sum(count_messages(one) for job in self.jobs for one in job.exchanges(job.launch_s))
@@ -227,7 +232,7 @@ class ResolvedJobs(ResolvedCollective):
         np.maximum.at(end_s, program.tags[EXCHANGE], simulate(program, costs).end_s)
         found: dict[int, float] = {}
         for job, end in zip(owners, end_s.tolist(), strict=True):
-            found[job.number] = max(found.get(job.number, 0.0), begin_s + end - job.said.start)
+            found[job.number] = max(found.get(job.number, 0.0), begin_s + end - job.table.start)
         return found
 
     @cached_property

@@ -12,7 +12,7 @@ from .report import CollectiveReport
 from .rows import Row
 
 _MEANING = {
-    "start": "until the last job to end is called",
+    "start": "until the job that ends last begins",
     "latency": "steps, if their messages were empty",
     "bytes": "the data itself",
     "curve": "the fitted curve, latency and bytes together",

@@ -138,9 +138,9 @@ def test_forced_rows_do_not_move_a_curve(tmp_path):
     assert (list(samples.table["seconds"]), list(samples.forced["seconds"])) == ([0.1, 0.2], [9.0])
 
 
-def test_counts_below_128_gpus_tell_those_beyond(tmp_path):
+def test_counts_below_128_gpus_tell_those_misses(tmp_path):
     """The ledger's forced rows of each cluster of B200, as docs/collectives.md has them."""
-    errors = pd.concat(_beyond(system, tmp_path / f"{system}.csv") for system in ("b200x8_slinky", "b200x8_use3a"))
+    errors = pd.concat(_misses(system, tmp_path / f"{system}.csv") for system in ("b200x8_slinky", "b200x8_use3a"))
 
     found = errors.groupby("algorithm")["error"].agg(
         rows="size", median=lambda e: e.abs().median(), p90=lambda e: e.abs().quantile(0.9)
@@ -152,7 +152,7 @@ def test_counts_below_128_gpus_tell_those_beyond(tmp_path):
     }
 
 
-def _beyond(system, path):
+def _misses(system, path):
     """Errors on rows of 128 GPUs and more of large messages, by what the cluster's own smaller runs say."""
     with (files("runcast.data") / "validation/collectives.csv").open() as file:
         ledger = pd.read_csv(file)
