@@ -74,7 +74,7 @@ class Kernels:
         if of.form == PRODUCT:
             return self._product(kind, shape, dtype)
         if of.form == ATTENTION:
-            return self._in_wide_types(self._attention(of.model, shape), dtype)
+            return self._attention(of.model, shape, dtype)
         if of.form == EXPERTS:
             return self._experts(of.model, shape, dtype)
         if of.form == "issue":
@@ -141,7 +141,7 @@ class Kernels:
         label = np.full_like(found.provenance, PROVENANCE.index(parameter.provenance))
         return replace(found, spread=np.hypot(found.spread, parameter.spread), provenance=label)
 
-    def _attention(self, direction: str, shape: Shape) -> Estimate:
+    def _attention(self, direction: str, shape: Shape, dtype: str) -> Estimate:
         """Fused attention. A window skips tiles; a rank with a part of the queries takes that part of the time.
 
         Heads are padded to a size that kernels are made for, and take the time of that size.
@@ -150,19 +150,21 @@ class Kernels:
         features = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": min(kv_heads, heads), "causal": causal}
         multiple = self.profile.value_or(HEAD_MULTIPLE, 1.0)
         padded = [math.ceil(dim / multiple) * multiple for dim in (qk_dim, v_dim)]
-        found = self._of(f"attention.{direction}", {**features, "head_dim": sum(padded) / 2})
+        found = self._whole_attention(direction, {**features, "head_dim": sum(padded) / 2}, dtype)
         seen = visible(seq, bool(causal), window) / visible(seq, bool(causal), 0)
         found = _times(found, seen / parts)
         if padded == [qk_dim, v_dim]:
             return found
         return self._awkward(_plus(found, self._padding_s(shape, padded)), HEAD_MULTIPLE)
 
-    def _in_wide_types(self, found: Estimate, dtype: str) -> Estimate:
-        """Attention in 32 bits: as much longer than in 16, in which GPUs were measured, as its GEMMs are at peak.
-
-        Where GEMMs in 32 bits were measured, as on CPUs, attention was measured so, too.
-        """
-        if dtype not in ("fp32", "tf32") or self.profile.is_measured(f"gemm.{dtype}"):
+    def _whole_attention(self, direction: str, features: Mapping[str, float], dtype: str) -> Estimate:
+        """Attention over whole sequences. Where it was measured in 16 bits only, it takes as much longer in 32 as GEMMs
+        take at peak."""
+        own = f"attention.{dtype}.{direction}"
+        if self.profile.is_measured(own):
+            return self._of(own, features)
+        found = self._of(f"attention.{direction}", features)
+        if dtype not in ("fp32", "tf32"):
             return found
         return _times(found, peak(self.limits, "bf16") / peak(self.limits, dtype))
 

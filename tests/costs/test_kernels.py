@@ -48,6 +48,20 @@ def test_attention_in_32_bits_takes_as_much_longer_as_its_products(dtype, peak_t
     assert wide / narrow == pytest.approx(989.4 / peak_tflops, rel=1e-3)
 
 
+@pytest.mark.parametrize("measured", ["gemm.fp32", "attention.fp32.forward"])
+def test_attention_in_32_bits_is_as_it_was_measured_whatever_products_were(measured):
+    """Products in tf32 are measured on GPUs whose attention is measured in 16 bits alone."""
+    own = PROFILES["h100-sxm"]
+    models = own.models["gemm.bf16" if measured.startswith("gemm") else "attention.forward"]
+    profile = replace(own, models={**own.models, measured: models})
+    found = Kernels(profile, profile.limits).estimate("attention", (1, 8192, 32, 8, 128, 128, 1, 0, 1), 0, "fp32")
+
+    sizes = {"batch": 1, "seq": 8192, "heads": 32, "kv_heads": 8, "head_dim": 128, "causal": 1}
+    kind = measured if measured.startswith("attention") else "attention.forward"
+    longer = 1 if measured.startswith("attention") else 989.4 / 66.9
+    assert float(found.seconds[0] / profile.estimate(kind, sizes).seconds[0]) == pytest.approx(longer, rel=1e-3)
+
+
 @pytest.mark.parametrize(("dtype", "each"), [("nf4", 2.5625), ("nf4-double", 2.515869140625)])
 @pytest.mark.parametrize("kind", ["gemm", "dgrad"])
 def test_a_packed_matrix_is_made_16_bits_before_each_product(kind, dtype, each):

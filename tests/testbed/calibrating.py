@@ -42,20 +42,23 @@ def calibrate(folder: Path, share: float = 0.0) -> Numbers:
 def measure_exchanges(bed: Bed, cases: Sequence[str], folder: Path) -> Path:
     """Exchanges between all hosts by the suite; its records."""
     samples = folder / "exchanges.jsonl"
-    run_ranks(bed, [*_MEASURE, "--only", ",".join(cases), "--out", str(samples)], folder)
+    run_ranks(bed, [*_MEASURE, "1", "--only", ",".join(cases), "--out", str(samples)], folder)
     return samples
 
 
 def measure_kernels(bed: Bed, folder: Path) -> list[Path]:
-    """Kernels by the suite on each host, on all at once, each in an order of its own; its records."""
+    """Kernels by the suite on each host, on all at once, each in an order of its own; its records.
+
+    A minute apart the same products differ by 15 % on a machine that others use, too: hence two rounds.
+    """
     samples = [folder / f"kernels{host}.jsonl" for host in range(bed.topology.hosts)]
-    measure = [*_MEASURE, "--cases", "tests.testbed.kernels", "--only", "steps"]
+    measure = [*_MEASURE, "2", "--cases", "tests.testbed.kernels", "--only", "steps"]
     run_alone(bed, [[*measure, "--seed", str(host), "--out", str(path)] for host, path in enumerate(samples)], folder,
               _KERNELS_S)  # fmt: skip
     return samples
 
 
-_MEASURE = ("-m", "runcast.calibrate", "run", "--rounds", "1")
+_MEASURE = ("-m", "runcast.calibrate", "run", "--rounds")
 _KERNELS_S = 400.0
 
 

@@ -19,8 +19,8 @@ from runcast.calibrate.measure.cases.gemm import LAYOUTS, linear
 from runcast.calibrate.measure.device import Act
 from runcast.calibrate.measure.timing import Bench, Measure, Measurement, Prepare, warm_up
 
-SAMPLE_S, SAMPLES = 0.2, 2
-"""Seconds of a sample, and how many there are."""
+SAMPLE_S, SAMPLES = 0.2, 1
+"""Seconds of a sample, and how many there are in a round."""
 
 _SPREAD_BYTES, _MOST_COPIES = 16e6, 12
 """What an op reads in a step was written some time ago: acts take turns on copies that no core's own cache holds."""
@@ -83,7 +83,7 @@ def _attention(direction: str, batch: int, seq: int) -> Case:
     q, kv, size, _ = _HEADS
     return _case(
         f"attention_{direction}", {"batch": batch, "seq": seq},
-        lasting(8.0 * batch * seq * (q + kv) * size, _attend, direction, batch, seq), f"attention.{direction}",
+        lasting(8.0 * batch * seq * (q + kv) * size, _attend, direction, batch, seq), f"attention.fp32.{direction}",
         {"batch": float(batch), "seq": float(seq), "heads": float(q), "kv_heads": float(kv), "head_dim": float(size),
          "causal": 1.0}, flop=2.0 * batch * q * size * seq**2 * (2.5 if direction == "backward" else 1),
     )  # fmt: skip
@@ -185,15 +185,8 @@ def _grad_norm(bench: Bench, parameters: int) -> Act:
 
 
 def _adamw(bench: Bench, parameters: int) -> Act:
-    values = _rand(bench, parameters)
-
-    def step() -> None:
-        weights, first, second = (torch.zeros_like(values) for _ in range(3))
-        first.lerp_(values, 0.1)
-        second.mul_(0.95).addcmul_(values, values, value=0.05)
-        weights.addcdiv_(first, second.sqrt().add_(1e-8), value=-1e-3)
-
-    return step
+    weights, gradient = _rand(bench, parameters), _rand(bench, parameters)
+    return lambda: kernels.adam(weights, gradient)
 
 
 _OF_HEADS = tuple((tokens * (_HEADS.q + _HEADS.kv), _HEADS.size) for tokens in _TOKENS)

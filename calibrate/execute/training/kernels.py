@@ -196,3 +196,25 @@ def loss_gradient(logits: Tensor, targets: Tensor, first: int, total: Tensor, to
     mine = ((at >= 0) & (at < logits.shape[1])).nonzero()[:, 0]
     found[mine, at[mine]] -= 1
     return (found / tokens).to(logits.dtype)
+
+
+class Adam(NamedTuple):
+    """A step of Adam in the middle of a run: how large it is, and the squares of gradients before it, on average.
+
+    The first step of a run would be as large for any gradient.
+    """
+
+    rate: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    variance: float = 1e-4
+
+
+ADAM = Adam()
+
+
+def adam(weights: Tensor, gradient: Tensor) -> Tensor:
+    """The weights after a step of Adam; the first moments are zero before it."""
+    first = gradient * (1 - ADAM.betas[0])
+    second = ADAM.variance * ADAM.betas[1] + gradient.square() * (1 - ADAM.betas[1])
+    return weights.addcdiv(first, second.sqrt().add_(ADAM.eps), value=-ADAM.rate)

@@ -1,7 +1,6 @@
 """The same step in one process: the model in plain torch, its loss over the whole batch, gradients by autograd."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch.nn import functional
@@ -9,7 +8,7 @@ from torch.nn import functional
 from ....simulator.models import ModelSpec
 from ....simulator.models.parameters import Parameter
 from ....simulator.systems.train_step.lower import TrainPlan
-from .kernels import ACTIVATIONS, NORM_KINDS, Heads, attention, choose, gated, head_norms, rope
+from .kernels import ACTIVATIONS, ADAM, NORM_KINDS, Heads, attention, choose, gated, head_norms, rope
 from .weights import EMBEDDING, POSITIONS, of_embedding, of_head, of_layer, owner, whole
 
 Weights = Mapping[tuple[int, str], torch.Tensor]
@@ -33,21 +32,6 @@ def gradients(plan: TrainPlan, seed: int, tokens: torch.Tensor) -> dict[tuple[in
     for sequence in tokens:
         loss(plan, weights, sequence).div(len(tokens)).backward()
     return {key: torch.zeros_like(value) if value.grad is None else value.grad for key, value in weights.items()}
-
-
-class Adam(NamedTuple):
-    """A step of Adam in the middle of a run: how large it is, and the squares of gradients before it, on average.
-
-    The first step of a run would be as large for any gradient.
-    """
-
-    rate: float = 1e-2
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    variance: float = 1e-4
-
-
-ADAM = Adam()
 
 
 def updated(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from ....simulator.systems.train_step.lower.held import Holdings, Share
 from .exchanges import EXPERT_LANE, Exchanges, GroupKey
 from .flow import Flow
-from .reference import ADAM
+from .kernels import adam
 from .slots import Act, Slot, act
 from .view import SEED, RankView
 from .weights import DENSE, EXPERT, NORMS, Layout, Unit
@@ -282,15 +282,9 @@ def copies(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def update(pieces: Sequence[Piece], weights: Weights) -> list[Piece]:
-    """A step of Adam on what a rank owns: its new weights. The first moments are zero before it."""
-    return [piece._replace(values=_adam(weights.flats[piece.where][piece.start :][: len(piece.values)], piece.values))
+    """A step of Adam on what a rank owns: its new weights."""
+    return [piece._replace(values=adam(weights.flats[piece.where][piece.start :][: len(piece.values)], piece.values))
             for piece in pieces]  # fmt: skip
-
-
-def _adam(weights: Tensor, gradient: Tensor) -> Tensor:
-    first = gradient * (1 - ADAM.betas[0])
-    second = ADAM.variance * ADAM.betas[1] + gradient.square() * (1 - ADAM.betas[1])
-    return weights.addcdiv(first, second.sqrt().add_(ADAM.eps), value=-ADAM.rate)
 
 
 def each_unit(view: RankView) -> Iterator[tuple[int, int, Unit]]:

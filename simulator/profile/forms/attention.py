@@ -9,8 +9,8 @@ import numpy as np
 
 from ...base.arrays import Floats
 from ...hardware import Limits
-from .form import Coefficient, Coefficients, Columns, form, p_norm
-from .gemm import peak
+from .form import Coefficient, Coefficients, Columns, Form, form, p_norm
+from .gemm import BYTES, peak
 
 _TILE = 128
 _WIDEST = -0.5
@@ -27,10 +27,9 @@ def flop(x: Columns) -> Floats:
     return total
 
 
-@form(
-    "tiled attention",
+_COEFFICIENTS = (
     Coefficient("a_s", 1e-6, 6e-5, 1.1e-5, "call"),
-    Coefficient("e", 0.05, 1.2, 0.65, "share of the 16-bit peak on long sequences with heads of 128"),
+    Coefficient("e", 0.05, 1.2, 0.65, "share of the peak on long sequences with heads of 128"),
     Coefficient("g64", 0.2, 1.5, 0.75, "what heads of 64 reach of that", of="head_dim"),
     Coefficient("tile_s", 1e-8, 2e-5, 2e-6, "start and end of a tile"),
     Coefficient("s64", 0.3, 3, 1.05, "what heads of 64 need of call and tile", of="head_dim"),
@@ -42,19 +41,29 @@ def flop(x: Columns) -> Floats:
     Coefficient("few", 0.01, 20, 0.5, "how much longer a tile takes with one head", of="heads"),
     Coefficient("h0", 1, 64, 6, "heads at which half of that is left", of="heads"),
 )
-def attention(x: Columns, limits: Limits, c: Coefficients) -> Floats:
-    """Calls, tiles, and what the memory needs, one after the other."""
-    narrow = np.maximum(np.log2(128 / x["head_dim"]), _WIDEST)
-    calls = c["s64"] ** narrow
-    moved = 4 * x["batch"] * x["seq"] * x["head_dim"] * (x["heads"] / c["e_q"] + x["kv_heads"] / c["e_kv"])
-    compute = _compute(x, limits, c, narrow)
-    return c["a_s"] * calls + compute + moved / limits.memory_bytes_per_s
 
 
-def _compute(x: Columns, limits: Limits, c: Coefficients, narrow: Floats) -> Floats:
+def attention_form(dtype: str) -> Form:
+    """Calls, tiles, and what the memory needs, one after the other, in 16 bits or in 32."""
+    wide = BYTES[dtype]
+
+    @form("tiled attention", *_COEFFICIENTS)
+    def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
+        narrow = np.maximum(np.log2(128 / x["head_dim"]), _WIDEST)
+        calls = c["s64"] ** narrow
+        rows = 2 * x["batch"] * x["seq"] * x["head_dim"]  # of queries and results, or of keys and values
+        moved = wide * rows * (x["heads"] / c["e_q"] + x["kv_heads"] / c["e_kv"])
+        return (
+            c["a_s"] * calls + _compute(x, limits, peak(limits, dtype), c, narrow) + moved / limits.memory_bytes_per_s
+        )
+
+    return seconds
+
+
+def _compute(x: Columns, limits: Limits, fastest: float, c: Coefficients, narrow: Floats) -> Floats:
     """All tiles on all SMs, or the longest one alone: with causality a tile has half its columns on average."""
     columns = 4 * _TILE * x["head_dim"] * (x["seq"] + 1) * limits.sms
-    longest = columns / (peak(limits, "bf16") * c["e"] * c["g64"] ** narrow)
+    longest = columns / (fastest * c["e"] * c["g64"] ** narrow)
     start = c["tile_s"] * c["s64"] ** narrow
     crowded = start * (1 + c["few"] / (1 + (x["heads"] / c["h0"]) ** 2))
     everywhere = _tiles(x, c["pack"]) / limits.sms * (longest * (2 - x["causal"]) / 2 + crowded)

@@ -215,10 +215,11 @@ def _gemm(dtype: str, layout: str) -> CostClass:
     return CostClass(meaning, ("m", "n", "k"), form, axes, core=gemm.is_layer_shape, fit_core=True, rates=_chip(dtype))
 
 
-def _attention(direction: str) -> CostClass:
+def _attention(direction: str, dtype: str) -> CostClass:
     features = ("batch", "seq", "heads", "kv_heads", "head_dim", "causal")
     axes = {"flop": attention.flop, **_columns(*features)}
-    return CostClass(f"attention, {direction}", features, attention.attention, axes, rates=_chip("bf16"))
+    form = attention.attention_form(dtype)
+    return CostClass(f"attention in {dtype}, {direction}", features, form, axes, rates=_chip(dtype))
 
 
 def _grouped(dtype: str) -> CostClass:
@@ -273,8 +274,11 @@ _CLASSES: dict[str, CostClass] = {
         for dtype in DTYPES
         for suffix, layout in (("", "forward"), (".dgrad", "data gradient"), (".wgrad", "weight gradient"))
     },
-    "attention.forward": _attention("forward"),
-    "attention.backward": _attention("backward"),
+    **{
+        f"attention.{type_}{direction}": _attention(direction, dtype)
+        for type_, dtype in (("", "bf16"), ("fp32.", "fp32"))
+        for direction in ("forward", "backward")
+    },
     **{f"grouped_gemm.{dtype}": _grouped(dtype) for dtype in ("bf16", "fp8")},
 }
 

@@ -17,7 +17,7 @@ from ...base.errors import UserError
 from ...hardware import Limits
 from .form import Coefficient, Coefficients, Columns, Form, form, p_norm
 
-_BYTES = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
+BYTES = {"bf16": 2.0, "fp16": 2.0, "tf32": 4.0, "fp32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 _TILES = np.array(
     [(256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64), (32, 128), (128, 32)],
@@ -73,7 +73,7 @@ def gemm_form(dtype: str) -> Form:
 
     Where nothing is cast, or within another kernel, e_q runs to its bound and the term vanishes.
     """
-    wide, cast = _BYTES[dtype], _BYTES[dtype] < 2
+    wide, cast = BYTES[dtype], BYTES[dtype] < 2
     coefficients = (_QUANTISED_CALL, *_COEFFICIENTS[1:], _QUANTISE) if cast else _COEFFICIENTS
 
     @form("tiled gemm with cast" if cast else "tiled gemm", *coefficients)
