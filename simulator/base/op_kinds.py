@@ -21,12 +21,12 @@ class OpKind:
     whose interference it takes and makes, `model` what of a profile prices it, `own` what does so where it was
     measured (its name, if not given), `input_gradient` and `weight_gradient` the kinds that give those, with bytes
     per byte of the forward for memory-bound kernels, `reads_input` whether its backward reads the input and not the
-    output, `besides` a parameter of host work beside it, `sm_rate` one of the FLOP/s that an SM reaches at most, inside
-    a kernel that does other work, too. Of a weight update: `step` is the phase of its report,
-    `work` the parameters of host work that add up, each times that entry of the op's shape or once (None),
-    `traffic` the bytes that a pass moves per byte of the op, and `per_tensor` whether each tensor has a launch of
-    its own. `minor` ops only prepare, synchronise or clean up, and are drawn as one; `colour` is that of a kind in
-    charts of updates.
+    output, `besides` a parameter of host work beside it, `sm_rate` one of what an SM does in a second at most: FLOP of
+    a GEMM inside a kernel that does other work, too, or exponentials, the second entry of the op's shape. Of a weight
+    update: `step` is the phase of its report, `work` the parameters of host work that add up, each times that entry of
+    the op's shape or once (None), `traffic` the bytes that a pass moves per byte of the op, and `per_tensor` whether
+    each tensor has a launch of its own. `minor` ops only prepare, synchronise or clean up, and are drawn as one;
+    `colour` is that of a kind in charts of updates.
     """
 
     name: str
@@ -103,6 +103,7 @@ _KINDS = (
     _kernel("route", model="residual_add", back="route"),
     _kernel("gate", model="residual_add", back="gate", traffic=1.5),
     _kernel("scan", model="residual_add", back="scan", traffic=2.0),
+    _kernel("selective_scan", model="residual_add", back="selective_scan", traffic=2.0, sm_rate="scan.sm_exp_per_s"),
     _kernel("embed", model="permute", back="embed_backward", traffic=2.5),  # read-modify-write of fp32 rows
     _kernel("embed_backward", model="permute"),
     _kernel("softmax", model="residual_add", back="softmax_backward", traffic=1.2),  # y, dy -> dx, scale and mask

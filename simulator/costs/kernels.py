@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..base.op_kinds import ATTENTION, EXPERTS, MEMORY, PRODUCT, op_kind
+from ..base.op_kinds import ATTENTION, EXPERTS, MEMORY, PRODUCT, OpKind, op_kind
 from ..hardware import Limits
 from ..models.kernels import ALIGNED_BYTES, PACKED, SUM_BYTES, aligned_bytes, element_bytes, visible, weights_of
 from ..profile import PROVENANCE, Estimate, Parameter, Profile
@@ -80,28 +80,35 @@ class Kernels:
         if of.form == "issue":
             return _times(self._of("host.launch", {"count": 1.0}), float(shape[0]))
         assert of.form == MEMORY, f"{kind} is no kernel"
-        own = f"memory.{of.own or kind}"  # a kernel borrows another's model only where nobody measured it
-        cost_class = own if self.profile.is_measured(own) else f"memory.{of.model}"
-        return self._of(cost_class, {"bytes": max(size, 1), "width": shape[0]})
+        return self._memory(of, shape, {"bytes": float(max(size, 1)), "width": float(shape[0])})
+
+    def _memory(self, of: OpKind, shape: Shape, features: Mapping[str, float]) -> Estimate:
+        """A kernel bound by memory, or by exponentials. It borrows another's model only where nobody measured it."""
+        own = f"memory.{of.own or of.name}"
+        if self.profile.is_measured(own):
+            return self._of(own, features)
+        found, rate = self._of(f"memory.{of.model}", features), self.profile.parameters.get(of.sm_rate)
+        return self._at_most_by_sm(found, float(shape[1]), rate) if rate else found
 
     def _of(self, cost_class: str, features: Mapping[str, float]) -> Estimate:
         return self.profile.estimate(cost_class, features, limits=self.limits)
 
     def _product(self, kind: str, shape: Shape, dtype: str) -> Estimate:
         if rate := self.profile.parameters.get(op_kind(kind).sm_rate):
-            return self._inside(self._in_training(kind, shape, dtype), shape, rate)
+            return self._at_most_by_sm(self._in_training(kind, shape, dtype), 2.0 * math.prod(shape), rate)
         widths = shape[:2] if kind == "wgrad" else shape[1:]
         found = self._misaligned(self._in_training(kind, shape, dtype), widths, dtype)
         if kind == "wgrad":
             return self._accumulated(found, float(shape[0] * shape[1]))
         return found if self.served else self._quantized(found, float(shape[0] * shape[2]), dtype)
 
-    def _inside(self, found: Estimate, shape: Shape, rate: Parameter) -> Estimate:
-        """A GEMM inside a kernel whose exponentials and masks bound the FLOP/s that each SM reaches in it.
+    def _at_most_by_sm(self, found: Estimate, work: float, rate: Parameter) -> Estimate:
+        """A kernel that does `work` at the rate which an SM reaches at most, where it takes longer for it.
 
-        It is that of Triton kernels, on Hopper and Blackwell alike: faster tensor cores and memory do not raise it.
+        A GEMM inside a kernel with exponentials and masks has such a rate in Triton, on Hopper and Blackwell alike:
+        faster tensor cores and memory do not raise it. Nor do they raise that of exponentials.
         """
-        least = 2.0 * math.prod(shape) / (self.limits.sms * rate.value)
+        least = work / (self.limits.sms * rate.value)
         if least <= found.seconds[0]:
             return found
         label = np.full_like(found.provenance, PROVENANCE.index(rate.provenance))

@@ -50,15 +50,12 @@ def kernels(spec: ModelSpec, of: Mamba, shard: Shard) -> Kernels:
 def selective_scan(of: Mamba, shard: Shard) -> Kernel:
     """The scan with its gate: it reads x, gate and step and writes its output, once per channel and token.
 
-    It takes an exponential for each element of a state, so its time is that of memory, or of exponentials. A GPU
-    computes about as many of these per second as its memory moves bytes: 16 per clock and SM (CUDA programming guide,
-    throughput of native arithmetic instructions) are 2.4e12/s on an A100 of 2.0e12 B/s, and 3.7e12/s on an H100 of
-    3.35e12 B/s. So an exponential counts as a byte, and the scan as a kernel that moves the larger of the two.
+    It takes an exponential for each element of a state, which is the second entry of its shape.
     """
-    moved = max(4.0, of.state_size / shard.wide)
     elements = shard.tokens * of.inner_width
     kept = (
         Kept("scan", elements * shard.wide),
         Kept("scan", round(elements * shard.stored_bytes("attn_proj", shard.narrow))),
     )
-    return replace(memory_bound("scan", "selective_scan", "scan", of.inner_width, elements, moved, shard), keeps=kept)
+    scan = memory_bound("selective_scan", "selective_scan", "scan", of.inner_width, elements, 4, shard)
+    return replace(scan, shape=(of.inner_width, elements * of.state_size), keeps=kept)

@@ -121,6 +121,7 @@ OPTIONAL = {
     "attention.head_multiple": (1.0, 256.0, "elements that fused attention pads heads to a multiple of"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
     "scan.sm_flop_per_s": (1e9, 1e15, "FLOP/s of one SM in the GEMMs of a scan's chunks, at most"),
+    "scan.sm_exp_per_s": (1e8, 1e13, "exponentials of one SM in Mamba-1's scan, at most"),
     "architecture.factor": (0.1, 10.0, "time of the kernels of an architecture's layers over that of their parts"),
     TP_EXPOSED: (0.0, 1.0, "share of an overlapped tensor-parallel exchange that its GEMMs do not hide"),
     "scale.doubling_fraction": (0.0, 0.5, "what a step may take longer for each doubling of GPUs beyond scale.gpus"),

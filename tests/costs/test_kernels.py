@@ -292,3 +292,14 @@ def test_experts_are_less_sure_by_the_share_of_rows_that_tiles_add(each, lost):
     here, there = (float(of.estimate("experts", shape, 0, "bf16").spread[0])
                    for of in (one, replace(one, profile=certain)))  # fmt: skip
     assert here**2 - there**2 == pytest.approx((lost * tile.spread) ** 2)
+
+
+@pytest.mark.parametrize(("state", "bound"), [(1, "memory"), (16, "exponentials"), (64, "exponentials")])
+def test_a_selective_scan_is_bound_by_memory_or_by_its_exponentials(state, bound):
+    """16 of a clock and SM (CUDA C++ programming guide), whatever the memory."""
+    one, elements = kernels("b200-sxm"), 1 << 26
+    found = one.estimate("selective_scan", (4096, elements * state), 4 * 2 * elements, "bf16")
+
+    plain = one.estimate("scan", (4096,), 4 * 2 * elements, "bf16").seconds[0]
+    exponentials = elements * state / (one.limits.sms * one.profile.value("scan.sm_exp_per_s"))
+    assert float(found.seconds[0]) == pytest.approx({"memory": plain, "exponentials": exponentials}[bound])

@@ -127,9 +127,12 @@ times of backwards on several GPUs; steps of Mamba-2 1.3B take 2.33 times as lon
 long as on GB200 (state-spaces/mamba, issue 904), where 2.44 and 3.90 are predicted. So these models have an error of
 their own (`state-space`, `delta` in `data/architectures.toml`).
 
-Limits: Mamba-1's scan counts an exponential as a byte of memory traffic, as it is on A100 and H100. H20, H200 and B200
-have more traffic for each exponential, and there its scan is priced up to 1.8 times too short. Of RWKV-7's
-element-wise work only token shift and gate are priced.
+Mamba-1's scan takes an exponential for each element of a state. An SM computes 16 of them in a clock, which no faster
+memory raises (`scan.sm_exp_per_s`, 2.7e10), so it is bound by them from A100 to B200, most on H20 and B200. The kernel
+was never timed.
+
+Limits: of RWKV-7's element-wise work only token shift and gate are priced. B300 computes twice as many exponentials in
+a clock, which is not in the rate above.
 
 FLOP of small models of 94 types of transformers, these architectures, sparse and compressed latent attention, an
 encoder-decoder and a vision tower among them, are those that torch counts while transformers runs their forward
