@@ -2,8 +2,9 @@
 
 import pytest
 from runcast.simulator.systems.train_step.lower.held import Holdings
+from runcast.simulator.systems.train_step.lower.kept import activation_bytes
 
-from .steps import ops, program, resolved
+from .steps import SEQ, labels, ops, program, resolved
 
 V3 = {"preset": "deepseek-v3", "overrides": {}}
 SMALL = {"num_hidden_layers": 4, "first_k_dense_replace": 1, "n_routed_experts": 8}
@@ -51,3 +52,21 @@ def test_both_gradients_of_the_embedding_are_added_up(split):
     (op,) = ops(made, label="tied embedding")
     assert (made.kind_of(op), int(made.bytes[op]), len(made.lanes_of[op])) == ("all_reduce", 4 * WORDS // split, 2)
     assert ops(program(2, 2, {**V3, "mtp": False}, overrides=SMALL, parallel={"pp": 2}), label="tied embedding") == []
+
+
+@pytest.mark.parametrize(("layers", "times"), [(None, 2), (1, 1)])
+def test_recomputation_of_all_layers_repeats_it_from_the_looked_up_tokens_on(layers, times):
+    recompute = {"mode": "full"} | ({"layers": layers} if layers else {})
+    made = program(1, 3, V3, overrides=SMALL, recompute=recompute)
+    own = labels(made)[made.tags["layer"] == 4]
+    expected = {"embed": 3, **dict.fromkeys(("enorm", "eh_proj", "attention", "experts"), 3 * times), "logits": 3}
+    assert {name: int((own == name).sum()) for name in expected} == expected
+
+
+def test_recomputed_it_keeps_the_looked_up_tokens_and_what_it_gives():
+    kept = [
+        activation_bytes(resolved(1, 1, {**V3, "mtp": mtp}, overrides=SMALL, recompute={"mode": "full"}).plan, 0)
+        for mtp in (True, False)
+    ]
+    head = 2 * SEQ * 7168 + 4 * SEQ * 129280  # the norm's output, and the softmax
+    assert kept[0] - kept[1] == 2 * (2 * SEQ * 7168) + head

@@ -128,7 +128,7 @@ def _parts(plan: TrainPlan, stage: Stage, alike: Mapping[int, int]) -> tuple[tup
         (Stage((alike[id(plan.layer(number))],)), plan.again.whole(position))
         for position, number in enumerate(stage.layers)
     ]
-    return *layers, *((end, False) for end in _ends(stage))
+    return *layers, *((end, bool(end.mtp) and plan.again.whole_mtp) for end in _ends(stage))
 
 
 def _ends(stage: Stage) -> list[Stage]:

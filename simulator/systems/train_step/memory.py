@@ -275,11 +275,9 @@ def _working(plan: TrainPlan, rank: int, logit_bytes: float | None) -> float:
 def _layer_at_work(plan: TrainPlan, rank: int) -> float:
     """Bytes of the largest layer at work; the forward of a pair is also a layer ahead of what the backward frees."""
     own = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
-    layers = {
-        (id(plan.layer(number)), plan.again.whole(position)): plan.layer(number)
-        for stage in own
-        for position, number in enumerate(stage.layers)
-    }
+    numbered = [(n, plan.again.whole(position)) for stage in own for position, n in enumerate(stage.layers)]
+    numbered += [(n, plan.again.whole_mtp) for stage in own for n in stage.mtp]
+    layers = {(id(plan.layer(number)), whole): plan.layer(number) for number, whole in numbered}
     ahead = (_layer_bytes(layer, plan.again, whole) for (_, whole), layer in layers.items() if plan.grid.pairs)
     at_work = (_at_work(layer, plan.again, whole) for (_, whole), layer in layers.items())
     return max(at_work, default=0.0) + max(ahead, default=0)

@@ -159,7 +159,9 @@ class Recompute(Table):
 
     mode: Literal["none", "selective", "full"] = Field("none", description="how much")
     modules: tuple[Part, ...] = Field(("core_attn",), description="selective: which parts of a layer")
-    layers: PositiveInt | None = Field(None, description="full: layers per chunk that are recomputed (default: all)")
+    layers: PositiveInt | None = Field(
+        None, description="full: layers per chunk that are recomputed (default: all, MTP layers too)"
+    )
     early_stop: bool = Field(
         False, description="full: whether dense layers stop before their last product (PyTorch 2.1, not reentrant)"
     )

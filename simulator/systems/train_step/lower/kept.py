@@ -24,8 +24,9 @@ def activation_parts(plan: TrainPlan, stage: int) -> Mapping[str, int]:
     kernels = [*(embedding(plan.spec, plan.shard) if own.embedding else ())]
     kernels += [kernel for _ in range(own.head + len(own.mtp)) for kernel in head(plan.spec, plan.shard)]
     for number in own.mtp:
-        kernels += mtp_in(plan.spec, plan.shard)
-        total.update(activations(plan.layer(number), "selective", again.parts))
+        before = embedding if again.whole_mtp else mtp_in  # recomputation starts at the tokens that were looked up
+        kernels += before(plan.spec, plan.shard)
+        total.update(activations(plan.layer(number), "full" if again.whole_mtp else "selective", again.parts))
     for kernel in kernels:
         total.update(dict(kernel.keeps))
     return total

@@ -63,6 +63,14 @@ class Again:
         """Whether the layer at this position of its stage is recomputed as a whole."""
         return self.full and (self.layers is None or position < self.layers)
 
+    @property
+    def whole_mtp(self) -> bool:
+        """Whether MTP layers are recomputed as a whole: where all layers are, and not only the first of each stage.
+
+        Source: Megatron-LM, core/transformer/multi_token_prediction.py (`uniform` does, `block` does not).
+        """
+        return self.full and self.layers is None
+
 
 @dataclass(frozen=True)
 class Sharding:

@@ -344,6 +344,8 @@ class Script:
 
     def _mtp_back(self, number: int) -> None:
         into = mtp_in(self.plan.spec, self.plan.shard)
+        if self.one.kind != "W" and self.plan.again.whole_mtp:
+            self.tail = self.layers.forward_again(number, self.w.compute(into, self.tail))
         if self.one.kind != "W":
             self.tail = self.layers.backward(number, self.tail, weights=self.one.kind == "B")
             self.tail = self.w.compute(gradients(into), self.tail)
