@@ -128,6 +128,12 @@ def test_experts_are_spread_over_expert_parallel_ranks():
     assert one["weights"] - four["weights"] == 2 * LAYERS * EXPERTS * 3 / 4 * 3 * HIDDEN * 32
 
 
+def test_tokens_on_their_way_to_experts_are_as_wide_as_what_experts_read():
+    """Nemotron 3 Super: 1,024 of 4,096 values, for each of 22 experts, there and back in bf16."""
+    latent = {"preset": "nemotron-3-super", "overrides": {}}
+    assert static_bytes(resolved(2, 1, latent, parallel={"ep": 2}), 0)["exchange buffers"] == SEQ * 22 * 1024 * (2 + 2)
+
+
 def test_a_tied_embedding_is_a_copy_only_where_the_first_stage_is_elsewhere():
     tied = {"tie_word_embeddings": True}
     apart = resolved(2, 4, parallel={"pp": 2, "zero": 0}, overrides=tied)

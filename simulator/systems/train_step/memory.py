@@ -245,7 +245,7 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
 
     With 2-D tensor parallelism also two panels of each operand of the largest GEMM; with fused gradients their buffer.
     """
-    shard, hidden = plan.shard, plan.spec.hidden_size
+    shard = plan.shard
     stages = [plan.stages[stage] for stage in plan.grid.stages_of(rank)]
     views = [(plan.spec, shard), *(plan.view(stage.layers[0]) for stage in stages if stage.layers)]
     peers = 2 * (plan.grid.ranks > 1)
@@ -254,7 +254,7 @@ def _exchanged(plan: TrainPlan, rank: int) -> float:
     gathered = (shard.tp > 1 and shard.sequence_parallel) * joined * shard.wide
     moe = plan.spec.moe
     each = shard.dispatch_bytes + shard.wide
-    routed = shard.own_tokens * moe.num_experts_per_tok * hidden * each * shard.load if moe else 0.0
+    routed = shard.own_tokens * moe.num_experts_per_tok * plan.spec.expert_hidden * each * shard.load if moe else 0.0
     panels = largest_panels(plan, rank) if shard.side > 1 else 0.0
     fused = plan.sharding.fused * plan.sharding.bucket * plan.types.reduced
     return float(sends + gathered + routed * (shard.ep > 1) + panels + fused)
