@@ -132,6 +132,14 @@ def test_fully_sharded_layers_are_gathered_twice_and_scattered_once():
     assert len(ops(kept, label="gather weights")) == LAYERS == len(ops(kept, label="reduce gradients"))
 
 
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v"])
+def test_weight_gradients_apart_gather_no_weights(name):
+    """Forwards and input gradients of four micro-batches gather every parameter once each, whatever the schedule."""
+    made = program(4, 4, parallel={"pp": 2, "zero": 3}, schedule={"name": name}, overrides={"num_hidden_layers": 8})
+    gathered = sum(int(made.bytes[op]) for op in ops(made, label="gather weights"))
+    assert gathered == 4 * 2 * 2 * (8 * LAYER + 2 * TABLE + HIDDEN)
+
+
 def test_hybrid_sharding_scatters_inside_and_sums_across():
     made = program(8, parallel={"zero": 3, "shard": 4})
     found = [(made.kind_of(op), len(made.groups[made.group[op]])) for op in ops(made, label="reduce gradients")]

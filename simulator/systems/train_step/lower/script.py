@@ -318,10 +318,10 @@ class Script:
         for number, kernels in reversed(self._head_kernels()):
             if self.one.kind == "W" and number < 0 and not self.plan.trains_head:
                 continue
-            issued = self._issued(number)
-            extra = [*issued, *self._gathered(self._units[-1] if number < 0 else number)]
-            began = len(self.w)
-            if self.one.kind != "W":
+            issued, began = self._issued(number), len(self.w)
+            if self.one.kind != "W":  # weight gradients read no weights
+                extra = [*issued, *self._gathered(self._units[-1] if number < 0 else number)]
+                began = len(self.w)
                 self.tail = self.layers.loss_back(number, kernels, [*self.tail, *extra])
             if self.one.kind != "I":
                 self.layers.loss_weights(number, kernels)
