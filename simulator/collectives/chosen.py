@@ -45,7 +45,8 @@ class Chosen:
         stage = self._layout.stages.get(rank, collective.group)
         wires = self._layout.crossings.collective(collective.op, collective.group, rank, stage, net.islands)
         if collective.is_forwarded and net.islands > 1:
-            return price_forwarded(self, self._machines, collective, rank, wires)
+            left = self._layout.share_left(collective.op, collective.group, self._layout.reach(collective.group, rank))
+            return price_forwarded(self, self._machines, collective, rank, wires, left)
         return self._price(algorithm, net, collective, rank, wires)
 
     def _price(self, algorithm: Algorithm, net: ClusterNet, collective: Collective, rank: int, wires: Wires) -> Price:

@@ -14,17 +14,11 @@ from .wires import Crossings, Wires
 
 @dataclass(frozen=True)
 class Reach:
-    """The position of `rank` in its group: the number of islands, and `nearby`, the ranks of the group on its island.
-
-    `alike` is the number of ranks of its stage on that island, and `nodes` the number of their nodes. Their groups send
-    at the same time through the same NICs.
-    """
+    """The place of `rank` in its group: the number of islands, and `nearby`, the ranks of the group on its island."""
 
     rank: int
     islands: int
     nearby: int
-    nodes: int
-    alike: int
 
 
 class Layout:
@@ -66,17 +60,18 @@ class Layout:
 
     def _reach_of(self, group: tuple[int, ...], rank: int) -> Reach:
         islands, here = [self.cluster.island(one) for one in group], self.cluster.island(rank)
-        alike = [one for one in self.stages.get(rank, group) if self.cluster.island(one) == here]
-        nodes = len({self.cluster.node_of(one) for one in alike})
-        return Reach(rank, len(set(islands)), islands.count(here), nodes, len(alike))
+        return Reach(rank, len(set(islands)), islands.count(here))
 
     def wires(self, kind: str, group: tuple[int, ...], reach: Reach) -> Wires:
-        """The links that one rank of a collective crosses; for a send, those of both ranks."""
+        """The links that one rank of a collective crosses; for a send, those of both ranks.
+
+        The ranks of its stage cross them at the same time; where it has none, those of its group.
+        """
         key = (kind, group, reach.rank)
         if key not in self._wires:
             if kind == "send_recv":
                 self._wires[key] = self.crossings.message(group[0], group[-1], self.stages)
             else:
-                stage = self.stages.get(reach.rank, (reach.rank,))
+                stage = self.stages.get(reach.rank, group)
                 self._wires[key] = self.crossings.collective(kind, group, reach.rank, stage, reach.islands)
         return self._wires[key]

@@ -126,9 +126,21 @@ class Machines:
         """The ranks of a group on the island of one of them."""
         return tuple(other for other in group if self.island(other) == self.island(rank))
 
-    def on_links(self, alone: Price, wires: Wires, sent: Sent) -> Price:
-        """Add the rates on links to a price, and raise its time to the least time that the links allow."""
-        least = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
+    @cached_property
+    def nic_lines(self) -> Floats:
+        """The line rate of every NIC in bytes/s; all other links count as endless."""
+        nics = self.cluster.links_of_kind("nic")
+        lines = np.full(len(self.cluster.links), np.inf)
+        lines[nics] = self.cluster.capacity[nics]
+        return lines
+
+    def on_links(self, alone: Price, wires: Wires, sent: Sent, left: float = 1.0) -> Price:
+        """Add the rates on links to a price, and raise its time to the least time that the links allow.
+
+        Links between switches leave the share `left` of what NICs could send.
+        """
+        own_s = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
+        least = max(own_s, wires.least_s(0.0, sent.nics, self.nic_lines) / left)
         work = max(alone.work_s, least)
         # Cap rates at the capacity: with sums computed in the switch, the curve is faster than a ring's bytes allow.
         moved = wires.bytes(sent.port, sent.nics).items()

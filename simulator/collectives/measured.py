@@ -31,7 +31,8 @@ class Measured:
             return _NOTHING
         reach = self._layout.reach(group, rank)
         if collective.is_forwarded and reach.islands > 1 and size:
-            return price_forwarded(self, self._machines, collective, rank, self._layout.wires(op, group, reach))
+            wires, left = self._layout.wires(op, group, reach), self._layout.share_left(op, group, reach)
+            return price_forwarded(self, self._machines, collective, rank, wires, left)
         return self._whole(self._done_as(op), group, reach, size)
 
     def _done_as(self, op: str) -> str:
@@ -46,7 +47,8 @@ class Measured:
         wires, sent = self._layout.wires(kind, group, reach), self._sent(kind, group, reach, size)
         found = longest(_price_of(part) for part in self._parts(kind, group, reach, size))
         alone = replace(found, seconds=found.seconds + self._stall_s(kind, reach))
-        return _add_latency(self._machines.on_links(alone, wires, sent), self._layout.site_latency_s(kind, group))
+        left = self._layout.share_left(kind, group, reach) if reach.islands > 1 else 1.0
+        return _add_latency(self._machines.on_links(alone, wires, sent, left), self._layout.site_latency_s(kind, group))
 
     def _sent(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Sent:
         if kind == "send_recv":
@@ -82,14 +84,20 @@ class Measured:
         return self._machines.profile.value_or("exchange.s", 0.0)
 
     def _rate(self, kind: str, group: tuple[int, ...], reach: Reach) -> float:
-        """The rate in bytes/s of a rank's NICs, lower where links between switches leave less than it can use of it."""
-        machine, left = self._machines.machine_of(reach.rank), self._layout.share_left(kind, group, reach)
-        each = max(machine.limits.nics // machine.gpus, 1)
-        line = machine.limits.nic_bytes_per_s * min(each, machine.limits.nics * reach.nodes / reach.alike)
-        return line if left == 1 else line * min(1.0, left / self._used(kind, group, reach, line))
+        """The rate in bytes/s that a rank's NICs and the lanes to them carry, while all ranks of its stage send.
+
+        It is lower where links between switches leave less than the rank uses of it.
+        """
+        machines, wires = self._machines, self._layout.wires(kind, group, reach)
+        left = self._layout.share_left(kind, group, reach)
+        line = 1 / wires.least_s(0.0, 1.0, machines.cluster.capacity)
+        if left == 1:
+            return line
+        left_bytes_per_s = left / wires.least_s(0.0, 1.0, machines.nic_lines)
+        return min(line, left_bytes_per_s / self._used(kind, group, reach, line))
 
     def _used(self, kind: str, group: tuple[int, ...], reach: Reach, line: float) -> float:
-        """The share of its NICs' line rate that a rank uses for endless messages."""
+        """The share of this rate that a rank uses for endless messages."""
         seconds = float(self._between(kind, group, reach, _ENDLESS, line).seconds[0])
         return self._sent(kind, group, reach, _ENDLESS).nics / (seconds * line)
 
@@ -107,10 +115,13 @@ def _add_latency(price: Price, latency_s: float) -> Price:
     return replace(price, seconds=seconds, spread=price.spread * price.seconds / seconds, latency_s=latency_s)
 
 
-def price_forwarded(pricer: Pricer, machines: Machines, collective: Collective, rank: int, wires: Wires) -> Price:
+def price_forwarded(
+    pricer: Pricer, machines: Machines, collective: Collective, rank: int, wires: Wires, left: float
+) -> Price:
     """The price of an all-to-all that sends one copy to each island and forwards it there at the same time.
 
-    The longer of both parts sets the time. A PCIe port may carry both.
+    The longer of both parts sets the time. A PCIe port may carry both. Links between switches leave the share `left` of
+    what NICs could send.
     """
     op, group, size, beyond = collective
     assert beyond is not None
@@ -119,4 +130,4 @@ def price_forwarded(pricer: Pricer, machines: Machines, collective: Collective, 
     inside = Collective(op, near, size * (len(near) > 1))
     alone = longest(pricer.price(part, rank) for part in (once, inside))
     port = bytes_sent(op, len(near), 1, len(near), size).port
-    return machines.on_links(alone, wires, Sent(port, beyond, port))
+    return machines.on_links(alone, wires, Sent(port, beyond, port), left)

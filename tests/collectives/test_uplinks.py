@@ -69,6 +69,18 @@ def test_messages_between_pods_use_of_a_nic_no_more_than_uplinks_carry(oversubsc
     assert found.seconds == pytest.approx(curve["a_s"] + 2**26 / (min(curve["e"], share) * 50e9))
 
 
+@pytest.mark.parametrize("op", ["all_gather", "all_to_all"])
+def test_no_software_sends_through_uplinks_more_than_they_carry(op):
+    """Pods of one node each, whose uplinks carry half of what its NIC sends."""
+    least_s = []
+    for changes in ({"oversubscription": 1, "leaf_radix": 2}, {"oversubscription": 2, "leaf_radix": 2}):
+        there = machine(**changes)
+        priced = Measured(Machines(there, load_profile("h100-sxm")), Layout(there, dict.fromkeys(ALL, ALL)))
+        least_s.append(priced.price(Collective(op, ALL, 2**28), 0).least_s)
+
+    assert least_s[1] == pytest.approx(2 * least_s[0])
+
+
 def test_messages_inside_a_pod_need_none():
     near = uplinks(4, (0, 1), (2, 3)).share_left("send_recv", (0, 2), 1)
 

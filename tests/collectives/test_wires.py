@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator.collectives import Collective, Layout, Machines, Measured
 from runcast.simulator.collectives.rings import ring_broadcast
 from runcast.simulator.costs import cost
 from runcast.simulator.engine import simulate
@@ -148,6 +149,32 @@ def test_nics_that_do_not_divide_the_gpus_carry_equal_shares(nics):
     seconds, demand = priced("all_gather", "dgx-h100", 4, 2**32, (("nics", nics),))
 
     assert demand[there.nic_tx("n0.nic0")] * seconds == pytest.approx(2**32 * 31 / 32 / nics)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all"])
+def test_gpus_of_half_a_node_share_their_nics_as_those_of_a_whole_one(op):
+    """Two GPUs to a NIC of 400 Gb/s take as long as one to a NIC of 200 Gb/s."""
+    half = (0, 1, 2, 3, 8, 9, 10, 11)
+    nodes = {"nics": 4, "pcie_switches": 4}, {"nic": "200 Gb/s"}
+    shared, own = (
+        Measured(Machines(there, profile("dgx-h100")), Layout(there, dict.fromkeys(half, half)))
+        for there in (machines("dgx-h100", 2, tuple(changes.items())) for changes in nodes)
+    )
+    shared_s, own_s = (one.price(Collective(op, half, 2**28), 0).seconds for one in (shared, own))
+
+    assert shared_s == pytest.approx(own_s)
+
+
+def test_a_nic_behind_a_slower_slot_sends_as_one_of_that_rate():
+    """PCIe 4 carries 31.5 GB/s, 252 Gb/s."""
+    there = machines("dgx-h100", 2, (("pcie_gen", 4),))
+    slot = there.route(there.gpu(0), "n0.nic0")[0]
+    wide, slim = (
+        priced("all_gather", "dgx-h100", 2, 2**30, (("pcie_gen", 4), ("nic", rate)))[0]
+        for rate in ("400 Gb/s", f"{there.capacity[slot]} B/s")
+    )
+
+    assert wide == pytest.approx(slim)
 
 
 @pytest.mark.parametrize(("kind", "crossing"), [("all_reduce", 2 * 7 / 8), ("all_to_all", 2 * 4 * 4 / 8 / 2)])
