@@ -94,9 +94,7 @@ class Crossings:
 
     def _inside_island(self, op: str, near: tuple[int, ...], me: int, stage: Sequence[int]) -> Shares:
         """The links that rank `me` crosses to those `near` it, while all of its stage on its island do the same."""
-        if near not in self._joined:
-            self._joined[near] = len(near) < 2 or _are_joined(self._cluster, near)
-        joined = self._joined[near]
+        joined = self._is_joined(near)
         if (me, near) not in self._ports:
             self._ports[me, near] = _ports(self._cluster, me, [rank for rank in near if rank != me], joined)
         if joined:
@@ -107,6 +105,24 @@ class Crossings:
         if key not in self._behind:
             self._behind[key] = _behind_ports(self._cluster, op, tiles(near, here))
         return {**self._ports[me, near], **self._behind[key]}
+
+    def _is_joined(self, near: tuple[int, ...]) -> bool:
+        """Whether NVLink wires form a ring of all these ranks."""
+        if near not in self._joined:
+            self._joined[near] = len(near) < 2 or _are_joined(self._cluster, near)
+        return self._joined[near]
+
+    def inside(self, near: tuple[int, ...], a: int, b: int) -> Shares:
+        """The links of a message from rank a to rank b of an exchange, of whose ranks these are on their island.
+
+        Where NVLink wires join all of them, a library sends round several rings, which use all wires of a GPU.
+        """
+        cluster = self._cluster
+        if self._is_joined(near):
+            out, _ = _ways(cluster, a, [rank for rank in near if rank != a], joined=True)
+            if len(out) > 1:
+                return dict(_by_rate(cluster, out))
+        return dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0)
 
     def message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
         """The links of a message from rank a to rank b; through NICs only between islands."""
@@ -135,10 +151,15 @@ def _ports(cluster: Cluster, me: int, near: Sequence[int], joined: bool) -> dict
     """
     if not near:
         return {}
+    return {link: share for links in _ways(cluster, me, near, joined) for link, share in _by_rate(cluster, links)}
+
+
+def _ways(cluster: Cluster, me: int, near: Sequence[int], joined: bool) -> tuple[set[int], set[int]]:
+    """The links by which bytes leave a GPU inside its island, and those by which they enter it, as `_ports`."""
     peers = [rank for rank in near if bool(nvlink_bytes_per_s(cluster, me, rank)) == joined] or near
     out = {cluster.route(cluster.gpu(me), cluster.gpu(peer))[0] for peer in peers}
     back = {cluster.route(cluster.gpu(peer), cluster.gpu(me))[-1] for peer in peers}
-    return {link: share for links in (out, back) for link, share in _by_rate(cluster, links)}
+    return out, back
 
 
 def _are_joined(cluster: Cluster, near: Sequence[int]) -> bool:

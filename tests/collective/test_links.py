@@ -70,6 +70,19 @@ NIC, CABLE = 0.9303 * 50e9, 50e9
 """What a NIC of 400 Gb/s sustains (profile h100-sxm), and what an uplink of a leaf carries."""
 
 
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all"])
+def test_flows_of_gpus_whose_wires_form_rings_use_all_of_them(op):
+    """Each V100 of a DGX-1 has six wires, and none to three of the others."""
+    on = Machines(cluster("dgx-v100", 1), load_profile("v100"))
+    algorithm = next(iter(algorithms(op).values()))
+    net, size = ClusterNet(on, range(8), op), 2**28
+    chunks = algorithm.chunks(net.group())
+
+    took_s = ends_s([Exchange(chunks, net.group(), size, net)], on)
+
+    assert took_s == pytest.approx(end_s(chunks, net.group(), size, net))
+
+
 @pytest.mark.parametrize("oversubscription", [1, 2, 4])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_groups_that_lie_in_both_pods_share_their_uplinks(oversubscription, groups):

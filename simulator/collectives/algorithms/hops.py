@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...base.errors import UserError
+from ...hardware import Shares
 from ...profile import PROVENANCE, Profile
 from ..collective import Price, Stages
 from ..flows import share_by_flows, tiles
@@ -97,6 +98,15 @@ class ClusterNet(IslandNet):
     def is_inside(self, a: int, b: int) -> bool:
         """Whether two ranks are on one island."""
         return a // self.near == b // self.near
+
+    def links_inside(self, a: int, b: int) -> Shares:
+        """The links that a message between two ranks of an island crosses."""
+        return self._machines.crossings.inside(self._island_at(a), self.ranks[a], self.ranks[b])
+
+    def _island_at(self, at: int) -> tuple[int, ...]:
+        """The ranks of the island on which one of them is."""
+        first = at - at % self.near
+        return self.ranks[first : first + self.near]
 
     def pairs_between(self, a: int, b: int) -> list[tuple[int, int]]:
         """The pairs of ranks whose NICs carry a striped message between the islands of two ranks."""

@@ -49,6 +49,9 @@ class UnevenNet(ClusterNet):
         """As `ClusterNet`."""
         return bool(self._homes[a] == self._homes[b])
 
+    def _island_at(self, at: int) -> tuple[int, ...]:
+        return tuple(self.ranks[i] for i in np.flatnonzero(self._homes == self._homes[at]).tolist())
+
     def pairs_between(self, a: int, b: int) -> list[tuple[int, int]]:
         """As `ClusterNet`; a rank of the smaller island has one of the other, at its own place of a node if it can."""
         ours, theirs = (np.flatnonzero(self._homes == self._homes[end]).tolist() for end in (a, b))

@@ -53,18 +53,19 @@ class Ways:
 
 
 class _Leg(NamedTuple):
-    """A part of a message, from GPU to GPU; through NICs `out` and `into`, or inside an island."""
+    """A part of a message, from GPU to GPU; through NICs `out` and `into`, or over links inside an island."""
 
     source: int
     target: int
     out: str = ""
     into: str = ""
+    inside: Shares | None = None
 
 
 def _legs(cluster: Cluster, net: ClusterNet, a: int, b: int, *, striped: bool) -> list[_Leg]:
     """Equal parts of a message from rank to rank of a group: one for each NIC, of both islands if it is striped."""
     if net.is_inside(a, b):
-        return [_Leg(net.ranks[a], net.ranks[b])]
+        return [_Leg(net.ranks[a], net.ranks[b], inside=net.links_inside(a, b))]
     ends = net.pairs_between(a, b) if striped else [(a, b)]
     between = [(net.ranks[source], net.ranks[target]) for source, target in ends]
     return [_Leg(source, target, *nics) for source, target in between for nics in _nics(cluster, source, target)]
@@ -84,13 +85,9 @@ def _crossed(cluster: Cluster, messages: Sequence[Sequence[_Leg]]) -> Iterator[S
     for legs in messages:
         found: Shares = {}
         for leg in legs:
-            for link, share in _through_nics(cluster, leg, next(over)) if leg.out else _inside(cluster, leg):
+            for link, share in _through_nics(cluster, leg, next(over)) if leg.inside is None else leg.inside.items():
                 found[link] = found.get(link, 0.0) + share / len(legs)
         yield found
-
-
-def _inside(cluster: Cluster, leg: _Leg) -> Iterator[tuple[int, float]]:
-    yield from ((link, 1.0) for link in cluster.route(cluster.gpu(leg.source), cluster.gpu(leg.target)))
 
 
 def _through_nics(cluster: Cluster, leg: _Leg, between: Shares) -> Iterator[tuple[int, float]]:
