@@ -7,8 +7,9 @@ The difference of the times and the ratio of the shares correct a model, for ste
 `Uplinks` finds the share of a NIC's rate that oversubscribed leaf switches leave, when all ranks of a stage send at the
 same time. They act alike, so all of them that send beyond a leaf share its uplinks. The share of a rank's bytes that
 leaves the leaf depends on the exchange: all bytes of a message to another pod; in a ring only those of the last node
-under a leaf; in an all-to-all those for peers elsewhere. Traffic between rails first moves to another GPU inside the
-node (NCCL's PXN), so a NIC's peers are on its own rail. Traffic of several stages at once is not added. In fabrics with
+under a leaf, be it a collective or ring attention, whose ranks send to the next one of their stage; in an all-to-all
+those for peers elsewhere. Traffic between rails first moves to another GPU inside the node (NCCL's PXN), so a NIC's
+peers are on its own rail. Traffic of several stages at once is not added. In fabrics with
 real switches above the leaves, the routes of a stage's flows decide (`flows`).
 """
 
@@ -28,6 +29,9 @@ from .flows import ALL_TO_ALLS, share_by_flows, tiles
 from .sites import crossings, largest_site_latency_s
 
 _RINGS = ("all_gather", "reduce_scatter", "broadcast", "reduce")
+
+_ROUND = "ring"
+"""What is sent from each rank of a group to the next one."""
 
 _BETWEEN = ".network"
 
@@ -248,6 +252,8 @@ class Uplinks:
         """The share of the NICs' rate that a group keeps; `nearby` is its number of ranks on each island."""
         if self.cluster.network.is_even:
             return 1.0
+        if self._goes_round(kind, group):
+            kind, nearby = _ROUND, 1
         if not self.cluster.network.is_ideal:
             return share_by_flows(self.cluster, kind, self._groups(kind, group), nearby)
         beyond = self._message(group) if kind == "send_recv" else self._collective(kind, group, nearby)
@@ -263,8 +269,14 @@ class Uplinks:
         """Seconds that links between sites add at least, to the slowest of the groups that send at the same time."""
         if not self.cluster.site_latency_s.any():
             return 0.0
+        if self._goes_round(kind, group):
+            kind = _ROUND
         ends = [(group[0], group[-1])] if kind == "send_recv" else [group]
         return crossings(kind) * largest_site_latency_s(self.cluster, [*ends, *self._groups(kind, group)])
+
+    def _goes_round(self, kind: str, group: Sequence[int]) -> bool:
+        """Whether each rank of a group sends to the next one, as both ends of the send are of one stage."""
+        return kind == "send_recv" and group[0] != group[-1] and group[-1] in self._alike(group[0])
 
     def _nics_of(self, rank: int) -> "list[_Uplink]":
         if rank not in self._nics:

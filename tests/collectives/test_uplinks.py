@@ -81,6 +81,15 @@ def test_no_software_sends_through_uplinks_more_than_they_carry(op):
     assert least_s[1] == pytest.approx(2 * least_s[0])
 
 
+@pytest.mark.parametrize("fabric", [{}, {"fabric": "leaf_spine", "routing": "spray"}], ids=["ideal", "spines"])
+def test_sends_round_a_group_of_one_stage_share_uplinks(fabric):
+    """Ring attention in four groups of two ranks, one in each pod: every NIC sends beyond its leaf."""
+    there = machine(4, **fabric)
+    kept = Uplinks(there, dict.fromkeys(ALL, ALL)).share_left("send_recv", (0, 4), 1)
+
+    assert kept == pytest.approx(1 / 4)
+
+
 def test_messages_inside_a_pod_need_none():
     near = uplinks(4, (0, 1), (2, 3)).share_left("send_recv", (0, 2), 1)
 
