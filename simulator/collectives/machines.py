@@ -134,14 +134,23 @@ class Machines:
         lines[nics] = self.cluster.capacity[nics]
         return lines
 
+    @cached_property
+    def lanes(self) -> Floats:
+        """What lanes of PCIe and other links of a host sustain, in bytes/s; of NVLink and NICs the line rate."""
+        measured = np.concatenate([self.cluster.links_of_kind(kind) for kind in ("nvlink", "nic")])
+        found = self.capacity.copy()
+        found[measured] = self.cluster.capacity[measured]
+        return found
+
     def on_links(self, alone: Price, wires: Wires, sent: Sent, left: float = 1.0) -> Price:
         """Add the rates on links to a price, and raise its time to the least time that the links allow.
 
+        Curves were measured on NVLink and NICs, so what these sustain is in the price; what lanes of PCIe do is not.
         Links between switches leave the share `left` of what NICs could send.
         """
         own_s = wires.least_s(sent.port_least, sent.nics, self.cluster.capacity)
         least = max(own_s, wires.least_s(0.0, sent.nics, self.nic_lines) / left)
-        work = max(alone.work_s, least)
+        work = max(alone.work_s, least, wires.least_s(sent.port_least, sent.nics, self.lanes))
         # Cap rates at the capacity: with sums computed in the switch, the curve is faster than a ring's bytes allow.
         moved = wires.bytes(sent.port, sent.nics).items()
         demand = {link: min(moved_bytes / work, float(self.capacity[link])) for link, moved_bytes in moved}

@@ -181,8 +181,19 @@ def test_a_nic_behind_a_slower_slot_sends_as_one_of_that_rate():
 def test_without_nvlink_what_crosses_sockets_goes_through_their_link(kind, crossing):
     """A ring crosses it once each way; of 4 GPUs on each socket each one sends to 4 on the other."""
     seconds, _ = priced(kind, "l40s-pcie", 1, 2**30, (("socket_bytes_per_s", "1 GB/s"),))
+    sustained = 1e9 * profile("l40s-pcie").value("link_fraction.socket")
 
-    assert seconds == pytest.approx(2**30 * crossing / 1e9, rel=1e-3)
+    assert seconds == pytest.approx(2**30 * crossing / sustained, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["h100-pcie", "a100-pcie"])
+def test_no_ring_over_pcie_is_faster_than_its_lanes_sustain(name):
+    """Curves of NVLink, on which switches may add what GPUs send, would reach the whole line rate or more."""
+    seconds, _ = priced("all_reduce", name, 1, 2**30)
+    there = machines(name, 1)
+    port = there.capacity[there.route(there.gpu(0), there.gpu(2))[0]]
+
+    assert seconds == pytest.approx(2 * 7 / 8 * 2**30 / (port * profile(name).value("link_fraction.pcie")), rel=1e-3)
 
 
 def test_gpus_behind_a_pcie_switch_share_its_uplink():
