@@ -193,6 +193,23 @@ def test_engines_of_their_own_have_nodes_of_their_own():
     assert nodes == [16, 2]
 
 
+@pytest.mark.parametrize(("tool", "name", "nodes", "more", "engine"), [
+    ("slime", "run-qwen3-30B-A3B.sh", 1, "--sglang-enable-dp-attention --sglang-dp-size 8", {"tp": 1, "ep": 8}),
+    ("slime", "run-glm4.7-30B-A3B.sh", 1, "--sglang-enable-dp-attention --sglang-dp-size 8", {"tp": 1, "ep": 8}),
+    ("slime", "run-qwen3-30B-A3B.sh", 1, "--sglang-dp-size 8", {"tp": 8}),
+    ("slime", "run-glm4.5-355B-A32B.sh", 8, "--sglang-moe-a2a-backend deepep", {"tp": 32, "ep": 32}),
+    ("slime", "run-qwen3-32B.sh", 1, "--sglang-enable-dp-attention --sglang-dp-size 8", {"tp": 8}),
+    ("verl", "run_dapo_qwen3_moe_30b_vllm_fp8_rollout.sh", 2, "@rollout.data_parallel_size=8", {"tp": 1, "ep": 8}),
+    ("verl", "run_qwen2.5-32b.sh", 4, "@rollout.data_parallel_size=2", {"tp": 4}),
+])  # fmt: skip
+def test_copies_of_attention_share_the_experts_of_an_engine(tool, name, nodes, more, engine):
+    """SGLang and vLLM may hold attention whole on each GPU of an engine whose experts are dealt out."""
+    script = f"{SCRIPTS[tool][name]} {more.replace('@', 'actor_rollout_ref.')}"
+    inference = parse_recipe(script, name, "dgx-h100", nodes).update["update"]["inference"]
+
+    assert inference == engine
+
+
 WHOLE = {
     "verl/qwen3-8b-megatron.sh": 1,
     "verl/qwen2.5-32b-fsdp.sh": 16,

@@ -23,6 +23,20 @@ class Engines:
     gpus: int | None = None
 
 
+def spread_attention(args: Arguments, gpus: int, copies: int, ep: int, key: str) -> tuple[int, int]:
+    """tp and ep of an engine of experts on so many GPUs, with `copies` of its attention, each for requests of its own.
+
+    Its experts are over all GPUs then. `ep` is what the file says, which may be fewer, `key` what says the copies.
+    """
+    if gpus % copies:
+        args.fault(key, f"must divide the {gpus} GPUs of an engine", copies)
+        args.check()
+    if ep != gpus:
+        line = f"experts count as dealt to all {gpus} GPUs of an engine, not as cut: as many bytes in fewer tensors"
+        args.not_modelled.append(f"{args.spelling(key)} {copies}: {line}")
+    return gpus // copies, gpus
+
+
 @dataclass(frozen=True)
 class Lengths:
     """Tokens of a sequence, and of a micro-batch on a data-parallel rank where sequences are packed into it."""

@@ -21,6 +21,7 @@ from .reinforcement import (
     describe_update,
     fit_micro,
     is_in_eight_bits,
+    spread_attention,
 )
 from .shapes import Shape
 
@@ -170,13 +171,28 @@ def _rollout(args: Arguments) -> int:
     return args.whole("rollout_num_gpus", 0, minimum=0)
 
 
+def _engine_axes(args: Arguments, experts: bool) -> tuple[int, int]:
+    """tp and ep of an engine of SGLang, which may have copies of attention (layers/dp_attention.py).
+
+    With some ways to send tokens to experts, ep is tp whatever else is said (srt/server_args.py).
+    """
+    gpus, copies = args.whole("rollout_num_gpus_per_engine"), args.whole("sglang_dp_size")
+    sends = args.text("sglang_moe_a2a_backend", "none") != "none"
+    dealt = sends or any(map(args.switch, ("sglang_enable_deepep_moe", "sglang_enable_ep_moe")))
+    ep = gpus if experts and dealt else args.whole("sglang_ep_size")
+    if copies == 1 or not args.switch("sglang_enable_dp_attention"):
+        return gpus, ep
+    if experts:
+        return spread_attention(args, gpus, copies, ep, "sglang_dp_size")
+    args.not_modelled.append(f"{args.spelling('sglang_dp_size')} {copies}: attention is split over all its GPUs")
+    return gpus, ep
+
+
 def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[str, Any]:
     """On the trainers' GPUs, through a file system, or broadcast by the head of each pipeline stage."""
     disk = args.text("update_weight_transport") == "disk"
     apart = not args.switch("colocate")
-    tp = args.whole("rollout_num_gpus_per_engine")
-    experts = args.switch("sglang_enable_ep_moe") and bool(step["experts"])
-    ep = args.whole("sglang_ep_size", args.whole("sglang_expert_parallel_size", tp if experts else 1))
+    tp, ep = _engine_axes(args, experts=bool(step["experts"]))
     update: dict[str, Any] = {"method": "file_system" if disk else "stage_heads"}
     if not apart:
         update = {"method": "colocated", "messages": "bucket"}

@@ -18,6 +18,7 @@ from .reinforcement import (
     describe_update,
     fit_micro,
     is_in_eight_bits,
+    spread_attention,
 )
 from .shapes import Shape
 from .trainers import Files, TrainerStep
@@ -50,7 +51,7 @@ def read_verl(
     if "lora" in table and not args.switch("model.lora.merge"):
         args.assumed.append(f"no weight update: {ADAPTERS_ALONE}")
         return table, shape.config, None
-    return table, shape.config, _update(args, machine, table)
+    return table, shape.config, _update(args, machine, table, experts=shape.spec.moe is not None)
 
 
 def _engine(args: Arguments) -> str:
@@ -186,7 +187,14 @@ def _note_passes(args: Arguments) -> None:
         args.not_modelled.append("algorithm.adv_estimator = gae: the critic's own step takes about as long again")
 
 
-def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[str, Any]:
+def _engine_axes(args: Arguments, experts: bool) -> tuple[int, int]:
+    """tp and ep of an engine; copies of attention, each for requests of its own, share its experts alone."""
+    tp, ep = args.whole("rollout.tensor_model_parallel_size", 2), args.whole("rollout.expert_parallel_size")
+    copies = args.whole(key := "rollout.data_parallel_size")
+    return spread_attention(args, tp * copies, copies, ep, key) if experts and copies > 1 else (tp, ep)
+
+
+def _update(args: Arguments, machine: Machine, step: Mapping[str, Any], experts: bool) -> dict[str, Any]:
     """From the actor to its engines: on the same GPUs, or by NCCL where engines have nodes of their own."""
     nodes = args.whole("rollout.nnodes", 0, minimum=0)
     each = args.whole("rollout.n_gpus_per_node", machine.gpus_per_node)
@@ -198,5 +206,5 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
         args.assumed.append(
             "model.overrides.quantization_config = {}: engines have 16 bits where rollout.quantization is none"
         )
-    tp, ep = args.whole("rollout.tensor_model_parallel_size", 2), args.whole("rollout.expert_parallel_size")
+    tp, ep = _engine_axes(args, experts)
     return describe_update(step, machine, Engines(tp, ep, nodes * each or None), update, "verl")
