@@ -159,6 +159,30 @@ def test_evaluations_that_trainer_tells_are_no_part_of_a_step_of_deepspeed():
     assert list(log.steps_s.values()) == pytest.approx([1.0, 1.01])
 
 
+SAVES = """\
+[2024-07-17 19:53:31,000] [INFO] [logging.py:96:log_dist] [Rank 0] \
+[Torch] Checkpoint global_step20 is about to be saved!
+[2024-07-17 19:53:36,000] [INFO] [torch_checkpoint_engine.py:33:commit] [Torch] Checkpoint global_step20 is ready now!
+[2024-07-17 19:53:36,600] [INFO] [torch_checkpoint_engine.py:33:commit] [Torch] Checkpoint global_step20 is ready now!
+"""
+
+
+def test_checkpoints_of_deepspeed_are_no_part_of_a_step():
+    """They end when the last rank says so."""
+    log = read_log(Path("run.log"), samples.DEEPSPEED.replace("[2024-07-17 19:53:51", f"{SAVES}[2024-07-17 19:53:51"))
+
+    assert list(log.steps_s.values()) == pytest.approx([2.05, 1.5])
+
+
+@pytest.mark.parametrize(("text", "note"), [
+    (samples.DEEPSPEED + SAVES.splitlines()[0], "1 checkpoint count in the steps around: no line tells when they end"),
+    (samples.TRAINER_START.replace("{'train_runtime", "Saving model checkpoint to out/checkpoint-20\n{'train_runtime"),
+     "1 checkpoint count in the mean: no line tells how long they took"),
+])  # fmt: skip
+def test_checkpoints_whose_end_is_not_told_are_told(text, note):
+    assert note in read_log(Path("run.log"), text).notes
+
+
 STATE = """\
 {"log_history": [
   {"eval_loss": 1.4, "eval_runtime": 20.0, "step": 100},

@@ -4,7 +4,9 @@ Engine: `[2025-03-01 12:00:10,123] [INFO] [timer.py:264:stop] epoch=0/micro_step
 RunningAvgSamplesPerSec=61.1, CurrSamplesPerSec=62.0, MemAllocated=20.1GB, MaxMemAllocated=51.3GB`; before 0.8.1
 `0/40, SamplesPerSec=61.1, …` (utils/timer.py), which counts micro-batches (deepspeedai/DeepSpeed#2498), as its samples
 per second do. Steps are in `[Rank 0] step=10, skipped=0, lr=[…]` then (runtime/engine.py). A step is the time between
-two lines, without the evaluations that Hugging Face's Trainer tells there (`'eval_runtime': 30.1`). Pipeline engine:
+two lines, without the evaluations that Hugging Face's Trainer tells there (`'eval_runtime': 30.1`), and without
+checkpoints: from `[Torch] Checkpoint global_step10 is about to be saved!` to the last rank's `… is ready now!`
+(runtime/checkpoint_engine/torch_checkpoint_engine.py), which releases since 2025 do not tell. Pipeline engine:
 `steps: 10 loss: 6.93 iter time (s): 0.563 samples/sec: 454.9` (runtime/pipe/engine.py).
 """
 
@@ -18,6 +20,9 @@ _TIMER = re.compile(rf"global_step=(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{
 _PROGRESS = re.compile(r"\[Rank 0\] step=(\d+), skipped=")
 _OLD_TIMER = re.compile(rf"\b\d+/(\d+), (?:RunningAvg)?SamplesPerSec={NUMBER}{_MEMORY}")
 _EVALUATION = re.compile(rf"""["']eval_(?:\w+_)?runtime["']:\s*["']?({NUMBER})""")
+_SAVING = re.compile(r"\[Torch\] Checkpoint \S+ is about to be saved!")
+_SAVED = re.compile(r"\[Torch\] Checkpoint \S+ is ready now!")
+_PAUSE = re.compile(rf"{_EVALUATION.pattern}|{_SAVED.pattern}")
 _MARKS = re.compile(r"\bDeepSpeed info: version=|(?:\bglobal_step=|\[Rank 0\] step=)(\d+),")
 _PIPELINE = re.compile(rf"\bsteps:\s*(\d+)\s+loss:.*?iter time \(s\):\s*({SIGNED})")
 
@@ -30,7 +35,7 @@ def _engine(text: str) -> dict[int, Line]:
 def _steps(text: str, line: re.Pattern[str]) -> dict[int, Line]:
     return lines_by_clock(
         text, line, lambda match: quantities([("memory_bytes", match.groupdict().get("gib"), 2.0**30)]),
-        pause=_EVALUATION,
+        pause=_PAUSE, halt=_SAVING,
     )  # fmt: skip
 
 
@@ -50,6 +55,8 @@ def _facts(text: str) -> dict[str, float]:
 def _notes(text: str) -> Iterator[str]:
     if evaluations := len(_EVALUATION.findall(text)):
         yield f"{evaluations} evaluation{'s' * (evaluations > 1)} taken out by eval_runtime"
+    if (saves := len(_SAVING.findall(text))) and not _SAVED.search(text):
+        yield f"{saves} checkpoint{'s' * (saves > 1)} count in the steps around: no line tells when they end"
 
 
 def _pipeline(text: str) -> dict[int, Line]:

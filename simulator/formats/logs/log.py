@@ -49,22 +49,27 @@ def lines_by_clock(
     says: Callable[[re.Match[str]], dict[str, float]],
     between: re.Pattern[str] | None = None,
     pause: re.Pattern[str] | None = None,
+    halt: re.Pattern[str] | None = None,
 ) -> dict[int, Line]:
     """Steps between the clocks of two lines that `step` matches, with the number of the step as its first group.
 
     The first line has no step before it, nor has a line whose number is not above that of the last one. Where a line
     that `between` matches says that other work has ended after a step, the next steps start there. A line that `pause`
-    matches says how many seconds other work took until then, or since the line before if it has no clock: they are no
-    part of a step, and a rate that counts them is left out.
+    matches says how many seconds other work took until then, or since the line before if it has no clock; where it does
+    not, the work began at the last line that `halt` matches. They are no part of a step, and a rate that counts them is
+    left out.
     """
     found: dict[int, Line] = {}
     since: _Start | None = None
+    halted: datetime | None = None
     for line in text.splitlines():
         paused = pause.search(line) if pause else None
         other = between.search(line) if between else None
         match, now = paused or other or step.search(line), _clock(line)
+        if halt and halt.search(line):
+            halted = now
         if paused:
-            since = since and since.pause(now, timedelta(seconds=number_of(paused[1])))
+            since = since and since.pause(now, _length(paused, now, halted))
         if paused or not match or not now:
             continue
         number = int(match[1])
@@ -73,6 +78,13 @@ def lines_by_clock(
         if since is None or number > since.number or (other and number == since.number):
             since = _Start(number, now, now)
     return found
+
+
+def _length(pause: re.Match[str], now: datetime | None, halted: datetime | None) -> timedelta:
+    """How long other work took: as its line says, else since it began; nothing where neither is known."""
+    if pause[1]:
+        return timedelta(seconds=number_of(pause[1]))
+    return now - halted if now and halted else timedelta(0)
 
 
 def _clock(line: str) -> datetime | None:

@@ -33,6 +33,7 @@ _LAST = re.compile(
 _TOTAL = re.compile(r"""["']max_steps["']:\s*(\d+)|Total optimization steps = ([\d,]+)""")
 _SAID = re.compile(r"\bglobal_step\s*[:=]\s*(\d+)")  # in any line, such as those of a user's own
 _EPOCH = re.compile(rf"\bepoch{_IS}({NUMBER})")
+_SAVE = re.compile(r"\bSaving model checkpoint to \S*checkpoint-\d+")
 _LEAST_RATE = 0.1  # of which three decimals are three digits
 _ROUNDED = 0.0005  # at most, of a rate
 _ROUNDED_S = 0.01  # at most, of a runtime
@@ -134,13 +135,20 @@ def _why_too_many(text: str) -> str:
 
 
 def _notes(text: str) -> Iterator[str]:
-    """What was taken out, and what neither trainer_state.json nor train_results.json tells: of how many steps it is."""
+    """What was taken out or was not, and what neither trainer_state.json nor train_results.json tells: the steps."""
     if evaluations := _evaluations(text):
         count = f"{len(evaluations)} evaluation{'s' * (len(evaluations) > 1)}"
         yield f"{sum(evaluations):.4g} s of {count} are taken out"
+    if saves := _saves(text):
+        yield f"{saves} checkpoint{'s' * (saves > 1)} count in the mean: no line tells how long they took"
     counted = _last(text) and not _count_steps(text)  # by a rate that counts what ran
     if not (counted or "Total optimization steps" in text or _FIRST.search(text)):
         yield "whether the run went on from a checkpoint is not told; its step would be longer: give its log then"
+
+
+def _saves(text: str) -> int:
+    """Checkpoints that the runtime counts."""
+    return len(_SAVE.findall(text.partition("train_runtime")[0]))
 
 
 def _facts(text: str) -> dict[str, float]:
