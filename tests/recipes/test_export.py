@@ -361,7 +361,7 @@ def scenarios(draw):
     chunks = draw(st.sampled_from([1, 2, 4])) if pp > 1 else 1
     schedule = {"name": "interleaved", "vpp": chunks} if chunks > 1 else {}
     overlap = {
-        "dp": draw(st.booleans()),
+        "dp": zero >= 2 or draw(st.booleans()),
         "tp": tp > 1 and parallel.get("sequence_parallel", True) and draw(st.booleans()),
     }
     if zero in (1, 2):

@@ -73,6 +73,14 @@ def test_what_an_argument_says(read, more, key, value):
     assert read(SMALL + more)[key] == value
 
 
+@pytest.mark.parametrize("sharded", [
+    "--use-torch-fsdp2", "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
+    "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+])  # fmt: skip
+def test_gradients_that_fsdp_shards_travel_beside_the_backward(read, sharded):
+    assert read(SMALL + sharded) == read(f"{SMALL}{sharded} --overlap-grad-reduce")
+
+
 T5 = (
     "--encoder-num-layers 12 --decoder-num-layers 6 --hidden-size 768 --num-attention-heads 12 --kv-channels 64 "
     "--ffn-hidden-size 3072 --encoder-seq-length 512 --decoder-seq-length 128 --max-position-embeddings 512 "

@@ -312,7 +312,8 @@ def _check_sends(args: Arguments, pp: int, schedule: dict[str, Any]) -> None:
 
 
 def _overlap(args: Arguments, sizes: dict[str, int], zero: int, schedule: dict[str, Any]) -> dict[str, Any]:
-    gradients, params = args.switch("overlap_grad_reduce"), args.switch("overlap_param_gather")
+    """What runs beside computation: gradients that FSDP shards always do (megatron_fsdp.py sets the flag itself)."""
+    gradients, params = args.switch("overlap_grad_reduce") or zero >= 2, args.switch("overlap_param_gather")
     if params and zero == 0:
         args.fault("overlap_param_gather", "needs --use-distributed-optimizer", True)
     elif params and not gradients:

@@ -26,6 +26,7 @@ _SCHEDULES = ("1f1b", "interleaved", "interleaved-overlap")
 
 REASONS: Mapping[str, str] = {
     "overlap.pp": "Megatron-LM overlaps sends of interleaved pipelines only",
+    "overlap.dp": "gradients that FSDP shards are reduced beside the backward",
     "overlap.params": "it goes with overlap.dp = true",
     "overlap.wgrad": "weight gradients are held back with schedule.name = 'interleaved-overlap' alone",
     "overlap.fusion": "buckets of gradients wait for no tick",
