@@ -73,6 +73,13 @@ def test_what_an_argument_says(read, more, key, value):
     assert read(SMALL + more)[key] == value
 
 
+def test_layers_to_offload_count_for_nothing_where_offloading_is_off(read):
+    """Configs of NeMo 1 say so many layers, and that none is offloaded."""
+    more = "--cpu-offloading-num-layers 31"
+
+    assert read(f"{SMALL} {more} --cpu-offloading false") == read(SMALL)
+
+
 @pytest.mark.parametrize("sharded", [
     "--use-torch-fsdp2", "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",

@@ -298,10 +298,11 @@ def _recomputed_layers(args: Arguments) -> dict[str, Any]:
 
 
 def _offloaded_share(args: Arguments, shape: Shape) -> float:
+    """Of layers, those with activations in host memory; none where the switch is off, as in NeMo's own configs."""
     layers, count = shape.spec.num_hidden_layers, args.whole("cpu_offloading_num_layers", 0, minimum=0)
     if count > layers:
         args.fault("cpu_offloading_num_layers", f"at most the {layers} layers")
-    return min(count / layers, 1.0)
+    return min(count / layers, 1.0) if args.switch("cpu_offloading", True) else 0.0
 
 
 def _check_sends(args: Arguments, pp: int, schedule: dict[str, Any]) -> None:
