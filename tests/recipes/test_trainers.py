@@ -301,6 +301,7 @@ def test_tokens_of_a_sequence_may_be_given_in_place_of_the_files(table):
         (AXOLOTL + "a: !!python/object/apply:os.getcwd []", "is not YAML: could not determine a constructor"),
         (FACTORY + "stage: dpo", "stage = 'dpo': not modelled"),
         (FACTORY + "finetuning_type: oft", "finetuning_type = 'oft': not modelled"),
+        (FACTORY + "quantization_bit: 4", "quantization_bit = 4: needs finetuning_type: lora"),
         (FACTORY.replace("do_train: true", ""), "do_train: is missing; expected true"),
         (FACTORY + "finetuning_type: freeze\nfreeze_trainable_layers: 0", "freeze_trainable_layers = 0: expected how"),
         (SEES + "freeze_language_model: true", "freezes all of qwen2.5-vl-7b"),

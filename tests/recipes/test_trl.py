@@ -69,6 +69,17 @@ def test_accelerates_own_config_says_how_gpus_share_the_model(tmp_path):
     assert said(LLAMA, Additions(accelerate=str(tmp_path / "fsdp.yaml")))["parallel"] == {"zero": 3, "reshard": False}
 
 
+@pytest.mark.parametrize("text", ["fsdp: false", "fsdp: false\n" + SHARDED.partition("\n")[2]])
+def test_fsdp_alone_asks_for_fsdp(text):
+    """transformers reads fsdp_config beside fsdp only."""
+    assert said(LLAMA + text)["parallel"] == {"zero": 0}
+
+
+def test_weights_in_four_bits_are_not_trained():
+    with pytest.raises(UserError, match=r"^r\.yaml: load_in_4bit = True: needs use_peft: true$"):
+        said(LLAMA + "load_in_4bit: true")
+
+
 def test_a_type_that_weights_cannot_have_is_one_line():
     with pytest.raises(UserError, match=r"r\.yaml: dtype = 'float8': expected one of float32, auto, bfloat16, float16"):
         said(LLAMA + "dtype: float8")

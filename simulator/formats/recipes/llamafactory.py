@@ -4,7 +4,7 @@ from typing import Any
 
 from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_base, read_liger, read_moments
-from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training
+from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training, let_fsdp_decide
 
 _STAGES = ("pt", "sft")
 _TUNING = ("lora", "full", "freeze")
@@ -21,6 +21,7 @@ _OTHER_OPTIMIZERS = ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "
 def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
     """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
     _check_kind(args)
+    let_fsdp_decide(args)
     tuning = args.choice("finetuning_type", "lora", (*_TUNING, *_OTHER_TUNING))
     compute = _compute(args, tuning)
     length = seq_len or args.whole("cutoff_len", 2048)
@@ -40,7 +41,9 @@ def read_llamafactory(args: Arguments, seq_len: int | None) -> Training:
     if tuning == "lora":
         targets = "lora_target"
         more["lora"] = read_adapters(args, "lora_rank", targets, not args.has(targets)) | _base(args)
-    elif tuning == "freeze":
+    elif args.gives("quantization_bit"):  # hparams/parser.py
+        args.fault("quantization_bit", "needs finetuning_type: lora")
+    if tuning == "freeze":
         more["freeze"] = _frozen(args)
     towers = _towers(args, adapters=tuning == "lora")
     if towers is not None and args.switch("freeze_language_model") and tuning != "lora":

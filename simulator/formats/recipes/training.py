@@ -60,9 +60,19 @@ def share_by_ddp(training: Training) -> Tables:
 
 
 def has_fsdp(args: Arguments) -> bool:
-    """Whether the file asks for FSDP: by its own keys, or by the distributed_type of accelerate's config."""
-    kind = args.choice("distributed_type", "NO", ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED"))
-    return kind == "FSDP" or args.has("fsdp") or args.has("dp_shard_size") or args.has_section("fsdp_config")
+    """Whether the file asks for FSDP: by the distributed_type of accelerate's config, else by its own keys."""
+    kind = args.choice("distributed_type", "", ("", "NO", "MULTI_GPU", "FSDP", "DEEPSPEED"))
+    if kind:
+        return kind == "FSDP"
+    return args.gives("fsdp") or args.has("dp_shard_size") or args.has_section("fsdp_config")
+
+
+def let_fsdp_decide(args: Arguments) -> None:
+    """Let the key `fsdp` alone ask for FSDP: transformers reads fsdp_config beside it only (training_args.py)."""
+    asks = args.gives("fsdp")
+    if not asks and args.has_section("fsdp_config"):
+        args.assumed.append("fsdp_config has no effect without fsdp; accelerate's own config may ask for FSDP")
+    args.imply("distributed_type", "FSDP" if asks else "NO")
 
 
 def share_by_fsdp(args: Arguments, training: Training, machine: Machine, ranks: int, replicas: int) -> Tables:

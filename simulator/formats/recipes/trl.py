@@ -7,7 +7,7 @@ from typing import Any
 
 from .arguments import Arguments
 from .finetuning import read_adapters, read_attention, read_base, read_loss, read_moments
-from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training
+from .training import TRAINER_MICRO, WITHIN_SAMPLES, Training, let_fsdp_decide
 
 _LENGTH = 1024  # max_length of TRL's SFTConfig
 _LOSS = "chunked_nll"
@@ -16,6 +16,7 @@ _LOSS = "chunked_nll"
 def read_trl(args: Arguments, seq_len: int | None) -> Training:
     """The step that the keys describe; `seq_len` in place of the file's. Faults are noted."""
     length = seq_len or args.whole("max_length", _LENGTH)
+    let_fsdp_decide(args)
     micro = "per_device_train_batch_size"
     if not seq_len and not args.has("max_length"):
         args.assumed.append(f"batch.seq_len = {length}: TRL's default of max_length")
@@ -34,6 +35,8 @@ def read_trl(args: Arguments, seq_len: int | None) -> Training:
     if args.switch("use_peft"):
         more["lora"] = read_adapters(args, "lora_r", "lora_target_modules", all_linear=False, default=16)
         more["lora"] |= read_base(args.switch("load_in_4bit"), args.switch("use_bnb_nested_quant"))
+    elif args.switch("load_in_4bit"):  # transformers' trainer.py: no fine-tuning on purely quantized models
+        args.fault("load_in_4bit", "needs use_peft: true", True)
     lean = "lora" not in more and _is_half(args)
     return Training(
         length,
