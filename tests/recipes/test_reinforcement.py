@@ -210,6 +210,17 @@ def test_copies_of_attention_share_the_experts_of_an_engine(tool, name, nodes, m
     assert inference == engine
 
 
+@pytest.mark.parametrize(("key", "noted"), [
+    ("checkpoint_engine.backend=nccl", False), ("checkpoint_engine.backend=nixl", True),
+    ("pipeline_model_parallel_size=1", False), ("pipeline_model_parallel_size=2", True),
+])  # fmt: skip
+def test_what_is_not_modelled_of_verls_engines_is_told(key, noted):
+    script = f"{SCRIPTS['verl']['run_qwen2.5-32b.sh']} actor_rollout_ref.rollout.{key}"
+    told = parse_recipe(script, "r.sh", "dgx-h100", 4).not_modelled
+
+    assert any(key.partition("=")[0] in line for line in told) is noted
+
+
 WHOLE = {
     "verl/qwen3-8b-megatron.sh": 1,
     "verl/qwen2.5-32b-fsdp.sh": 16,
