@@ -433,3 +433,18 @@ def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path):
     assert said(tmp_path / "mine.py", 1)["model"]["overrides"] == {
         "num_hidden_layers": 16, "num_key_value_heads": 32, "head_dim": 64, "vocab_size": 32000,
     }  # fmt: skip
+
+
+def test_a_config_with_a_trainer_and_a_model_is_nemos(tmp_path):
+    """Megatron-LM's own YAML has neither section, and other words for the activation and biases."""
+    text = (
+        "trainer: {precision: bf16}\nmodel:\n  encoder_seq_length: 4096\n  micro_batch_size: 1\n  num_layers: 32\n"
+        "  hidden_size: 4096\n  ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n"
+        "  normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n"
+        "  share_embeddings_and_output_weights: false\n"
+    )
+    (tmp_path / "r.yaml").write_text(text)
+
+    recipe = read_recipe(tmp_path / "r.yaml", "dgx-h100")
+
+    assert (recipe.form, recipe.table["model"], recipe.unknown) == ("nemo", {"preset": "llama3-8b"}, ())

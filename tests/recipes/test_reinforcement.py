@@ -221,6 +221,14 @@ def test_what_is_not_modelled_of_verls_engines_is_told(key, noted):
     assert any(key.partition("=")[0] in line for line in told) is noted
 
 
+@pytest.mark.parametrize("name", ["run_qwen2-7b_hsdp.sh", "run_qwen2-7b_math_megatron.sh"])
+def test_gpus_that_verl_starts_are_held_against_the_machine(name):
+    script = f"{SCRIPTS['verl'][name]} trainer.nnodes=4 trainer.n_gpus_per_node=8"
+    told = parse_recipe(script, "r.sh", "dgx-h100", 1).assumed
+
+    assert "the 8 GPUs (1 x 8, dgx-h100): the file itself starts 32" in told
+
+
 WHOLE = {
     "verl/qwen3-8b-megatron.sh": 1,
     "verl/qwen2.5-32b-fsdp.sh": 16,

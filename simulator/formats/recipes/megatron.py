@@ -80,10 +80,15 @@ def read_megatron(
         _note_dropout(args, fused="attention" not in table)
     if (bucket := args.optional("ddp_bucket_size")) and zero < 3:
         table["bucket"] = bucket
+    note_started(args, machine)
+    return table, shape.config
+
+
+def note_started(args: Arguments, machine: Machine) -> None:
+    """Note the GPUs that the file starts where they are not those of the machine."""
     started = _started(args)
     if started and started != machine.gpus:
         args.assumed.append(f"{machine}: the file itself starts {started}")
-    return table, shape.config
 
 
 def _started(args: Arguments) -> int:

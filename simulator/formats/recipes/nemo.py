@@ -41,7 +41,7 @@ _MARKS = {
     "bridge": r"^_target_:\s*megatron\.bridge\.|^(ConfigContainer|mixed_precision|comm_overlap|ddp|ddp_config)\s*:"
     r"|^train(_config)?\s*:\s*\{?(?:[^\n]*\n[ \t]+)*?[^\n]*\b(train_iters|global_batch_size|micro_batch_size)\s*:",
     "nemo": r"_target_:\s*nemo\.|^exp_manager\s*:"
-    r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:",
+    r"|^\s+(megatron_amp_O2|mcore_gpt)\s*:|(?s:\A(?=.*^trainer\s*:)(?=.*^model\s*:).*^\s+encoder_seq_length\s*:)",
 }
 _LATE = ("mixed_precision", "plugins", *OVERLAP)
 """Sections that replace what others say, in this order."""

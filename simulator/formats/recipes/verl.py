@@ -7,7 +7,7 @@ from .additions import Additions
 from .arguments import Arguments, Machine
 from .finetuning import read_adapters
 from .hugging_face import find_model
-from .megatron import read_megatron
+from .megatron import note_started, read_megatron
 from .model_names import last_part, preset_of
 from .reinforcement import (
     ADAPTERS_ALONE,
@@ -171,6 +171,7 @@ def _by_fsdp(args: Arguments, machine: Machine, shape: Shape, length: int, total
     training = Training(length, micro, share // micro, compute, lean, axes=axes, more=more)
     table = TrainerStep(Files(args, None, None), machine, shape, training).table()
     table["precision"]["reduce"] = "fp32"
+    note_started(args, machine)
     return table
 
 
