@@ -379,6 +379,14 @@ def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path, model, lin
     assert said(read(tmp_path / "r.py", 2), 2)["model"].get("overrides") == overrides
 
 
+@pytest.mark.parametrize(("value", "mtp"), [("None", False), ("0", False), ("1", None)])
+def test_a_recipe_switches_off_multi_token_prediction_by_none(tmp_path, value, mtp):
+    lines = f"cfg.model.mtp_num_layers = {value}"
+    (tmp_path / "r.py").write_text(PRETRAIN.format(name="proxy_config", model=DEEPSEEK3, lines=lines))
+
+    assert said(read(tmp_path / "r.py", 2), 2)["model"].get("mtp") is mtp
+
+
 def test_a_size_that_no_key_of_a_named_model_says_is_not_modelled(tmp_path):
     lines = "cfg.model.q_lora_rank = 512\n    cfg.model.num_moe_experts = 8"
     (tmp_path / "r.py").write_text(PRETRAIN.format(name="proxy_config", model=LLAMA3, lines=lines))

@@ -67,6 +67,8 @@ _CHUNKS = "num_virtual_stages_per_pipeline_rank"
 _LAYOUTS = ("pipeline_model_parallel_layout", "num_layers_per_virtual_pipeline_stage")
 _SPELLED = {_CHUNKS: "virtual_pipeline_model_parallel_size"}
 _RANK = "32"  # of both tools' LoRA
+_OFF = {"mtp_num_layers": 0}
+"""What nothing says, by keys with which a recipe switches off what its model has."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ def _plain(value: Any) -> Any:
             return Computed(str(value[TARGET]), is_name=True)
         if "_name_" in value:
             return Computed(f"{value.get(TARGET)}.{value['_name_']}", is_name=True)
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(_OFF.get(str(key)) if one is None else one) for key, one in value.items()}
     value = list(value) if isinstance(value, tuple) else value
     objects = [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
     if objects:
