@@ -50,6 +50,15 @@ def test_a_frozen_embedding_of_a_tied_model_is_its_output_matrix_too(tmp_path):
     assert said(file, 1)["freeze"] == {"embedding": True, "head": True}
 
 
+@pytest.mark.parametrize(("key", "synced"), [("", False), ("defer_fsdp_grad_sync: false", None)])
+def test_gradients_are_reduced_behind_the_last_micro_batch_unless_they_are_not(tmp_path, key, synced):
+    file = tmp_path / "r.yaml"
+    more = f"distributed: {{strategy: fsdp2, {key}}}"
+    model = NAMED.format("Qwen/Qwen2.5-7B")
+    file.write_text(AUTOMODEL.format(total=64, local=1, seq_len=2048, model=model, more=more))
+    assert said(file, 1)["parallel"].get("sync_each_microbatch") is synced
+
+
 @pytest.mark.parametrize(
     ("more", "towers", "freeze"),
     [

@@ -93,6 +93,14 @@ def test_gradients_that_add_up_over_local_batches_fill_and_empty_the_pipeline_ea
     assert table["schedule"] == {"passes": 8}
 
 
+@pytest.mark.parametrize(("value", "noted"), [("true", False), ("false", True)])
+def test_a_loss_that_is_not_split_is_told(tmp_path, value, noted):
+    (tmp_path / "r.toml").write_text(f"{MODEL}[parallelism]\nenable_loss_parallel = {value}\n")
+    told = read_recipe(tmp_path / "r.toml", "dgx-h100").not_modelled
+
+    assert any("the loss is split over tp" in line for line in told) is noted
+
+
 def test_what_saves_steps_of_synchronization_is_not_modelled(tmp_path):
     more = (
         '[optimizer]\nearly_step_in_backward = true\n[fault_tolerance]\nsemi_sync_method = "diloco"\nsync_steps = 5\n'

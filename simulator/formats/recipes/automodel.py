@@ -97,6 +97,8 @@ def _share(args: Arguments, axes: Mapping[str, Any]) -> None:
     strategy = args.choice("distributed.strategy", _MANAGERS.get(named, "fsdp2"), _STRATEGIES)
     if _STRATEGIES[strategy]:
         args.imply("fsdp", _STRATEGIES[strategy])
+    if not args.switch("defer_fsdp_grad_sync", True):
+        args.imply("sync_each_batch", "true")
     has_experts = axes["ep"] > 1 or args.has("dispatcher") or args.has("enable_deepep")
     if not args.has(_RESHARD) and (axes["pp"] > 1 or has_experts):
         args.imply(_RESHARD, "false")
