@@ -70,6 +70,11 @@ def test_every_microsecond_of_a_step_has_a_name(tmp_path):
         ("_attn_fwd", "attention"),
         ("void cutlass::device_kernel<cutlass::gemm::GroupProblemShape<cute::tuple<int, int, int>>>", "experts"),
         ("void deep_gemm::fp8_m_grouped_gemm_nt_contiguous<128, 128>", "experts"),
+        ("_chunk_scan_fwd_kernel", "gemm"),
+        ("chunk_gated_delta_rule_fwd_kernel_h_blockdim64", "gemm"),
+        ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x64_MI16x16x16x1", "gemm"),
+        ("online_softmax_kernel", "loss"),
+        ("void kOptimizerStatic8bit2StateBlockwise<float, 0>", "optimizer"),
         (NORM, "memory"),
         (SILU, "memory"),
         ("triton_poi_fused_add_mm_native_layer_norm_4", "memory"),
@@ -122,6 +127,22 @@ def test_an_exchange_belongs_to_the_axis_of_its_group(tmp_path, description, col
     found = split_us(tmp_path, [kernel(GEMM, 100, 20), exchange])
 
     assert found == {"gemm": 20, axis: 80}
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    [
+        ("void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int)", "tp"),
+        ("userbuffers_fp16_sum_inplace_gpu_rw_ag", "tp"),
+        ("kuserbuffers_pushsend(int*, int*, int4*, int4*, int)", "tp"),
+        ("deep_ep::internode::dispatch<false, 4>", "ep"),
+    ],
+)
+def test_an_exchange_without_a_group_belongs_to_the_axis_of_its_library(tmp_path, name, axis):
+    events = [step(1, 100, 100), kernel(GEMM, 100, 20), kernel(name, 120, 80, 20)]
+    run = read_run(write(tmp_path / "trace.json", events))
+
+    assert (run.exposed_s[axis], [note for note in run.notes if "axis" in note]) == (pytest.approx(80e-6), [])
 
 
 def test_a_group_without_description_is_looked_up_by_name(tmp_path):

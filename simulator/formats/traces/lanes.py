@@ -75,7 +75,7 @@ def _kind_and_axis(op: GpuOp, groups: Mapping[str, str]) -> tuple[str, str, bool
     kind = names.kind_of_collective(str(op.args.get("Collective name", ""))) or kind
     described = str(op.args.get("Process Group Description", ""))
     named = groups.get(str(op.args.get("Process Group Name")), "")
-    axis = names.axis_of_group(described) or names.axis_of_group(named)
+    axis = names.axis_of_group(described) or names.axis_of_group(named) or names.axis_of_library(op.name)
     return kind, axis or names.kernel_table()["assumed"][kind], axis is None
 
 

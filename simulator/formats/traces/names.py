@@ -38,6 +38,12 @@ def axis_of_group(description: str) -> str | None:
     return _first("group", description)
 
 
+@lru_cache(maxsize=1024)
+def axis_of_library(name: str) -> str | None:
+    """The axis of an exchange by its kernel's name, where a library exchanges on one axis alone; else None."""
+    return _first("library", name)
+
+
 def is_exchange(kind: str) -> bool:
     """Whether ops of this kind are between ranks."""
     return kind in kernel_table()["assumed"]
@@ -56,11 +62,11 @@ def _first(table: str, name: str) -> str | None:
 
 @cache
 def _patterns(table: str) -> list[tuple[re.Pattern[str], str]]:
-    what = "axis" if table == "group" else "kind"
+    what = "axis" if table in ("group", "library") else "kind"
     return [(re.compile(row["found"], re.IGNORECASE), row[what]) for row in kernel_table()[table]]
 
 
 @cache
 def kernel_table() -> Mapping[str, Any]:
-    """`kernel`, `collective` and `group` by expression, the axis that a group's `size` tells, the one `assumed`."""
+    """The tables by name: those of expressions, the axis that a group's `size` tells, the one `assumed`."""
     return read_toml(files("runcast.data") / "traces" / "kernels.toml")
