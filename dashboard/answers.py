@@ -29,6 +29,7 @@ from ..simulator.scenario import AnyScenario, change, check_question, resolve
 from ..simulator.systems.system import System
 from .library import Library
 from .question import Question
+from .stopping import Work
 
 MOST_OPS = 150_000
 """Of a Program that is simulated while one waits for a slider: about 0.2 s. Larger ones are told to first order."""
@@ -82,6 +83,7 @@ class Answers:
         self._beside = BoundedSemaphore(_BESIDE)
         self._kept, self._looks = Kept[AnyPrediction](most, most_ops), Kept[Any](_LOOKS, _LOOKED_OPS)
         self._runs = Kept[Side](_LOOKS, _LOOKED_OPS)
+        self._work: dict[str, Work] = {}
 
     def scenario(self, question: Question) -> tuple[AnyScenario, str]:
         """The checked scenario of a question, and where it comes from.
@@ -100,31 +102,52 @@ class Answers:
         """
         return self.scenario(question)[0].model_dump(mode="json", by_alias=True)
 
-    def predict(self, question: Question) -> AnyPrediction:
+    def predict(self, question: Question, job: str = "") -> AnyPrediction:
         """The prediction of a question, kept from the last time if that was not long ago.
+
+        With the name of a `job` it is what somebody waits for, until `stop`, or until they ask for something else.
 
         Raises:
             UserError: as `scenario`, and whatever the simulator refuses.
+            StoppedError: nobody waits for it any more.
         """
         table, where = table_of(self.library, question)
         given = check_question(name_changed(table, question), where)
-        with self._turn() as shared:
-            memo = Memo() if find_files(table, where) else shared  # which knows files by name, and files change
+        with self._begin(job) as work, self._turn(self._predicting) as first:
+            memo = self._memo if first and not find_files(table, where) else Memo()  # files change, their names do not
             resolved = resolve(given, where, memo)
             key = given.name, given.notes, resolved.hash  # what equal predictions may be told with
-            return self._kept.get(key, lambda: predict(resolved), _size)
+            return self._kept.get(key, lambda: work.run(lambda: predict(resolved)), _size)
+
+    def stop(self, job: str) -> None:
+        """End what a job is at, if anything."""
+        if (work := self._work.get(job)) is not None:
+            work.stop()
 
     @contextmanager
-    def _turn(self) -> Iterator[Memo]:
-        """A Memo to work with: that of all, or a fresh one where a heavy question keeps that for long."""
-        if self._predicting.acquire(timeout=PATIENCE_S):
+    def _begin(self, job: str) -> Iterator[Work]:
+        """Work of a job in place of what it was at; of no job it is work that nobody stops."""
+        work = Work()
+        if job:
+            self.stop(job)
+            self._work[job] = work
+        try:
+            yield work
+        finally:
+            if self._work.get(job) is work:
+                del self._work[job]
+
+    @contextmanager
+    def _turn(self, one_by_one: Lock) -> Iterator[bool]:
+        """Wait for the question before; False where that is a heavy one, beside which this one is answered."""
+        if one_by_one.acquire(timeout=PATIENCE_S):
             try:
-                yield self._memo
+                yield True
             finally:
-                self._predicting.release()
+                one_by_one.release()
         else:
             with self._beside:
-                yield Memo()
+                yield False
 
     def run(self, name: str) -> Side:
         """A real run of the library, read once as long as its file stays as it is.
@@ -137,16 +160,18 @@ class Answers:
             raise unknown("address", "base", name, self.library.runs())
         return self._runs.get((name, path.stat().st_mtime_ns), lambda: open_side(Operand(path)), _ops_of_run)
 
-    def look(self, question: Question) -> Look | ByLevers[Any]:
-        """A question simulated to be explained, kept likewise; numbers of a Look can be turned again and again.
+    def look(self, question: Question, job: str = "") -> Look | ByLevers[Any]:
+        """A question simulated to be explained, kept and stopped likewise; numbers of a Look can be turned again and
+        again.
 
         Raises:
             UserError: as `case_of`, and whatever the simulator refuses.
+            StoppedError: as `predict`.
         """
         case = case_of(self.library, question)
         key = case.resolved.scenario.name, case.resolved.scenario.notes, case.resolved.hash
-        with self._looking:
-            found: Look | ByLevers[Any] = self._looks.get(key, lambda: _look(case), _looked_ops)
+        with self._begin(job) as work, self._turn(self._looking):
+            found: Look | ByLevers[Any] = self._looks.get(key, lambda: work.run(lambda: _look(case)), _looked_ops)
             return found
 
 

@@ -19,13 +19,15 @@ from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, find, parts, zoom
 from ..page import CLUSTER, PATHS, Here, Page, keep_in_address, open_with
 from ..question import Question, compare_link, explain_link, parse_query
-from . import fields, pinned
+from ..stopping import StoppedError
+from . import cancel, fields, pinned
 from .fields import Field
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
     Draw = Callable[[Question], list[Component]]
+    Answer = Callable[[Question, str], list[Component]]
 
 Values = Mapping[str, Any]
 LOADED = ("train_step", "weight_update")
@@ -97,12 +99,15 @@ class Form:
         return html.Div(
             [
                 html.Form([base, *groups, *left], className="form", **{"aria-label": "Scenario"}),
-                html.Div([_dimmed_while_loading(numbers), *right, _dimmed_while_loading(figures)]),
+                html.Div(
+                    [_dimmed_while_loading(numbers, cancel.draw(self.name)), *right, _dimmed_while_loading(figures)]
+                ),
                 zoom.store(self.graph),
                 dcc.Store(id=f"{self.name}-query"),
                 dcc.Store(id=f"{self.name}-asked", data=dict(question.changes)),
                 dcc.Store(id=f"{self.name}-followed", data=self._followed(here, question, shown)),
                 dcc.Store(id=f"{self.name}-writes"),
+                *cancel.stores(self.name),
             ],
             className="asking",
         )
@@ -111,13 +116,15 @@ class Form:
         drawn = [one.draw(self.name, shown[one.key], not self._applies(one.key, shown)) for one in group]
         return dmc.Fieldset(html.Div(drawn, className="pair"), legend=caption)
 
-    def connect(self, app: Dash, here: Here, numbers: "Draw", figures: "Draw") -> None:
+    def connect(self, app: Dash, here: Here, numbers: "Answer", figures: "Draw") -> None:
         """A change of a field is answered, or refused beside the field; the Store `query` then holds the question.
 
-        `numbers` and `figures` draw what is said of a question, and raise a UserError where that is refused.
+        `numbers` and `figures` draw what is said of a question, and raise a UserError where that is refused. `numbers`
+        gets the name of the job, too, that Cancel stops.
         """
         fields.connect_sizes(app, self.name)
         self._hide(app)
+        cancel.connect(app, here, self.name)
         writes = f"{self.name}-writes"
         app.clientside_callback(ClientsideFunction("writes", "write"), Output(writes, "id"), Input(writes, "data"))
         open_with(app, f"{self.name}-base")
@@ -132,13 +139,16 @@ class Form:
             *fields.inputs(self.name),
             State(f"{self.name}-asked", "data"),
             State(f"{self.name}-followed", "data"),
+            cancel.job(self.name),
         )
-        def answer(base: str, values: list[Any], marks: list[Any], asked: Values, followed: Values) -> tuple[Any, ...]:
+        def answer(
+            base: str, values: list[Any], marks: list[Any], asked: Values, followed: Values, job: str
+        ) -> tuple[Any, ...]:
             keys = [one["id"]["key"] for one in ctx.inputs_list[0]]
             given = {key: value if mark is None else mark for key, value, mark in zip(keys, values, marks, strict=True)}
             try:
                 question = self.ask(here, base, given, asked, followed)
-                drawn = numbers(question)
+                drawn = numbers(question, job)
             except UserError as error:
                 faults = {key: rest.lstrip(" =:") for key, rest in fields.faults_by_key(error, keys)}
                 return self._refusal(error), no_update, "stale", [faults.get(key) for key in keys], no_update
@@ -211,6 +221,8 @@ class Form:
 
     def _refusal(self, error: UserError) -> "Component":
         """Every fault in full, with the caption and label of its field: the field itself may be out of sight."""
+        if isinstance(error, StoppedError):
+            return parts.notes(error.faults)
         labels = {one.key: f"{caption}, {one.label}" for caption, group in self.groups.items() for one in group}
         lines = [rest if key is None else labels[key] + rest for key, rest in fields.faults_by_key(error, labels)]
         return parts.alert("This cannot be simulated", lines, className="refusal")
@@ -234,8 +246,8 @@ def predicted_page(
     draw_figures = figures or (lambda prediction: draw_all(form, prediction))
 
     def connect(app: Dash, here: Here) -> None:
-        def numbers(question: Question) -> "list[Component]":
-            prediction = here.answers.predict(question)
+        def numbers(question: Question, job: str) -> "list[Component]":
+            prediction = here.answers.predict(question, job)
             drawn = parts.headline(prediction.report, cards(prediction))
             return [*drawn, downloads.links(question), parts.link_row("Go on", onward(question, form.kind))]
 
@@ -284,10 +296,12 @@ def _in_field(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _dimmed_while_loading(part: Any) -> "Component":
-    """A circle shows when it takes long; a figure that changes itself stays in sight, as does what is overtaken."""
+def _dimmed_while_loading(part: Any, shown: "Component | None" = None) -> "Component":
+    """A circle, or what else is `shown`, when it takes long; a figure that changes itself stays in sight, as does what
+    is overtaken.
+    """
     return dcc.Loading(
-        part, type="circle", delay_show=500, target_components={part.id: "children"},
+        part, type="circle", delay_show=500, target_components={part.id: "children"}, custom_spinner=shown,
         overlay_style={"visibility": "visible", "opacity": 0.4},
     )  # fmt: skip
 

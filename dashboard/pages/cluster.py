@@ -50,8 +50,8 @@ WORDS = {
 def connect(app: Dash, here: Here) -> None:
     """The form asks for a prediction, whose cluster is drawn."""
 
-    def numbers(question: Question) -> "list[Component]":
-        return [*cards(here.answers.predict(question)), parts.link_row("Go on", [_step(here, question)])]
+    def numbers(question: Question, job: str) -> "list[Component]":
+        return [*cards(here.answers.predict(question, job)), parts.link_row("Go on", [_step(here, question)])]
 
     keep_in_address(app, "cluster-query")
     FORM.connect(app, here, numbers, lambda question: figures(here.answers.predict(question)))

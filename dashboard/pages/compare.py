@@ -21,9 +21,10 @@ from ...simulator.base.units import format_long
 from ...simulator.figures import Window, first_look
 from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts, zoom
-from ..forms import typed_form
+from ..forms import cancel, typed_form
 from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import BASE, NAMES, Question, explain_link, parse_sides_query, sides_query, value_text
+from ..stopping import StoppedError
 from ..tables import table
 
 if TYPE_CHECKING:
@@ -63,10 +64,11 @@ def layout(here: Here, query: str) -> "Component":
     return html.Div(
         [
             html.Form(form, **{"aria-label": "Scenarios"}),
-            dcc.Loading(answer, delay_show=500),
+            dcc.Loading(answer, delay_show=500, custom_spinner=cancel.draw("compare")),
             dcc.Store(id="compare-count", data=len(questions)),
             dcc.Store(id="compare-query"),
             dcc.Store(id="compare-seen"),
+            *cancel.stores("compare"),
         ]
     )
 
@@ -88,6 +90,7 @@ def connect(app: Dash, here: Here) -> None:
     """Sides come and go; what they say is compared and told in the address."""
     keep_in_address(app, "compare-query")
     typed_form.connect(app, FORM)
+    cancel.connect(app, here, "compare")
     _zoom(app, here)
 
     @app.callback(
@@ -107,14 +110,17 @@ def connect(app: Dash, here: Here) -> None:
         typed_form.faults_of(FORM),
         *typed_form.inputs(FORM),
         Input("compare-count", "data"),
+        cancel.job("compare"),
     )
-    def answer(bases: list[str], lines: list[str | None], shown: int) -> tuple[Any, ...]:
+    def answer(bases: list[str], lines: list[str | None], shown: int, job: str) -> tuple[Any, ...]:
         faults = dict[str, list[str]]()
         questions, sides = list[Question](), dict[str, Side]()
         for name, base, text in zip(NAMES[:shown], bases, lines, strict=False):
             try:
                 questions.append(typed_form.question_of(base, text))
-                sides[name.upper()] = make_side(here, questions[-1])
+                sides[name.upper()] = make_side(here, questions[-1], job)
+            except StoppedError as error:
+                return parts.notes(error.faults), no_update, [None] * len(NAMES)
             except UserError as error:
                 faults[name] = typed_form.faults(error)
         beside = ["\n".join(faults[name]) if name in faults else None for name in NAMES]
@@ -154,8 +160,8 @@ def _zoom(app: Dash, here: Here) -> None:
         return [zoom.patch(figure) for figure in drawn] if len(drawn) == len(ids) else [no_update] * len(ids)
 
 
-def make_side(here: Here, question: Question) -> Side:
-    """The prediction of a question as a side, or the real run of its name.
+def make_side(here: Here, question: Question, job: str = "") -> Side:
+    """The prediction of a question, for a job, as a side; or the real run of its name.
 
     Raises:
         UserError: the question has no answer, or changes a run.
@@ -165,7 +171,7 @@ def make_side(here: Here, question: Question) -> Side:
             raise UserError(f"{question.base}: is a real run; only a scenario can be changed")
         return here.answers.run(question.base)
     changes = [f"{key}={value_text(value)}" for key, value in question.changes.items()]
-    return side_of(here.answers.predict(question), question.base, changes)
+    return side_of(here.answers.predict(question, job), question.base, changes)
 
 
 def draw_comparison(sides: Mapping[str, Side], questions: Sequence[Question]) -> "list[Component | None]":

@@ -23,10 +23,11 @@ from ...simulator.systems.registry import SYSTEMS
 from .. import downloads, parts
 from ..answers import Look, case_of, explain
 from ..background import enabling
-from ..forms import typed_form
+from ..forms import cancel, typed_form
 from ..library import Library
 from ..page import Here, Page, inputs, keep_in_address, outputs
 from ..question import BASE, Question, compare_link, pairs_of, parse_query
+from ..stopping import StoppedError
 from ..tables import table
 from . import explain_levers
 
@@ -69,9 +70,12 @@ def layout(here: Here, query: str) -> "Component":
         html.Section([html.H2("What would help"), _bar("help", start), html.Div(id="explain-help")]),
     ]
     stores = [
-        dcc.Store(id="explain-query"), dcc.Store(id="explain-address"), dcc.Store(id="explain-factors", data=factors)
+        dcc.Store(id="explain-query"), dcc.Store(id="explain-address"), dcc.Store(id="explain-factors", data=factors),
+        *cancel.stores("explain"),
     ]  # fmt: skip
-    answer = html.Div([dcc.Loading(look, delay_show=500), html.Div(rest, id="explain-rest")])
+    answer = html.Div(
+        [dcc.Loading(look, delay_show=500, custom_spinner=cancel.draw("explain")), html.Div(rest, id="explain-rest")]
+    )
     return html.Div([form, answer, *stores], className="asking")
 
 
@@ -113,6 +117,7 @@ def connect(app: Dash, here: Here) -> None:
     """Looks at once, weighs in the background, tries what-ifs when asked."""
     keep_in_address(app, "explain-address")
     typed_form.connect(app, FORM)
+    cancel.connect(app, here, "explain")
     _connect_look(app, here)
     _connect_sliders(app, here)
     _connect_background(app, here.library.folder)
@@ -124,11 +129,14 @@ def _connect_look(app: Dash, here: Here) -> None:
         Output("explain-rest", "className"),
         typed_form.faults_of(FORM),
         *typed_form.inputs(FORM),
+        cancel.job("explain"),
     )
-    def look(bases: list[str], lines: list[str | None]) -> tuple[Any, ...]:
+    def look(bases: list[str], lines: list[str | None], job: str) -> tuple[Any, ...]:
         try:
             question = typed_form.question_of(bases[0], lines[0])
-            found = here.answers.look(question)
+            found = here.answers.look(question, job)
+        except StoppedError as error:
+            return parts.notes(error.faults), no_update, no_update, no_update, "stale", [None]
         except UserError as error:
             faults = typed_form.faults(error)
             return typed_form.refusal(faults), no_update, no_update, no_update, "stale", ["\n".join(faults)]

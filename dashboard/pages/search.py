@@ -77,7 +77,7 @@ def layout(here: Here, query: str) -> "Component":
 def connect(app: Dash, here: Here) -> None:
     """Plans are counted as fields change; a search begins when asked for."""
     keep_in_address(app, "search-address")
-    FORM.connect(app, here, lambda question: _check(here, question), lambda question: [])
+    FORM.connect(app, here, lambda question, _: _check(here, question), lambda question: [])
 
     @app.callback(
         *outputs("search", "space.children", "address.data", "start.disabled", "found.className"),

@@ -40,12 +40,10 @@ def test_a_question_does_not_wait_for_a_heavy_one(monkeypatch):
     monkeypatch.setattr(answers_module, "PATIENCE_S", 0.01)
     answers = Answers(Library())
 
-    with answers._turn() as heavy:
-        small = answers.predict(ASKED[0])
-        with answers._turn() as beside:
-            assert beside is not heavy
+    with answers._turn(answers._predicting), answers._turn(answers._looking):
+        small, looked = answers.predict(ASKED[0]), answers.look(ASKED[0])
 
-    assert small.report.update_time_s > 0
+    assert small.report.update_time_s == looked.explanation.total_s
 
 
 def test_one_answer_serves_two_ways_of_asking():

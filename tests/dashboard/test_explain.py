@@ -172,6 +172,15 @@ def test_weighing_is_cancelled(page):
     assert (len(ended), lasting) == (1, [])
 
 
+def test_a_heavy_question_is_cancelled_and_the_next_one_answered(page):
+    page.goto("/explain?base=train-llama3-70b-64xh100&batch.global=32000")  # half a minute
+    page.get_by_role("button", name="Cancel").first.click(timeout=30_000)
+    expect(page.locator("#explain-look")).to_have_text("Stopped before the end.")
+    page.get_by_label("Changes").fill("batch.global = 32\nlevel = 'coarse'")
+
+    expect(page.locator("#explain-look")).to_contain_text("Step time", timeout=30_000)
+
+
 def jobs() -> set[psutil.Process]:
     """Processes in which the server does what takes long."""
     return {one for one in psutil.Process().children(recursive=True) if "multiprocess.spawn" in told(one)}

@@ -212,6 +212,17 @@ def test_a_changed_field_shows_the_number_of_the_api_and_the_address_keeps_it(pa
     expect(page.get_by_label("Tensor (TP)")).to_have_value("8")
 
 
+def test_a_heavy_question_is_cancelled_and_the_next_one_answered(page, folder):
+    page.goto("/training?base=train-llama3-70b-64xh100&batch.global=32000")  # half a minute
+    page.get_by_role("button", name="Cancel").click(timeout=30_000)
+    expect(page.locator("#training-numbers")).to_have_text("Stopped before the end.")
+    page.get_by_label("Global batch").fill("256")
+    said = simulate("train-llama3-70b-64xh100", ["batch.global=256"]).report
+
+    assert answers(page, format_seconds(said.step_time_s))
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
 def test_a_fault_stands_beside_its_field_and_old_figures_are_dimmed(page, folder):
     page.goto("/training?base=mine")
     page.wait_for_selector(".js-plotly-plot")
