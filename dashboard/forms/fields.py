@@ -15,6 +15,7 @@ import dash_mantine_components as dmc
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, html
 
 from ...simulator.base.errors import UserError, fault
+from ...simulator.base.files import check_levels
 from ...simulator.base.units import Dimension, format_bytes, parse
 from ...simulator.models import read_keys
 from ...simulator.scenario import value_at
@@ -267,7 +268,7 @@ def read_pasted(text: str, key: str) -> dict[str, Any]:
     if len(text) > MOST_PASTED:
         raise UserError(f"form: {key}: {len(text):,} characters; at most {MOST_PASTED:,}")
     try:
-        table = json.loads(text, parse_constant=_no_number)
+        check_levels(table := json.loads(text, parse_constant=_no_number))
         json.dumps(table, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise UserError(f"form: {key}: is not JSON: {str(error)[:100]}") from None

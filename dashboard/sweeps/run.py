@@ -19,7 +19,7 @@ from typing import Any
 
 from ...simulator.answers.sweep import Progress, Sweep, Swept, load_sweep, run_sweep
 from ...simulator.base.errors import UserError, fault, unknown
-from ...simulator.base.files import write_atomic
+from ...simulator.base.files import parse_toml, write_atomic
 from ...simulator.runner import Runner
 from ...simulator.scenario import to_toml
 from ..library import Library
@@ -220,7 +220,7 @@ def values(key: str, text: str) -> list[Any]:
     if not key.strip() or not text.strip():
         raise UserError(fault("sweep", "axes", f"{key}: {text}", "expected a key and its values"))
     try:
-        found: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
+        found: list[Any] = parse_toml(f"values = [{text}]")["values"]
     except tomllib.TOMLDecodeError:
         found = [word.strip() for word in text.split(",") if word.strip()]
     inner = list(_leaves(found))

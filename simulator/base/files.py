@@ -31,6 +31,9 @@ MOST_SETTINGS = 2**22
 """Bytes of a file that people write (TOML, recipes), whose parsers take a second for a megabyte, at most."""
 MOST_JSON = 2**25
 """Bytes of a JSON file at most, unless it is a trace or a log."""
+MOST_LEVELS = 100
+"""Tables in tables: dotted keys nest without end, and what looks through a table calls itself for each level."""
+_DEEP = f"tables or lists are more than {MOST_LEVELS} levels deep in each other"
 _LINE = 32
 """As many lines as there would be if each had so many bytes and the file were as large as it may be: no more."""
 _MOST_DIGITS = 1000
@@ -45,8 +48,28 @@ WAIT_FOR_PIPE_S = 60.0
 
 def read_toml(path: Traversable) -> dict[str, Any]:
     """A TOML file as plain values; a UserError of one line if it cannot be read or is not TOML."""
-    table: dict[str, Any] = _parse(path, "TOML", tomllib.loads, MOST_SETTINGS)
+    table: dict[str, Any] = _parse(path, "TOML", parse_toml, MOST_SETTINGS)
     return table
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """TOML as plain values; a TOMLDecodeError for what is none, or nests more than `MOST_LEVELS` deep."""
+    try:
+        table = tomllib.loads(text)
+        check_levels(table)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(_DEEP) from None
+    return table
+
+
+def check_levels(value: Any) -> None:
+    """A RecursionError for tables and lists that are more than `MOST_LEVELS` deep in each other."""
+    level = [[value]]
+    for _ in range(MOST_LEVELS + 1):
+        inside = (one for some in level for one in some if isinstance(one, dict | list))
+        level = [list(one.values()) if isinstance(one, dict) else one for one in inside]
+    if level:
+        raise RecursionError(_DEEP)
 
 
 def read_json(path: Traversable) -> Any:

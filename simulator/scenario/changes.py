@@ -6,11 +6,11 @@ In a list of tables a number names one, from 0: `failures.cause.0.mtbf`. `plan` 
 Keys that lose their meaning by a change are left out (`adapt`).
 """
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.errors import UserError, fault
+from ..base.files import MOST_LEVELS, parse_toml
 from ..base.units import times
 from ..hardware import cluster_keys, device_keys, own_keys
 from ..systems.keys import schema_defaults
@@ -108,6 +108,8 @@ def with_plan(table: Mapping[str, Any], changes: Changes, where: str) -> Changes
 
 def _apply(table: dict[str, Any], key: str, value: Any, where: str) -> None:
     *path, last = key.split(".")
+    if len(path) >= MOST_LEVELS:
+        raise UserError(fault(where, key, value, f"expected at most {MOST_LEVELS} names"))
     known = schema_defaults(system_of(table).schema)
     for depth, part in enumerate(path):
         known = _open(tuple(path[: depth + 1]), table, known, where)
@@ -179,6 +181,6 @@ def multiply(said: Any, value: Mapping[str, Any], key: str, where: str) -> Any:
 
 def _toml_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # a number of thousands of digits; brackets in brackets in brackets ...
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:  # a number of thousands of digits; brackets in brackets in brackets ...
         return text

@@ -515,6 +515,7 @@ def test_what_is_no_sweep_holds_nothing(tmp_path, name):
         ({"axes": (("parallel.layers", "[1e400]"),)}, "expected finite numbers"),
         ({"axes": (("hardware.gpu", "{ price = -inf }"),)}, "expected finite numbers"),
         ({"axes": (("parallel.layers", "[2020-01-01]"),)}, "expected numbers, texts, lists or tables"),
+        ({"axes": (("parallel.layers", "[" * 3000 + "]" * 3000),)}, "expected a list|expected whole numbers|layers"),
         ({"axes": (("nodes", ",".join(map(str, range(1, 202)))),)}, "at most 200 points here"),
     ],
 )

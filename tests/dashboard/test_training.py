@@ -106,9 +106,11 @@ def test_a_field_that_follows_another_one_changes_nothing(here):
     [
         ("{", "is not JSON"),
         ("[1]", "expected a JSON object"),
+        ("1", "expected a JSON object"),
         ('{"hidden_size": NaN}', "no number"),
         ('{"a": "\\ud800"}', "is not JSON"),
         ("[" * 10_000, "is not JSON"),
+        ('{"a":' * 500 + "1" + "}" * 500, "more than 100 levels deep"),
         (" " * 20_000, "at most 16,000"),
     ],
 )

@@ -3,6 +3,7 @@
 import gzip
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from runcast.simulator.base.files import (
     MOST_JSON,
     MOST_SETTINGS,
     digest,
+    parse_toml,
     path_beside,
     read_json,
     read_text,
@@ -64,6 +66,7 @@ def test_half_a_character_of_utf_16_is_no_text(tmp_path: Path) -> None:
         (b"= 4", "is not TOML: ", "is not JSON: "),
         (b"\x89PNG\xff\xfe", "is not text; expected a TOML file", "is not text; expected a JSON file"),
         (b"a = " + b"[" * 100_000, "is not TOML: ", "is not JSON: "),
+        (b"a." * 3000 + b"b = 1", "is not TOML: tables or lists are more than 100 levels deep", "is not JSON: "),
         (b"a = " + b"9" * 5000, *["holds a number of more than 1,000 digits"] * 2),
     ],
 )
@@ -72,6 +75,13 @@ def test_what_is_not_the_language(tmp_path: Path, content: bytes, toml: str, jso
     path.write_bytes(content)
     assert fault(read_toml, path).startswith(f"{path}: {toml}")
     assert fault(read_json, path).startswith(f"{path}: {json}")
+
+
+@pytest.mark.parametrize(("levels", "said"), [(100, ""), (101, "more than 100 levels deep")])
+def test_tables_are_so_deep_in_each_other(levels: int, said: str) -> None:
+    text = f"{'.'.join('a' * levels)} = 1"  # the file itself is a table
+    with pytest.raises(ValueError, match=said) if said else nullcontext():
+        parse_toml(text)
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,7 @@ def test_what_comments_say_is_not_assumed():
         ("parallel.tp = 2", "# runcast: parallel.tp: is no key beside a plan"),
         ("nodes =", "# runcast: nodes =: expected KEY = VALUE, as TOML has it"),
         ("nodes = 'two'", "nodes = 'two'"),
+        ("nodes = " + "[" * 5000, "expected KEY = VALUE"),
     ],
 )
 def test_a_comment_that_says_nothing_beside_a_plan_is_a_fault(line, error):

@@ -118,6 +118,7 @@ def test_the_given_table_stays():
         ({"bucket": {"times": 2}}, "a.toml: bucket = {'times': 2}: nothing to multiply: the scenario does not say it"),
         ({"cluster": {"times": 2}}, "a.toml: cluster = 'dgx-h100': times 2: is not a quantity"),
         ({"cluster.nick": {"times": 2}}, "nothing to multiply"),
+        ({"a." * 3000 + "b": 1}, ": expected at most 100 names"),
     ],
 )
 def test_faults_are_one_line(changes, line):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import UserError, hint
-from ...base.files import toml_value
+from ...base.files import parse_toml, toml_value
 
 KEYS = (
     *("cluster", "nodes", "stack", "profile", "slow", "collectives", "memory", "run", "level", "towers"),
@@ -35,7 +35,7 @@ def read_beside(text: str, where: str) -> dict[str, Any]:
         if key not in KEYS:
             raise UserError(f"{where}: # runcast: {key}: is no key beside a plan; {hint(key, KEYS)}")
         try:
-            found[key] = tomllib.loads(f"value = {line.partition('=')[2]}")["value"]
+            found[key] = parse_toml(f"value = {line.partition('=')[2]}")["value"]
         except tomllib.TOMLDecodeError:
             raise UserError(f"{where}: # runcast: {line}: expected KEY = VALUE, as TOML has it") from None
     return found

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 from ...base.errors import UserError
+from ...base.files import parse_toml
 from .arguments import LEFT_BLANK, Argument, Names, names_of, read_leaves
 from .commands import ASSIGNMENT, seal, unseal
 from .shell import Variables, read_words
@@ -45,8 +46,8 @@ def read_keys(text: str, where: str) -> list[Argument] | None:
     A UserError of one line for JSON that is broken, and for TOML by the file's name.
     """
     try:
-        table = _load_json(text, where) if is_json(text) else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        table = _load_json(text, where) if is_json(text) else parse_toml(text)
+    except tomllib.TOMLDecodeError as error:
         if where.endswith(".toml"):
             raise UserError(f"{where}: is not TOML: {' '.join(str(error).split())[:100]}") from None
         return None
