@@ -152,6 +152,12 @@ def test_a_fault_is_told_beside_the_changes_and_goes_away(page):
     expect(page.locator(".mantine-Textarea-error")).to_have_count(0)
 
 
+def test_a_heavy_comparison_is_cancelled(page):
+    page.goto("/compare?a=base%3Dtrain-llama3-70b-64xh100%26batch.global%3D32000&b=base%3Dtiny-2ranks")  # half a minute
+    page.get_by_role("button", name="Cancel").click(timeout=30_000)
+    expect(page.locator("#compare-answer")).to_have_text("Stopped before the end.")
+
+
 def test_a_side_is_added_and_a_named_what_if_fills_its_lines(page):
     page.goto("/compare?a=base%3Dtiny-2ranks&b=base%3Dtiny-2ranks")
     page.get_by_text("A and B take the same time").first.wait_for()
