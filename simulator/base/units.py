@@ -163,6 +163,12 @@ def digits_apart(value: float, others: Iterable[float], least: float = 5e-4) -> 
     return _MOST_DIGITS
 
 
+def format_count(count: int, what: str) -> str:
+    """`1 micro-batch`, `2,048 micro-batches`: a count of what has a plain plural."""
+    ending = "" if count == 1 else "es" if what.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{count:,} {what}{ending}"
+
+
 def format_usd(value: float) -> str:
     """US dollars, with cents below $1,000 and three digits that count below ten cents: `$1,234`, `$1.50`, `$0.0123`."""
     if abs(value) >= 1000:

@@ -79,7 +79,7 @@ def draw_fabric(machine: Cluster, title: str = "Fabric", load: Floats | None = N
     inside = {} if load is None else _inside(machine, load)
     dots = [_dots(level, names, places, by_level, inside) for level, names in _levels(vertices).items()]
     figure = go.Figure([*lines, *dots])
-    counts = ", ".join(f"{len(names):,} {several(level)}" for level, names in _levels(vertices).items())
+    counts = ", ".join(f"{len(names):,} {several(level, len(names))}" for level, names in _levels(vertices).items())
     style(figure, title, plain(f"{machine.fabric.kind}: {counts}"), HEIGHT_PX, showlegend=True)
     figure.update_xaxes(visible=False, title=None)
     return figure.update_yaxes(visible=False)
@@ -254,7 +254,11 @@ def _dots(
 
     shown = [level] if by_level else names
     busy = {name: f": {one.load:.1%} busy inside, {one.link}" for name, one in inside.items()}
-    text = [f"{len(names):,} {several(level)}"] if by_level else [plain(name + busy.get(name, "")) for name in names]
+    text = (
+        [f"{len(names):,} {several(level, len(names))}"]
+        if by_level
+        else [plain(name + busy.get(name, "")) for name in names]
+    )
     spots = [places[name] for name in shown]
     colour = _COLOURS.get(level, DARK_GREY)
     colours = [inside[name].colour if name in inside else colour for name in shown]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.units import format_seconds
+from ..base.units import format_count, format_seconds
 from ..schedules import Grid
 from ..timeline import Timeline
 from . import actions
@@ -125,13 +125,13 @@ class _Rows:
 
 
 def _subtitle(found: "pd.DataFrame", grid: Grid, makespan_s: float, cells: int, bin_s: float, paled: bool) -> str:
-    ranks = f"{grid.ranks} pipeline ranks" if grid.ranks > 1 else "1 pipeline rank"
+    ranks, steps = format_count(grid.ranks, "pipeline rank"), format_count(grid.microbatches, "micro-batch")
     chunks = ", chunks from dark to light" if found.chunk.nunique() > 1 else ""
     pairs = ", overlapped pairs as halves of a box" if (found.half > 0).any() else ""
     waiting = ", pale where they wait" if paled else ""
     together = f"; up to {cells} actions of a kind drawn as one box" if cells > 1 else ""
     bins = f"; exchanges within {format_seconds(bin_s)} drawn together" if bin_s else ""
-    head = f"{format_seconds(makespan_s)}; {grid.name or 'grid'}, {ranks}, {grid.microbatches} micro-batches"
+    head = f"{format_seconds(makespan_s)}; {grid.name or 'grid'}, {ranks}, {steps}"
     return f"{head}<br>{''.join([chunks, pairs, waiting, together, bins]).lstrip(',; ') or 'micro-batches by number'}"
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from runcast.simulator.hardware import cluster
+from runcast.simulator.hardware.fabrics.parts import several
 
 from ..command import runcast
 
@@ -51,6 +52,11 @@ def test_a_twin_port_transceiver_serves_two_ports_of_a_switch():
 def test_transceivers_of_other_rates_are_counted_but_their_power_is_not_known():
     parts = cluster({"base": "dgx-h100", "nic": "100 Gb/s"}, 4).parts()
     assert (parts.optics_w, "power of transceivers of this rate" in parts.missing) == (None, True)
+
+
+def test_one_switch_of_a_level_is_not_several():
+    facts = dict(cluster({**SMALL, "fabric": "leaf_spine", "leaf_radix": 16, "spines": 1}, 16).parts().facts())
+    assert (facts["switches"], several("agg", 1)) == ("2 leaves, 1 spine", "aggregation switch")
 
 
 def test_a_link_that_is_down_has_its_cable_all_the_same():

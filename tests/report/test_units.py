@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from runcast.simulator.base.units import digits_apart, format_bytes, format_long, format_seconds
+from runcast.simulator.base.units import digits_apart, format_bytes, format_count, format_long, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,11 @@ def test_long_durations_have_three_digits_or_all_before_the_point(seconds, text)
 @pytest.mark.parametrize(("value", "digits", "text"), [(45.8912 * 86_400, 4, "45.89 days"), (16.041, 5, "16.041 s")])
 def test_digits_of_a_long_duration(value, digits, text):
     assert format_long(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "what", "text"),
+    [(1, "micro-batch", "1 micro-batch"), (0, "rank", "0 ranks"), (2048, "micro-batch", "2,048 micro-batches")],
+)
+def test_one_of_something_has_no_plural(count, what, text):
+    assert format_count(count, what) == text

@@ -36,7 +36,7 @@ class Parts:
 
     def facts(self) -> list[tuple[str, str]]:
         """Pairs of a name and what it is, for a reader."""
-        switches = {several(level): count for level, count in self.switches.items()}
+        switches = {several(level, count): count for level, count in self.switches.items()}
         counted = {"switches": switches, "cables": self.cables, "transceivers": self.optics}
         facts = [
             (name, ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none")
@@ -46,9 +46,10 @@ class Parts:
         return [*facts, ("power", watts), ("not counted", "; ".join(self.missing) or "nothing")]
 
 
-def several(level: str) -> str:
-    """The vertices of a level in the plural."""
-    return {"leaf": "leaves", "agg": "aggregation switches"}.get(level, f"{level}s")
+def several(level: str, count: int = 2) -> str:
+    """What so many vertices of a level are called."""
+    one = {"agg": "aggregation switch"}.get(level, level)
+    return one if count == 1 else {"leaf": "leaves", "agg": "aggregation switches"}.get(level, f"{level}s")
 
 
 def parts_of(fabric: Fabric, rates: Rates) -> Parts:

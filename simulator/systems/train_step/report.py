@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Floats
-from ...base.units import format_bytes
+from ...base.units import format_bytes, format_count
 from ...costs import BUSY, PHASES, WAITS
 from ...insight import (
     SLOWED,
@@ -360,7 +360,7 @@ def _question(resolved: ResolvedTrain) -> str:
     dims = plan.dims
     sizes = [f"{name.upper()}{size}" for name in ("tp", "cp", "pp", "dp", "ep") if (size := getattr(dims, name)) > 1]
     devices = " and ".join(device.name for device in resolved.devices)
-    steps = f"{resolved.microbatches} micro-batches of {batch.micro} x {batch.seq_len:,} tokens"
+    steps = f"{format_count(resolved.microbatches, 'micro-batch')} of {batch.micro} x {batch.seq_len:,} tokens"
     schedule = f", {plan.grid.name}" if dims.pp > 1 else ""
     model = f"{plan.spec.name} {resolved.scenario.precision.compute}"
     layout = " ".join(sizes) or "1 GPU"
