@@ -100,6 +100,13 @@ def test_gradients_are_reduced_of_what_is_trained(zero):
     assert reduced(parallel={"zero": zero}, freeze={"layers": 3, **ENDS}) == 4 * LAYER
 
 
+@pytest.mark.parametrize("overlapped", [True, False])
+def test_an_embedding_beside_a_frozen_layer_is_reduced_where_each_tensor_is_a_message(overlapped):
+    given = {"bucket": "tensor", "freeze": {"layers": 2}, "overlap": {"dp": overlapped}}
+    learned = 2 * LAYER + 2 * TABLE + HIDDEN
+    assert reduced(**given) == pytest.approx(4 * learned, abs=20)  # a message has whole bytes
+
+
 def test_experts_are_frozen_with_their_layers():
     found = [static_bytes(resolved(2, 1, MOE, parallel={"ep": 2, "zero": 0}, freeze=freeze), 0)["gradients"]
              for freeze in (None, {"layers": 2})]  # fmt: skip

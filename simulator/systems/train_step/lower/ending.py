@@ -58,7 +58,9 @@ class Ending:
         sharding, units = self.plan.sharding, self._traffic.shares(rank)
         shares = [(number, share) for number, own in units for share in own]
         if sharding.by_tensor:
-            yield from ((share, self.plan.tensors(of, experts=share.lane == "edp")) for of, share in shares)
+            for of, share in shares:
+                tensors = self.plan.tensors(of, experts=share.lane == "edp")
+                yield share, sharding.messages(share.parameters, tensors)
             return
         for lane in dict.fromkeys(share.lane for _, share in shares):
             alike = [share for _, share in shares if share.lane == lane]

@@ -100,9 +100,12 @@ class Sharding:
         return max(self.prefetch, self.prefetch_backward)
 
     def messages(self, parameters: int, tensors: int) -> int:
-        """The number of messages for gradients that are ready together: `parameters` elements in `tensors` tensors."""
+        """The number of messages for gradients that are ready together: `parameters` elements in `tensors` tensors.
+
+        An embedding or a head goes with the tensors of the layer next to it, or alone where that layer is frozen.
+        """
         if self.by_tensor:
-            return tensors
+            return max(tensors, 1)
         if self.level >= 3:
             return 1
         whole, rest = divmod(parameters, self.bucket)
