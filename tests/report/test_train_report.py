@@ -61,6 +61,14 @@ def test_recomputation_counts_as_time_and_not_as_work():
     assert again.mfu < plain.mfu
 
 
+def test_a_padded_vocabulary_counts_as_time_and_not_as_work():
+    plain, padded = (
+        simulate(resolved(1, 2, parallel={"pad_vocab": multiple}, batch={"seq_len": 4096}).scenario).report
+        for multiple in (1, 4096)
+    )
+    assert (padded.model_flop, padded.step_time_s > plain.step_time_s) == (plain.model_flop, True)
+
+
 def test_equal_scenarios_have_equal_hashes_and_names_do_not_count():
     scenario = resolved(1).scenario
     reports = [simulate(replace_name(scenario, name)).report for name in ("a", "a", "b")]

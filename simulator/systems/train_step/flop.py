@@ -10,10 +10,13 @@ from .resolve import ResolvedTrain
 
 
 def flop_of_sequence(resolved: ResolvedTrain, plan: TrainPlan) -> tuple[float, float]:
-    """FLOP of a sequence, causal and not. No layout changes them, so plans of one model share them."""
-    mtp = sum(len(stage.mtp) for stage in plan.stages)
-    key = plan.spec, _unsharded(plan.shard), mtp
-    return resolved.memo.get("flop", key, lambda: (model_flop(plan, 1), model_flop(plan, 1, causal=False)))
+    """FLOP of a sequence, causal and not, with the model's own vocabulary.
+
+    No layout changes them, so plans of one model share them.
+    """
+    mtp, own = sum(len(stage.mtp) for stage in plan.stages), replace(plan, spec=resolved.spec)
+    key = own.spec, _unsharded(plan.shard), mtp
+    return resolved.memo.get("flop", key, lambda: (model_flop(own, 1), model_flop(own, 1, causal=False)))
 
 
 def _unsharded(shard: Shard) -> Shard:
