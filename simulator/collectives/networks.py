@@ -4,28 +4,22 @@ A model of exchanges between nodes belongs to one kind of network, InfiniBand fo
 data/networks.toml states the time of a message and the share of the NICs' line rate that collectives reach.
 The difference of the times and the ratio of the shares correct a model, for steps and updates alike.
 
-`Uplinks` finds the share of a NIC's rate that oversubscribed leaf switches leave, when all ranks of a stage send at the
-same time. They act alike, so all of them that send beyond a leaf share its uplinks. The share of a rank's bytes that
-leaves the leaf depends on the exchange: all bytes of a message to another pod; in a ring only those of the last node
-under a leaf, be it a collective or ring attention, whose ranks send to the next one of their stage; in an all-to-all
-those for peers elsewhere. Traffic between rails first moves to another GPU inside the node (NCCL's PXN), so a NIC's
-peers are on its own rail. Traffic of several stages at once is not added. In fabrics with
-real switches above the leaves, the routes of a stage's flows decide (`flows`).
+`Uplinks` finds the share of a NIC's rate that links between switches leave, when all ranks of a stage send at the same
+time (`flows`): in a collective each group to the next island or to all others, in ring attention each rank to the next
+one of its group, to another stage each rank to its partner. Traffic of several stages at once is not added.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, hypot, inf, log
-from typing import NamedTuple
 
 import numpy as np
 
 from ..base.units import format_seconds
 from ..hardware import Cluster, Limits, limits
 from ..profile import MEASURED_ON, PROVENANCE, Estimate, Parameter, Profile, load_network
-from .flows import ALL_TO_ALLS, share_by_flows, tiles
+from .flows import share_by_flows, tiles
 from .sites import crossings, largest_site_latency_s
 
 _RINGS = ("all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -241,12 +235,10 @@ def networks_of(cluster: Cluster, profile: Profile, rank: int = 0) -> Networks:
 
 
 class Uplinks:
-    """The uplinks of a cluster's leaf switches; `stage` maps a rank to the ranks that act alike, itself included."""
+    """The links between a cluster's switches; `stage` maps a rank to the ranks that act alike, itself included."""
 
     def __init__(self, cluster: Cluster, stage: Mapping[int, tuple[int, ...]]):
         self.cluster, self.stage = cluster, stage
-        self._nics: dict[int, list[_Uplink]] = {}
-        self._leaves: dict[tuple[int, str], str] = {}
 
     def share_left(self, kind: str, group: Sequence[int], nearby: int) -> float:
         """The share of the NICs' rate that a group keeps; `nearby` is its number of ranks on each island."""
@@ -254,16 +246,7 @@ class Uplinks:
             return 1.0
         if self._goes_round(kind, group):
             kind, nearby = _ROUND, 1
-        if not self.cluster.network.is_ideal:
-            return share_by_flows(self.cluster, kind, self._groups(kind, group), nearby)
-        beyond = self._message(group) if kind == "send_recv" else self._collective(kind, group, nearby)
-        sends: dict[_Uplink, float] = {}
-        for rank, share in beyond.items():
-            sends |= {nic: max(share, sends.get(nic, 0.0)) for nic in self._nics_of(rank)}
-        load: dict[str, float] = defaultdict(float)
-        for nic, share in sends.items():
-            load[nic.leaf] += share * nic.bytes_per_s
-        return min([1.0, *(self.cluster.uplink_bytes_per_s(leaf) / asked for leaf, asked in load.items() if asked)])
+        return share_by_flows(self.cluster, kind, self._groups(kind, group), nearby)
 
     def site_latency_s(self, kind: str, group: Sequence[int]) -> float:
         """Seconds that links between sites add at least, to the slowest of the groups that send at the same time."""
@@ -278,70 +261,12 @@ class Uplinks:
         """Whether each rank of a group sends to the next one, as both ends of the send are of one stage."""
         return kind == "send_recv" and group[0] != group[-1] and group[-1] in self._alike(group[0])
 
-    def _nics_of(self, rank: int) -> "list[_Uplink]":
-        if rank not in self._nics:
-            cluster = self.cluster
-            self._nics[rank] = [
-                _Uplink(nic, cluster.leaf_of(nic), float(cluster.capacity[cluster.nic_tx(nic)]))
-                for nic in cluster.nics_of_gpu(rank)
-            ]
-        return self._nics[rank]
-
     def _groups(self, kind: str, group: Sequence[int]) -> list[tuple[int, ...]]:
         """The groups of its stage that send at the same time as this one."""
         stage = self._alike(group[0])
         if kind == "send_recv":
-            return list(zip(stage, self._alike(group[-1]), strict=False))
+            return list(zip(stage, self._alike(group[-1]), strict=False))  # a rank of a hand-made Program may have none
         return tiles(group, stage)
-
-    def _message(self, pair: Sequence[int]) -> dict[int, float]:
-        """For each rank of the sender's stage, the share of its message that leaves its leaf: 1 or 0."""
-        senders, receivers = self._alike(pair[0]), self._alike(pair[-1])
-        pairs = zip(senders, receivers, strict=False)  # a rank of a hand-made Program may have no stage
-        return {a: float(self._apart(a, b)) for a, b in pairs}
-
-    def _collective(self, kind: str, group: Sequence[int], nearby: int) -> dict[int, float]:
-        """For every rank of the stage the mean share of the group's members under its leaf."""
-        own = self._in_all_to_all(group, kind) if kind in ALL_TO_ALLS else self._in_ring(group, nearby)
-        under: dict[str, list[float]] = {}
-        for rank, share in own.items():
-            under.setdefault(self._leaf(rank), []).append(share)
-        means = {leaf: sum(shares) / len(shares) for leaf, shares in under.items()}
-        return {rank: means.get(self._leaf(rank), 0.0) for rank in self._alike(group[0])}
-
-    def _in_ring(self, group: Sequence[int], nearby: int) -> dict[int, float]:
-        """For each rank the share of ring traffic that leaves its leaf; a NIC sends to the next node's same NIC."""
-        return {a: float(self._apart(a, group[(i + nearby) % len(group)])) for i, a in enumerate(group)}
-
-    def _in_all_to_all(self, group: Sequence[int], kind: str) -> dict[int, float]:
-        """For each rank the share of all-to-all traffic that leaves its leaf; it sends equally to all other islands."""
-        nodes = {rank: self.cluster.island(rank) for rank in group}
-        found = {}
-        for a in group:
-            far = [b for b in group if nodes[b] != nodes[a]]
-            leaves = [self._leaf(a) != self._leaf(b) if kind == "direct" else self._apart(a, b) for b in far]
-            found[a] = sum(leaves) / max(len(far), 1)
-        return found
-
-    def _apart(self, a: int, b: int) -> bool:
-        """Whether the NIC of b's rail in a's node and b's own NIC are under different leaves."""
-        theirs = self._nics_of(b)[0]
-        rail = theirs.name.partition(".")[2]
-        key = self.cluster.node_of(a), rail
-        if key not in self._leaves:
-            self._leaves[key] = self.cluster.leaf_of(f"n{key[0]}.{rail}")
-        return self._leaves[key] != theirs.leaf
 
     def _alike(self, rank: int) -> tuple[int, ...]:
         return self.stage.get(rank, (rank,))
-
-    def _leaf(self, rank: int) -> str:
-        return self._nics_of(rank)[0].leaf
-
-
-class _Uplink(NamedTuple):
-    """A NIC, the leaf switch in which its cable ends, and its line rate."""
-
-    name: str
-    leaf: str
-    bytes_per_s: float

@@ -106,6 +106,11 @@ def test_rings_across_pods_all_send_beyond():
     assert uplinks(4, ALL).share_left("all_reduce", (0, 4), 1) == pytest.approx(1 / 4)
 
 
+def test_groups_across_pods_slow_those_of_their_stage_inside_one():
+    """Of (0, 3), (1, 4) and (2, 5) two rings cross the border: 2 NICs on an uplink of one."""
+    assert uplinks(4, ALL).share_left("all_reduce", (0, 3), 1) == pytest.approx(1 / 2)
+
+
 def test_an_all_to_all_sends_what_lies_elsewhere():
     """4 of a rank's 7 peers are in the other pod: 4 NICs x 4/7 on an uplink of 4/4 NICs."""
     assert uplinks(4, ALL).share_left("all_to_all", ALL, 1) == pytest.approx(7 / 16)

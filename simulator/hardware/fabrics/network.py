@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Link, Route
-from .build import IDEAL, KINDS, border_of, borders_of, build, plane_of
+from .build import KINDS, border_of, borders_of, build, plane_of
 from .paths import Paths
 from .plan import Fabric, Level, Rates
 
@@ -84,12 +84,6 @@ class Network:
         ends = [[self.paths(a, b) for b in self._borders] for a in self._borders] or [[np.empty((0, 0), np.int32)]]
         latency_s = np.array([hop.latency_s for hop in self.hops], np.float64)
         return np.array([[latency_s[paths].sum(axis=1).max(initial=0.0) for paths in row] for row in ends])
-
-    @property
-    def is_ideal(self) -> bool:
-        """Whether it is leaves under one ideal spine, or no network at all."""
-        fabric = self.fabric
-        return fabric.kind in IDEAL and not fabric.degraded and fabric.sites == fabric.planes == 1
 
     @property
     def is_even(self) -> bool:
