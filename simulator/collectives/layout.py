@@ -75,3 +75,11 @@ class Layout:
                 stage = self.stages.get(reach.rank, group)
                 self._wires[key] = self.crossings.collective(kind, group, reach.rank, stage, reach.islands)
         return self._wires[key]
+
+    def port_bytes_per_s(self, kind: str, group: tuple[int, ...], reach: Reach) -> float:
+        """The line rate at which a rank sends to those of its group on its island; for a send, that of its route."""
+        if kind == "send_recv":
+            return 1 / self.wires(kind, group, reach).least_s(1.0, 0.0, self.cluster.capacity)
+        here = self.cluster.island(reach.rank)
+        near = tuple(rank for rank in group if self.cluster.island(rank) == here)
+        return self.crossings.port_bytes_per_s(near, reach.rank)

@@ -59,15 +59,19 @@ class Measured:
 
     def _parts(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> list[Estimate]:
         """The estimates between islands and inside each island, which go on at once; for one island, the latter."""
-        machine = self._machines.machine_of(reach.rank)
         if reach.islands == 1:
-            alone = {"bytes": size} if kind == "send_recv" else {"bytes": size, "gpus": float(len(group))}
-            return [machine.price_inside(kind, alone)]
+            return [self._inside(kind, group, reach, size)]
         between = self._between(kind, group, reach, size, self._rate(kind, group, reach))
         if kind == "send_recv" or reach.nearby == 1:
             return [between]
-        near = {"bytes": inside_bytes(kind, len(group), reach.nearby, size), "gpus": float(reach.nearby)}
-        return [between, machine.price_inside(kind, near)]
+        near = inside_bytes(kind, len(group), reach.nearby, size)
+        return [between, self._inside(kind, group, reach, near)]
+
+    def _inside(self, kind: str, group: tuple[int, ...], reach: Reach, size: float) -> Estimate:
+        """The estimate inside an island, over the links that join the ranks of the group there."""
+        features = {"bytes": size, "link_bytes_per_s": self._layout.port_bytes_per_s(kind, group, reach)}
+        gpus = {} if kind == "send_recv" else {"gpus": float(reach.nearby)}
+        return self._machines.machine_of(reach.rank).price_inside(kind, features | gpus)
 
     def _between(self, kind: str, group: tuple[int, ...], reach: Reach, size: float, rate: float) -> Estimate:
         """The estimate between islands, whose ranks have NICs of this rate each, in bytes/s."""

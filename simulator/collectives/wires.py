@@ -94,17 +94,27 @@ class Crossings:
 
     def _inside_island(self, op: str, near: tuple[int, ...], me: int, stage: Sequence[int]) -> Shares:
         """The links that rank `me` crosses to those `near` it, while all of its stage on its island do the same."""
-        joined = self._is_joined(near)
-        if (me, near) not in self._ports:
-            self._ports[me, near] = _ports(self._cluster, me, [rank for rank in near if rank != me], joined)
-        if joined:
-            return self._ports[me, near]
+        ports = self._ports_of(near, me)
+        if self._is_joined(near):
+            return ports
         home = self._cluster.island(me)
         here = tuple(rank for rank in stage if self._cluster.island(rank) == home)
         key = op == "all_to_all", near, here
         if key not in self._behind:
             self._behind[key] = _behind_ports(self._cluster, op, tiles(near, here))
-        return {**self._ports[me, near], **self._behind[key]}
+        return {**ports, **self._behind[key]}
+
+    def port_bytes_per_s(self, near: tuple[int, ...], me: int) -> float:
+        """The line rate at which rank `me` sends to those `near` it."""
+        ports = self._ports_of(near, me)
+        return min(float(self._cluster.capacity[link]) / share for link, share in ports.items())
+
+    def _ports_of(self, near: tuple[int, ...], me: int) -> Shares:
+        """The links by which bytes of rank `me` leave it for those `near` it, and enter it."""
+        if (me, near) not in self._ports:
+            others = [rank for rank in near if rank != me]
+            self._ports[me, near] = _ports(self._cluster, me, others, self._is_joined(near))
+        return self._ports[me, near]
 
     def _is_joined(self, near: tuple[int, ...]) -> bool:
         """Whether NVLink wires form a ring of all these ranks."""

@@ -151,6 +151,18 @@ def test_nics_that_do_not_divide_the_gpus_carry_equal_shares(nics):
     assert demand[there.nic_tx("n0.nic0")] * seconds == pytest.approx(2**32 * 31 / 32 / nics)
 
 
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all", "send_recv"])
+def test_two_gpus_use_no_more_than_the_wire_between_them(op):
+    """One of six wires of a V100; the others lead to GPUs that are not in the group."""
+    switch = {"nvlink": "switch", "nvlink_bytes_per_s": "25 GB/s", "nvlink_wires": []}
+    wired, switched = (
+        Measured(Machines(there, profile("dgx-v100")), Layout(there, {})).price(Collective(op, (0, 1), 2**28), 0)
+        for there in (machines("dgx-v100", 1), cluster({"base": "dgx-v100", **switch}, 1))
+    )
+
+    assert wired.seconds == pytest.approx(switched.seconds)
+
+
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all"])
 def test_gpus_of_half_a_node_share_their_nics_as_those_of_a_whole_one(op):
     """Two GPUs to a NIC of 400 Gb/s take as long as one to a NIC of 200 Gb/s."""
@@ -186,7 +198,7 @@ def test_without_nvlink_what_crosses_sockets_goes_through_their_link(kind, cross
     assert seconds == pytest.approx(2**30 * crossing / sustained, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["h100-pcie", "a100-pcie"])
+@pytest.mark.parametrize("name", ["h100-pcie", "h100-nvl"])
 def test_no_ring_over_pcie_is_faster_than_its_lanes_sustain(name):
     """Curves of NVLink, on which switches may add what GPUs send, would reach the whole line rate or more."""
     seconds, _ = priced("all_reduce", name, 1, 2**30)
