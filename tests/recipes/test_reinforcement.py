@@ -162,6 +162,14 @@ def test_a_model_that_is_published_in_8_bits_is_trained_in_16(tool, name, nodes,
     assert (resolved.scenario.model.overrides, resolved.update.quantize, resolved.dtype) == said
 
 
+@pytest.mark.parametrize(("checkpoint", "quantized"), [("DeepSeek-R1", "before"), ("DeepSeek-R1-bf16", None)])
+def test_slime_quantises_as_the_name_of_the_checkpoint_says(checkpoint, quantized):
+    script = SCRIPTS["slime"]["run-deepseek-r1.sh"].replace("DeepSeek-R1", checkpoint, 1)
+    update = parse_recipe(script, "r.sh", "dgx-h100", 16).update["update"]
+
+    assert update.get("quantize") == quantized
+
+
 def test_engines_in_four_bits_are_told():
     script = SCRIPTS["slime"]["run-qwen3-4B.sh"].replace("Qwen3-4B", "Qwen3-4B-INT4", 1)
     told = parse_recipe(script, "r.sh", "dgx-h100", 1).not_modelled

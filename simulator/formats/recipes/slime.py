@@ -26,6 +26,7 @@ from .reinforcement import (
 from .shapes import Shape
 
 _SFT = ("sft_loss",)
+_SIXTEEN_BITS = re.compile(r"bf16|bfloat16|fp16", re.IGNORECASE)
 _FOUR_BITS = re.compile(r"int4|w4a16|awq|gptq|fp4", re.IGNORECASE)
 
 
@@ -198,9 +199,11 @@ def _update(args: Arguments, machine: Machine, step: Mapping[str, Any]) -> dict[
         update = {"method": "colocated", "messages": "bucket"}
     if not disk and (bucket := args.optional("update_weight_buffer_size")):  # else 512 MiB, as by default here
         update["bucket"] = bucket
-    if "fp8" in args.hint("hf_checkpoint").lower() or is_in_eight_bits(step["model"]):
+    checkpoint = last_part(args.hint("hf_checkpoint"))
+    in_eight_bits = "fp8" in args.hint("hf_checkpoint").lower() or is_in_eight_bits(step["model"])
+    if in_eight_bits and not _SIXTEEN_BITS.search(checkpoint):
         update["quantize"] = "before"  # as the checkpoint's own quantization_config says
-    elif _FOUR_BITS.search(last_part(args.hint("hf_checkpoint"))):
+    elif _FOUR_BITS.search(checkpoint):
         why = "engines take weights in 4 bits: packing takes time, and a quarter of the bytes travel"
         args.not_modelled.append(f"{args.spelling('hf_checkpoint')}: {why}")
     engines = Engines(tp, ep, _rollout(args) if apart else None)
