@@ -435,16 +435,25 @@ def test_a_named_model_has_the_sizes_that_a_recipe_gives_it(tmp_path):
     }  # fmt: skip
 
 
+SMALL = (
+    "trainer: {precision: bf16}\nmodel:\n  encoder_seq_length: 4096\n  micro_batch_size: 1\n  num_layers: 32\n"
+    "  hidden_size: 4096\n  ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n"
+    "  normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n"
+    "  share_embeddings_and_output_weights: false\n"
+)
+
+
 def test_a_config_with_a_trainer_and_a_model_is_nemos(tmp_path):
     """Megatron-LM's own YAML has neither section, and other words for the activation and biases."""
-    text = (
-        "trainer: {precision: bf16}\nmodel:\n  encoder_seq_length: 4096\n  micro_batch_size: 1\n  num_layers: 32\n"
-        "  hidden_size: 4096\n  ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n"
-        "  normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n"
-        "  share_embeddings_and_output_weights: false\n"
-    )
-    (tmp_path / "r.yaml").write_text(text)
+    (tmp_path / "r.yaml").write_text(SMALL)
 
     recipe = read_recipe(tmp_path / "r.yaml", "dgx-h100")
 
     assert (recipe.form, recipe.table["model"], recipe.unknown) == ("nemo", {"preset": "llama3-8b"}, ())
+
+
+@pytest.mark.parametrize(("strategy", "reshard"), [("full", {}), ("grad", {"reshard": False})])
+def test_fsdp_of_nemo_1_keeps_weights_after_the_forward_where_gradients_alone_are_sharded(tmp_path, strategy, reshard):
+    (tmp_path / "r.yaml").write_text(f"{SMALL}  fsdp: true\n  fsdp_sharding_strategy: {strategy}\n")
+
+    assert said(tmp_path / "r.yaml", 1)["parallel"] == {"zero": 3, "pad_vocab": 128, **reshard}

@@ -93,6 +93,8 @@ def read_nemo(form: str, text: str, where: str, machine: Machine, additions: Add
     if unseen is not None:
         _check_plan(args, unseen, experts=args.has("num_experts") if shape is None else shape.spec.moe is not None)
     table, config = read_megatron(args, machine, shape)
+    if table["parallel"]["zero"] == 3 and args.text("fsdp_sharding_strategy").lower() == "grad":
+        table["parallel"]["reshard"] = False  # torch's SHARD_GRAD_OP, of NeMo 1
     if lora:
         table["lora"] = _adapters(args)
     if shape is not None:

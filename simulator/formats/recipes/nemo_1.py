@@ -13,7 +13,7 @@ _NORMS = {
     "low_precision_layernorm": "LayerNorm",
 }
 _PRECISIONS = {"bf16": "bf16", "bf16-mixed": "bf16", "16": "fp16", "16-mixed": "fp16"}
-_FSDP = {"full": "optim_grads_params", "hybrid": "optim_grads_params", "grad": "optim_grads"}
+_FSDP = dict.fromkeys(("full", "hybrid", "grad"), "optim_grads_params")
 
 
 def read_nemo_1(found: Settings) -> None:
@@ -55,10 +55,11 @@ def _read_optimizer(found: Settings) -> None:
     sharded = name in ("distributed_fused_adam", "mcore_distributed_optim")
     found.put("use_distributed_optimizer", sharded)
     if found.is_on("fsdp"):
+        strategy = found.text("fsdp_sharding_strategy").lower() or "full"
         found.put("use_megatron_fsdp", True)
-        found.put(
-            "data_parallel_sharding_strategy", _FSDP.get(found.text("fsdp_sharding_strategy").lower() or "full", "x")
-        )
+        found.put("data_parallel_sharding_strategy", _FSDP.get(strategy, "x"))
+        if strategy == "hybrid":
+            found.not_modelled.append("fsdp_sharding_strategy = hybrid: weights are sharded over all replicas")
         found.put("grad_reduce_in_bf16", found.text("fsdp_grad_reduce_dtype").lower() in ("bf16", "16"))
         found.put("overlap_grad_reduce", True)
         return
