@@ -2,7 +2,7 @@
 
 Searches and sweeps have processes of their own, which are ended (background.py). A prediction is kept and drawn by the
 server that makes it, so it gets a thread. An exception is raised there between two instructions of Python: what numpy
-or numba are at goes on to its end, two seconds of the largest steps.
+or numba are at goes on to its end, five seconds of the largest steps at most.
 """
 
 from collections.abc import Callable
