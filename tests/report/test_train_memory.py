@@ -14,6 +14,7 @@ from runcast.simulator.systems.train_step.text import words
 from ..lowering.steps import (
     DENSE,
     DIM,
+    EXPERT_INTER,
     EXPERTS,
     HEADS,
     HIDDEN,
@@ -87,6 +88,14 @@ def test_gathered_weights_are_those_at_work_and_those_ahead(prefetch, units):
     largest = [LAYER + TABLE + HIDDEN, LAYER + TABLE, LAYER, LAYER]
     assert found["gathered weights"] == 2 * sum(largest[:units])
     assert found["gradients on their way"] == (2 + 4) * largest[0]
+
+
+@pytest.mark.parametrize(("ep", "experts"), [(2, EXPERTS // 2), (4, 0)])
+def test_experts_that_no_other_rank_holds_are_neither_gathered_nor_on_their_way(ep, experts):
+    step = resolved(4, 2, MOE, parallel={"zero": 3, "ep": ep})
+    found, layer = static_bytes(step, 0), step.plan.parameters_of(0).dense + experts * 3 * HIDDEN * EXPERT_INTER
+    last, first = layer + TABLE + HIDDEN, layer + TABLE
+    assert (found["gathered weights"], found["gradients on their way"]) == (2 * (last + first), 6 * last)
 
 
 def test_types_of_states_are_those_asked_for():

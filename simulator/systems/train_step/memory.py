@@ -15,7 +15,7 @@ from ...timeline import Timeline
 from ...uncertainty import fit_probability, memory_interval, shipped_memory_errors
 from .activations import ACTIVATIONS, Activations
 from .lower import Again, TrainPlan
-from .lower.held import Holdings
+from .lower.held import Holdings, Unit
 from .lower.summa import largest_panels
 from .resolve import ResolvedTrain
 
@@ -216,15 +216,21 @@ def _gathered(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-3: bytes of the weights that are gathered at the same time: the current unit and the prefetched ones."""
     if plan.sharding.level < 3 or not _is_shared(holdings):
         return 0.0
-    units = sorted((holdings.gathered_bytes(unit.layer, sum(unit.held)) for unit in holdings.own), reverse=True)
+    units = sorted((_gathered_of(holdings, unit) for unit in holdings.own), reverse=True)
     return sum(units[: 1 + plan.sharding.most_ahead] if plan.sharding.reshard else units)
+
+
+def _gathered_of(holdings: Holdings, unit: Unit) -> float:
+    """Bytes of a unit's weights as they are gathered; experts that no other rank holds are there already."""
+    shares = [share for share in holdings.shares(unit.held) if len(share.group) > 1]
+    return sum(holdings.gathered_bytes(unit.layer, share.parameters, share.lane) for share in shares)
 
 
 def _reduced(plan: TrainPlan, holdings: Holdings) -> float:
     """ZeRO-2 and 3: bytes of the gradients of one unit as it is computed, and of one that is being reduced."""
     if plan.sharding.level < 2 or not plan.sharding.each_microbatch or not _is_shared(holdings):
         return 0.0
-    largest = max(unit.learned.dense + unit.learned.expert for unit in holdings.own)
+    largest = max(sum(share.parameters for share in holdings.shares(unit.learned)) for unit in holdings.own)
     return largest * (plan.types.weights + plan.types.reduced)
 
 
