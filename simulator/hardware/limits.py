@@ -13,7 +13,7 @@ class Limits:
     """Rates are per direction and in bytes/s or FLOP/s (dense).
 
     `link_bytes_per_s` is what one GPU may send to its neighbours in the node (NVLink, else PCIe), `host_bytes_per_s`
-    what host memory may send to it, `nic_bytes_per_s` what one NIC of its node may send to the network.
+    what host memory may send to it, `nic_bytes_per_s` what one NIC of its node may send through its slot.
     """
 
     flop_per_s: Mapping[str, Annotated[float, number(1, HUGE)]] = field(hash=False)
@@ -42,7 +42,7 @@ def limits(cluster: Cluster, gpu: int = 0) -> Limits:
         l2_bytes=device.l2_bytes,
         link_bytes_per_s=_link(cluster, gpu),
         host_bytes_per_s=_narrowest(cluster, cluster.h2d_route(gpu)),
-        nic_bytes_per_s=max((cluster.links[cluster.nic_tx(nic)].bytes_per_s for nic in nics), default=0.0),
+        nic_bytes_per_s=cluster.nodes[node].nic_bytes_per_s,
         nics=len(nics),
     )
 

@@ -120,15 +120,24 @@ class Node:
         return {g: (nic, *(n for n, to in spare.items() if to == g)) for g, nic in own.items()}
 
     @cached_property
+    def nic_bytes_per_s(self) -> float:
+        """What its fastest NIC sends through its PCIe slot; 0 without NICs."""
+        return max((min(nic, slot) for nic, slot in self._nics_in_slots), default=0.0)
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What slows its NICs: a slot that is slower than the NIC in it."""
-        rates = {(wire.src, wire.link.kind): wire.link.bytes_per_s for wire in self.graph.wires}
-        pairs = dict.fromkeys((rates.get((nic, "nic"), 0.0), rates.get((nic, "pcie"), inf)) for nic in self.nics)
         return tuple(
             f"NIC {format_rate(nic)} is bound by its PCIe slot, {format_rate(slot)} (cluster.pcie_gen)"
-            for nic, slot in pairs
+            for nic, slot in dict.fromkeys(self._nics_in_slots)
             if nic > slot
         )
+
+    @cached_property
+    def _nics_in_slots(self) -> list[tuple[float, float]]:
+        """Line rates of each NIC and of its slot in bytes/s."""
+        rates = {(wire.src, wire.link.kind): wire.link.bytes_per_s for wire in self.graph.wires}
+        return [(rates.get((nic, "nic"), 0.0), rates.get((nic, "pcie"), inf)) for nic in self.nics]
 
     def _spread(self, vertices: Sequence[str], choices: Sequence[str]) -> dict[str, str]:
         """Each vertex's nearest choice; among equally near ones, the least chosen so far."""

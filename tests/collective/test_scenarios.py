@@ -99,6 +99,18 @@ def test_a_nic_that_is_faster_than_its_slot_is_noted(nic, nodes, notes):
     assert [note for note in report.notes if "slot" in note] == notes
 
 
+@pytest.mark.parametrize("network", ["infiniband", "ethernet"])
+def test_a_curve_has_the_rate_of_a_nic_behind_its_slot(network):
+    """PCIe 4 carries 31.5 GB/s; hosts that copy every byte of TCP bound a NIC whatever its line rate."""
+    slot = {"base": "dgx-h100", "pcie_gen": 4, "network": network, "sharp": False}
+    wide, slim = (
+        seconds("all_gather", cluster={**slot, "nic": rate}, level="measured")["measured"]
+        for rate in ("800 Gb/s", "31.508 GB/s")
+    )
+
+    assert wide == pytest.approx(slim, rel=1e-3)
+
+
 def test_sizes_double_from_the_first_to_the_last():
     assert collective(sizes="1 KiB:5 KiB").keys.sizes == (1024, 2048, 4096)
     assert collective(sizes=["3 KiB", 7]).keys.sizes == (3072, 7)
