@@ -115,6 +115,11 @@ def test_the_update_is_that_of_the_same_scenario_of_kind_weight_update(simulated
     assert cycle.report.update.scenario_hash == alone.scenario_hash
 
 
+def test_all_steps_together_have_a_limit_of_requests(given):
+    with pytest.raises(UserError, match="10,000,000,000 requests in all steps; at most 4,000,000"):
+        simulate(given, ["cycle.steps=10000", "rollout.requests=1000000"])
+
+
 def test_trainer_state_moves_twice_per_step(simulated):
     without, with_state = (simulate(simulated, changes).report for changes in ([], ["cycle.state=40 GB"]))
 

@@ -10,6 +10,7 @@ from ..weight_update.methods import FROM_TRAINERS
 from ..weight_update.scenario import Scenario, Trainer, Update
 
 _MOST_TOKENS = 10**9
+_MOST_REQUESTS = 4_000_000  # of all steps: some four minutes and 5 GB where an engine is predicted
 Tokens = Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
 
 
@@ -214,6 +215,9 @@ class CycleScenario(OnCluster):
             raise ValueError("update.drain is not for a cycle, whose requests are simulated; see rollout.interrupt")
         if self.update.method == "colocated" and self.cycle.placement != "colocated":
             raise ValueError("update.method = 'colocated' goes with cycle.placement = 'colocated'")
+        requests = self.rollout.requests * (self.cycle.counted_steps + self.cycle.warmup_steps)
+        if requests > _MOST_REQUESTS:
+            raise ValueError(f"{requests:,} requests in all steps; at most {_MOST_REQUESTS:,}: give fewer cycle.steps")
         return self
 
     @property
