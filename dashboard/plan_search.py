@@ -42,7 +42,7 @@ _COUNTED = 2_000_000
 """Combinations whose plans are counted while one waits."""
 
 WISHES = (
-    Field("objective", "Best by", options=STEPS.objectives),
+    Field("objective", "Best by", options=STEPS.objectives, words={"tokens_per_s": "throughput"}),
     Field("for", "To run in", options=TARGETS),
     Field("headroom", "Memory kept free", "share", share=True),
     *(Field(axis, f"Only {axis.upper()}", "empty: all", whole=True) for axis in _FIXED),

@@ -7,7 +7,7 @@ another tells each what is wrong with it.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, floor, isfinite, log2
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 class Field:
     """An input for a key. It is a text unless it says otherwise.
 
-    With `options` it is a choice (which may be none where it is `optional`), with `whole` a number of at least `least`,
-    with `share` one from 0 to 1, with `switch` on or off, with `size` bytes with their unit and a slider beside them,
-    with `pasted` a JSON object. `text` writes a number, or a list, as text that reads back. `help` says what the key
-    means, as the reference of scenarios does; `applies` whether the field is shown beside what the others say (default:
-    always), and `of` is a key without which it is not drawn.
+    With `options` it is a choice (which may be none where it is `optional`; `words` say what some are called), with
+    `whole` a number of at least `least`, with `share` one from 0 to 1, with `switch` on or off, with `size` bytes with
+    their unit and a slider beside them, with `pasted` a JSON object. `text` writes a number, or a list, as text that
+    reads back. `help` says what the key means, as the reference of scenarios does; `applies` whether the field is shown
+    beside what the others say (default: always), and `of` is a key without which it is not drawn.
     """
 
     key: str
     label: str
     help: str = ""
     options: Sequence[str] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
     whole: bool = False
     switch: bool = False
@@ -88,7 +89,8 @@ class Field:
             choices = list(dict.fromkeys([*self.options, *([value] if value else [])]))
             free: dict[str, Any] = {"clearable": True, "allowDeselect": True} if self.optional else {}
             whole = {"className": "whole"} if max(map(len, choices)) > _HALF_LETTERS else {}
-            return parts.choice(data=choices, value=value, searchable=len(choices) > 8, **free, **whole, **common)
+            shown = parts.options({choice: self.words.get(choice, choice) for choice in choices})
+            return parts.choice(data=shown, value=value, searchable=len(choices) > 8, **free, **whole, **common)
         if self.is_number:  # no NumberInput: it drops letters, and makes 112 of 1e12
             common["inputProps"] = {"inputMode": "decimal"}
         if self.pasted:

@@ -83,6 +83,7 @@ def test_a_search_goes_from_its_constraints_to_the_page_of_its_winner(page):
 
 def test_a_search_that_is_stopped_shows_what_it_has(page):
     page.goto("/search?base=train-llama3-70b-64xh100&search:tp=4&search:cp=2")
+    expect(page.get_by_role("textbox", name="Best by")).to_have_value("throughput")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator("#search-far")).to_contain_text("best so far", timeout=120_000)
     page.get_by_role("button", name="Stop").click()
