@@ -231,10 +231,16 @@ def test_recomputed_experts_repeat_their_exchanges():
     assert len(ops(whole, lane="ep")) == 6 * LAYERS
 
 
-def test_a_recomputed_network_gathers_its_tokens_again():
+@pytest.mark.parametrize(("sharded", "kinds"), [(True, ["all_gather", "reduce_scatter"]), (False, ["all_reduce"])])
+def test_a_recomputed_network_exchanges_its_tokens_again(sharded, kinds):
+    given = {"parallel": {"tp": 2, "sequence_parallel": sharded}}
+    made = program(2, 1, **given, recompute={"mode": "selective", "modules": ["mlp"]})
+    more = Counter(labels(made).tolist()) - Counter(labels(program(2, 1, **given)).tolist())
+    assert more == dict.fromkeys(("up", "activation", "down", *(f"tp {kind}" for kind in kinds)), LAYERS)
+
+
+def test_norm_and_network_are_recomputed_before_the_gradients_that_read_them():
     made = program(2, 1, parallel={"tp": 2}, recompute={"mode": "selective", "modules": ["mlp", "layernorm"]})
-    plain = program(2, 1, parallel={"tp": 2})
-    assert len(ops(made, lane="tp")) - len(ops(plain, lane="tp")) == LAYERS
     order = [label for label in labels(made).tolist() if label in ("mlp_norm", "up", "up_dgrad", "input_norm")]
     assert order[2 * LAYERS :][LAYERS:] == ["mlp_norm", "up", "up_dgrad", "input_norm"] * LAYERS
 

@@ -48,6 +48,7 @@ class Binder:
         self.forward = Forward(view, exchanges, self.weights.held)
         self.backward = Backward(view, exchanges, self.forward, self.gradients.learn)
         self._flows: dict[tuple[int, int], Flow] = {}
+        self._again: dict[int, Step] = {}  # by the op that runs it again
         self._trips: dict[tuple[int, int, int], Trip] = {}
         self._arrived: dict[tuple[str, int, int], Slot] = {}
         self._messages = Counter[object]()
@@ -164,11 +165,14 @@ class Binder:
         if label.endswith("_wgrad"):
             return self.backward.weight_gradient(flow, layer, label.removesuffix("_wgrad"))
         if not exchanges or label.removesuffix(_AGAIN) in ("dispatch", "combine"):
-            return flow.run_again(flow.steps[flow.next_key("again", layer, label.removesuffix(_AGAIN))])
+            self._again[op] = flow.steps[flow.next_key("again", layer, label.removesuffix(_AGAIN))]
+            return flow.run_again(self._again[op])
         followers = self._followers(op)
         for other in followers:
             if self._runs_again(other):
                 return flow.run_again(self._exchange_before(flow, self.tags[other], tag))
+        if (behind := self._exchange_behind(flow, op)) is not None:
+            return flow.run_again(behind)
         if followers and all(self.tags[other].label.endswith("_wgrad") for other in followers):
             of = flow.peek_key("weights", layer, self.tags[followers[0]].label.removesuffix("_wgrad"))
             return self.backward.gather_input(flow, flow.steps[of])
@@ -198,6 +202,18 @@ class Binder:
         found = next((giver for giver in givers if giver is not None and giver.exchanges), only)
         assert found is not None
         return found
+
+    def _exchange_behind(self, flow: Flow, op: int) -> Step | None:
+        """The sum of what an op gave that ran again; None for an exchange of gradients.
+
+        Such a sum ends a network that is recomputed, and nothing that runs again reads it; a gather always has such
+        a reader.
+        """
+        if self.program.kind_of(op) == "all_gather":
+            return None
+        before = [self._again[dep] for dep in self.program.deps[op].tolist() if dep in self._again]
+        given = [slot for step in before for slot in step.gives]
+        return next((one for one in flow.steps.values() if one.exchanges and flow.newest(one.takes[0]) in given), None)
 
     # Between stages
 

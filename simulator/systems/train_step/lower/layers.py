@@ -191,8 +191,14 @@ class LayerWriter:
         return self.w.compute(self._again(layer, layer.after), done)
 
     def _once_more(self, layer: Layer, kernels: Kernels, inward: float, after: Sequence[int]) -> After:
-        """Recompute dropped outputs of a tensor-parallel part; its GEMMs need their tokens gathered again."""
+        """Recompute dropped outputs of a tensor-parallel part; its GEMMs need their tokens gathered again.
+
+        A network that is recomputed as a whole also exchanges its output again (tensor_parallel.checkpoint of
+        Megatron-LM calls it once more).
+        """
         again = self._again(layer, kernels)
+        if any(kernel.name == "down" for kernel in again):
+            return self._between(self._core, again, inward, "forward", after)
         reads = any(k.kind == "gemm" and k.part not in WEIGHTLESS for k in again)  # those of attention read kept inputs
         gathers = self.shard.tp > 1 and self.shard.sequence_parallel and reads
         return self._core(again, self._tp("all_gather", inward, after) if gathers else after)
