@@ -33,6 +33,7 @@ from itertools import accumulate
 from pathlib import PurePath
 from typing import Any
 
+from ...simulator.base.units import format_count
 from ...simulator.costs import HEAD_MULTIPLE, alignment_penalty
 from ...simulator.hardware import Limits
 from ...simulator.profile import Z90
@@ -198,7 +199,7 @@ def _entry(
     scatter = statistics.median(one.scatter for one in seen)
     spread = min(max(math.hypot(between, scatter, carried), _LEAST_SPREAD), _MOST_SPREAD)
     cases, files = len({one.case for one in seen}), sorted({one.file for one in seen})
-    count = f"{len(seen)} record{'s' * (len(seen) > 1)} of {cases} case{'s' * (cases > 1)} in {', '.join(files)}"
+    count = f"{format_count(len(seen), 'record')} of {format_count(cases, 'case')} in {', '.join(files)}"
     return entry(value, spread, "extrapolated" if carried else "measured", f"{how}; {count}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...simulator.answers.validate.steps import TOKENS, flop_fault, full_name, level_of, time_fault, tokens_fault
 from ...simulator.base.errors import UserError, fault
 from ...simulator.base.files import MOST_SETTINGS, read_text, read_toml
-from ...simulator.base.units import format_seconds
+from ...simulator.base.units import format_count, format_seconds
 from ...simulator.formats.logs import Log, read_log
 from ...simulator.formats.recipes import Recipe, parse_recipe
 from ...simulator.hardware import cluster
@@ -65,7 +65,7 @@ def _extent(log: Log) -> str:
     count, notes = len(log.steps_s), log.choice if log.warm_up else log.notes
     each = " of each run" if log.runs > 1 else ""
     skipped = f", the first {log.warm_up}{each} skipped as warm-up" if log.warm_up else ""
-    return f"{count} step{'s' * (count != 1)}{skipped}" + f" ({'; '.join(notes)})" * bool(notes)
+    return f"{format_count(count, 'step')}{skipped}" + f" ({'; '.join(notes)})" * bool(notes)
 
 
 def _scenario_of(log: Log, base: str, cluster_name: str | None) -> tuple[ResolvedTrain, str, list[str]]:

@@ -22,7 +22,7 @@ from ...simulator.answers.validate.steps import Answer, predict_step
 from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import name_beside
-from ...simulator.base.units import format_seconds
+from ...simulator.base.units import format_count, format_seconds
 from ...simulator.costs import PHASES
 from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
 from ...simulator.systems.train_step.errors import SITE, errors_of_phases, moved_phases, site_of
@@ -57,9 +57,9 @@ ALONE = 0.7
 """Standard deviation by which the runs of one configuration alone are off.
 
 Nothing tells what a configuration takes for itself from what its site takes: the others of 13 groups are predicted no
-better by one run. With 0.7 they are as without it (5.6 % of 5.7, the median over groups), and one drawn run makes no
-group worse by a tenth; with 0.15 it does in three, and with `SIGMA` in nine, where they are 6.0 and 6.6 %
-(tests/bench/own_runs.py).
+better by one run. With 0.7 they are off by 5.6 %, and by 5.7 % without it (medians over groups), and one drawn run
+makes no group worse by a tenth; with 0.15 it does in three, and with `SIGMA` in nine, where the medians are 6.0 and
+6.6 % (tests/bench/own_runs.py).
 """
 
 ODD = 0.15
@@ -254,8 +254,8 @@ def ask(plans: Sequence[Plan], parts: Parts, covariance: Floats) -> Iterator[str
 
 def _count(runs: Sequence[Measured]) -> str:
     """How many runs, and of how many configurations where some are repeated."""
-    several, of = f"{len(runs)} run{'s' * (len(runs) != 1)}", len({run.configuration for run in runs})
-    return several if of == len(runs) else f"{several} ({of} configuration{'s' * (of != 1)})"
+    several, of = f"{format_count(len(runs), 'run')}", len({run.configuration for run in runs})
+    return several if of == len(runs) else f"{several} ({format_count(of, 'configuration')})"
 
 
 def _listed(names: Sequence[str]) -> str:

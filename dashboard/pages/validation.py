@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from dash import Dash, Input, Output, dcc, html, no_update
 
+from ...simulator.base.units import format_count
 from ...simulator.figures.theme import digits
 from .. import parts, tables
 from ..background import enabling
@@ -126,7 +127,7 @@ def numbers(rows: "pd.DataFrame") -> "Component":
     counted = f"{held:,} of {of:,} rows" if of else "of intervals with rows left out"
     return parts.numbers(
         [
-            ("Rows", f"{found['rows']:,}", f"of {many} source{'s' * (many > 1)}"),
+            ("Rows", f"{found['rows']:,}", f"of {format_count(many, 'source')}"),
             ("Median error", f"{found['median_abs_error']:.1%}", f"median over sources {over.median():.1%}"),
             ("90 % are within", f"{found['p90_abs_error']:.1%}", "of what was measured"),
             ("Bias", f"{found['bias']:+.1%}", "the median error with its sign"),

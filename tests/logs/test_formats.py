@@ -175,9 +175,10 @@ def test_checkpoints_of_deepspeed_are_no_part_of_a_step():
 
 
 @pytest.mark.parametrize(("text", "note"), [
-    (samples.DEEPSPEED + SAVES.splitlines()[0], "1 checkpoint count in the steps around: no line tells when they end"),
+    (samples.DEEPSPEED + SAVES.splitlines()[0],
+     "time of 1 checkpoint is in the steps around: no line tells when they end"),
     (samples.TRAINER_START.replace("{'train_runtime", "Saving model checkpoint to out/checkpoint-20\n{'train_runtime"),
-     "1 checkpoint count in the mean: no line tells how long they took"),
+     "time of 1 checkpoint is in the mean: no line tells how long"),
 ])  # fmt: skip
 def test_checkpoints_whose_end_is_not_told_are_told(text, note):
     assert note in read_log(Path("run.log"), text).notes

@@ -9,7 +9,7 @@ from math import ceil, inf
 from typing import Any
 
 from ...base.errors import UserError
-from ...base.units import format_seconds
+from ...base.units import format_count, format_seconds
 from ...scenario import Changes, WhatIf, value_at, what_ifs
 from ...scenario.changes import multiplies, multiply
 from ...systems.machines import ResolvedScenario
@@ -60,14 +60,14 @@ def _more_spares(resolved: ResolvedRun) -> Iterator[WhatIf]:
     more = max(round(_SPARES * nodes), 1)
     changes = {"nodes": nodes + more, "failures.spares": said.spares + more}
     about = "added to the cluster, to replace failed ones"
-    yield WhatIf(f"{more} more spare node{'s' * (more > 1)}", "run", about, changes, REPAIRED)
+    yield WhatIf(f"{format_count(more, 'more spare node')}", "run", about, changes, REPAIRED)
 
 
 def _more_nodes(resolved: ResolvedRun) -> Iterator[WhatIf]:
     """A larger pool for jobs that wait."""
     more = ceil(_POOL * resolved.scenario.nodes)
     changes = {"nodes": resolved.scenario.nodes + more}
-    yield WhatIf(f"{more} more node{'s' * (more > 1)}", "run", "a pool that is a tenth larger", changes, ("jobs",))
+    yield WhatIf(f"{format_count(more, 'more node')}", "run", "a pool that is a tenth larger", changes, ("jobs",))
 
 
 def _daly_interval(resolved: ResolvedRun) -> Iterator[WhatIf]:

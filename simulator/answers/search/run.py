@@ -13,6 +13,7 @@ from typing import Any
 
 from ...base.errors import UserError, fault
 from ...base.memo import Memo
+from ...base.units import format_count
 from ...hardware import cluster
 from ...runner import InProcess, Processes, cores
 from ...scenario import Changes, Given, change, open_table, retitle
@@ -97,7 +98,7 @@ def search(
         found = _check(found, check, watch)
     if all(row.status == REFUSED for row in found.rows):
         (reason, _), *others = (Counter(row.reason for row in found.rows) or cuts).most_common()
-        more = f" (and {len(others)} other reason{'s' * (len(others) > 1)})" if others else ""
+        more = f" (and {format_count(len(others), 'other reason')})" if others else ""
         raise UserError(f"{where}: every one of {space.size:,} plans is refused: {reason}{more}")
     return found
 

@@ -13,6 +13,7 @@ checkpoints: from `[Torch] Checkpoint global_step10 is about to be saved!` to th
 import re
 from collections.abc import Iterator
 
+from ...base.units import format_count
 from .log import BY_CLOCK, NUMBER, SIGNED, Format, Line, lines_by_clock, number_of, quantities
 
 _MEMORY = rf"(?:.*?MaxMemAllocated=(?P<gib>{NUMBER})GB)?"
@@ -54,9 +55,9 @@ def _facts(text: str) -> dict[str, float]:
 
 def _notes(text: str) -> Iterator[str]:
     if evaluations := len(_EVALUATION.findall(text)):
-        yield f"{evaluations} evaluation{'s' * (evaluations > 1)} taken out by eval_runtime"
+        yield f"{format_count(evaluations, 'evaluation')} taken out by eval_runtime"
     if (saves := len(_SAVING.findall(text))) and not _SAVED.search(text):
-        yield f"{saves} checkpoint{'s' * (saves > 1)} count in the steps around: no line tells when they end"
+        yield f"time of {format_count(saves, 'checkpoint')} is in the steps around: no line tells when they end"
 
 
 def _pipeline(text: str) -> dict[int, Line]:

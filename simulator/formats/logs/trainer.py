@@ -14,6 +14,7 @@ steps that the run was to have, in 5.x those that this process ran.
 import re
 from collections.abc import Iterator
 
+from ...base.units import format_count
 from .log import NUMBER, Format, Line, number_of
 
 _IS = r"""["']?\s*[:=]\s*["']?"""
@@ -137,10 +138,10 @@ def _why_too_many(text: str) -> str:
 def _notes(text: str) -> Iterator[str]:
     """What was taken out or was not, and what neither trainer_state.json nor train_results.json tells: the steps."""
     if evaluations := _evaluations(text):
-        count = f"{len(evaluations)} evaluation{'s' * (len(evaluations) > 1)}"
+        count = format_count(len(evaluations), "evaluation")
         yield f"{sum(evaluations):.4g} s of {count} are taken out"
     if saves := _saves(text):
-        yield f"{saves} checkpoint{'s' * (saves > 1)} count in the mean: no line tells how long they took"
+        yield f"time of {format_count(saves, 'checkpoint')} is in the mean: no line tells how long"
     counted = _last(text) and not _count_steps(text)  # by a rate that counts what ran
     if not (counted or "Total optimization steps" in text or _FIRST.search(text)):
         yield "whether the run went on from a checkpoint is not told; its step would be longer: give its log then"

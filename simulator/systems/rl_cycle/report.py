@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Floats
+from ...base.units import format_count
 from ...insight import critical_path, sum_by_group
 from ...profile import PROVENANCE, Z90
 from ...report.report import PRICE, Better, Metric, Report, Total, spending
@@ -403,5 +404,5 @@ def _question(resolved: ResolvedCycle, run: CycleRun) -> str:
     spec = resolved.update.spec if resolved.update is not None else None
     model = f"{spec.name}, " if spec is not None else ""
     each, requests = plan.rollout_gpus // plan.rollouts.engines, f"{plan.rollouts.requests:,} requests a step"
-    engines = f"{plan.rollouts.engines:,} engine{'s' * (plan.rollouts.engines > 1)} of {each} x {devices}"
+    engines = f"{format_count(plan.rollouts.engines, 'engine')} of {each} x {devices}"
     return f"{model}{mode}, {cycle.placement}: {requests} on {engines}{apart}"

@@ -5,6 +5,7 @@ How much wider each makes the interval is in `errors`.
 
 from collections.abc import Iterator, Mapping
 
+from ...base.units import format_count
 from ...models.parts import Frozen
 from ...uncertainty import Fit, shipped_fit
 from .errors import SITE, device_names, own_run_errors, site_of
@@ -47,7 +48,7 @@ def _software(resolved: ResolvedTrain, fit: Fit) -> str:
     of = f"{known} on {device_names(resolved)}"
     if not many:
         return f"no site of the ledger ran {of}: software, device and site may each be off"
-    return f"{of} was measured at {many} site{'s' * (many > 1)}, and yours is another one"
+    return f"{of} was measured at {format_count(many, 'site')}, and yours is another one"
 
 
 def _outside(sizes: Mapping[str, float], fit: Fit) -> Iterator[str]:

@@ -7,6 +7,7 @@ nothing beside the other keys is left out, so that nobody is blamed for it.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...base.units import format_count
 from ...profile import stack_defaults
 from ...schedules import SCHEDULES
 from ..keys import (
@@ -54,7 +55,7 @@ def _schedule(values: Values) -> Any:
 
 def _own_chunks(values: Values) -> str:
     own = _schedule(values).chunks
-    return f"{values['schedule.name']} has {own} chunk{'s' * (own > 1)} per pipeline rank; interleaved takes any number"
+    return f"{values['schedule.name']} has {format_count(own, 'chunk')} per pipeline rank; interleaved takes any number"
 
 
 def _has_eight_bit_weights(values: Values) -> bool:

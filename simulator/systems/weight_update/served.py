@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...base.errors import UserError
-from ...base.units import format_bytes
+from ...base.units import format_bytes, format_count
 from ...program import Program
 from .lower import BucketSize, UpdatePlan, assign_readers, bucket_size, make_plan, serial, three_stage, two_stage
 from .resolve import Resolved
@@ -86,7 +86,7 @@ class ServedUpdate(Resolved):
     def _way(self) -> str:
         machines, update = self.cluster, self.update
         devices = " and ".join(device.name for device in self.devices)
-        where = f"{machines.n_gpus} x {devices} in {machines.n_nodes} node{'s' * (machines.n_nodes > 1)}"
+        where = f"{machines.n_gpus} x {devices} in {format_count(machines.n_nodes, 'node')}"
         return f" to {where}, TP{update.inference.tp}, {update.method}, {update.pipeline}"
 
     @property

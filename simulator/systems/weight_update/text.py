@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ...base.units import format_bytes, format_rate, format_seconds
+from ...base.units import format_bytes, format_count, format_rate, format_seconds
 from ...report.report import Table, Words
 from ...report.spending import spending_rows
 from .report import PHASES, Report
@@ -35,7 +35,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     size = f"{format_bytes(report.bytes)} in {report.tensors:,} tensors to {report.gpus:,} GPUs"
     yield "throughput", f"{format_rate(report.effective_bytes_per_s)} ({size})"
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"
-    yield "buckets", f"{filled}, in {report.rounds} round{'s' * (report.rounds != 1)}"
+    yield "buckets", f"{filled}, in {format_count(report.rounds, 'round')}"
     share = report.exposed[report.bound_by] / report.makespan_s
     yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({PHASES[report.bound_by]})"
     if report.host_share >= 0.5:

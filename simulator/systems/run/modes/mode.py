@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....base.errors import UserError, fault
-from ....base.units import format_seconds
+from ....base.units import format_count, format_seconds
 from ..history import History
 from ..training.failures import Failure
 
@@ -39,7 +39,7 @@ def question_of_workers(resolved: "ResolvedRun") -> str:
     devices = " and ".join(dict.fromkeys(node.device.name for node in resolved.cluster.nodes))
     model = f"{resolved.spec.name}, " if resolved.spec is not None else ""
     spares = f" and {resolved.spares} spare nodes" if resolved.spares else ""
-    many = f"{resolved.workers:,} worker{'s' * (resolved.workers > 1)} of {resolved.worker_gpus:,} x {devices}{spares}"
+    many = f"{format_count(resolved.workers, 'worker')} of {resolved.worker_gpus:,} x {devices}{spares}"
     return f"{model}{resolved.mode.name.replace('_', ' ')}: {many}, steps of {format_seconds(resolved.step_s)}"
 
 
