@@ -242,6 +242,31 @@ def test_a_node_whose_worker_has_left_keeps_it_away_if_it_fails_too():
     assert (history.wall_s, history.samples, history.counts["failures"]) == (100.0, 2 * 100 - 56, 2)
 
 
+def test_software_fails_whichever_nodes_are_away():
+    """A worker is away from 10 s on; a failure of the job at 20 s costs a restart, whichever worker that is."""
+    of_job = Failure(20.0, "software", (0,), "stop", 0.0, 0.0, of_job=True)
+    alike = [
+        train(
+            ranks=4, workers=4, steps=40, work_s=1.0, saving=Saving(0.0, 0.0), elastic=Elastic(batch="shrinks"),
+            failures=[failure(10.0, node, repair_s=1000.0), of_job], restart=Restart(5.0),
+        )
+        for node in range(4)
+    ]  # fmt: skip
+
+    assert [(one.wall_s, one.counts["failures"]) for one in alike] == [(50.0, 2)] * 4
+
+
+def test_a_restart_of_software_mends_no_slow_rank():
+    of_job = Failure(10.0, "software", (0,), "stop", 0.0, 0.0, of_job=True)
+    turns = [Turn(at=0.0, rank=rank, factor=2.0) for rank in range(4)]
+    alike = [
+        train(ranks=4, steps=20, speed=Speed(turn=(turn,)), saving=Saving(0.0), work_s=1.0, failures=[of_job])
+        for turn in turns
+    ]
+
+    assert [one.wall_s for one in alike] == [40.0] * 4
+
+
 def test_all_wait_for_a_rank_that_turned_slow():
     turn = Turn(at=9.5, rank=3, factor=2.0)  # from the next step on
 

@@ -105,7 +105,10 @@ class Failures(Table):
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure: when, what, which nodes it takes away, and how long."""
+    """One failure: when, what, which nodes it takes away, and how long.
+
+    `of_job`: it is one of software, which stops the run whichever nodes are there, and mends none of them.
+    """
 
     at_s: float
     name: str
@@ -114,10 +117,13 @@ class Failure:
     detect_s: float
     repair_s: float
     factor: float = 1.0
+    of_job: bool = False
 
     @property
     def place(self) -> str:
         """Where it happens, for people: its node, or the first one of several."""
+        if self.of_job:
+            return "the job"
         first, *others = self.nodes
         return f"node {first}" + (f" and {len(others)} more" if others else "")
 
@@ -203,7 +209,8 @@ def _of_cause(
     times = _poisson(cause.mtbf, parts, stream()) if cause.shape == 1 else _renewals(cause, parts, stream())
     for at_s, part in times:
         nodes = nodes_of(cause.part, part)
-        yield Failure(at_s + late_s, cause.name, nodes, effect, next(detects_s), next(repairs_s), cause.factor)
+        times_s = next(detects_s), next(repairs_s)
+        yield Failure(at_s + late_s, cause.name, nodes, effect, *times_s, cause.factor, cause.part == "job")
 
 
 def _poisson(mtbf_s: float, parts: int, rng: np.random.Generator) -> Iterator[tuple[float, int]]:

@@ -214,9 +214,12 @@ class _Training:
         self.next_failure_s = inf
 
     def _interrupt(self, failure: Failure) -> None:
-        """Tell the trainer, if it needs any of the nodes; others are away until they are noticed and repaired."""
+        """Tell the trainer, if it needs any of the nodes; others are away until they are noticed and repaired.
+
+        Software stops the run whichever nodes are there.
+        """
         there = set(failure.nodes) - self.ranks.gaps
-        if any(map(self.ranks.is_needed, there)):
+        if failure.of_job or any(map(self.ranks.is_needed, there)):
             self.trainer.interrupt(failure)
         elif there:
             self._note(failure)
@@ -321,9 +324,12 @@ class _Training:
             self.ranks.fill(self.env.now)
 
     def _send_broken_away(self) -> None:
-        """Nodes that failed are away until they are repaired; one that failed twice until the longer repair ends."""
+        """Nodes that failed are away until they are repaired; one that failed twice until the longer repair ends.
+
+        Software that is started again changes no node, unless its cause says for how long one is away.
+        """
         until_s: dict[int, float] = {}
-        for failure in self.broken:
+        for failure in (one for one in self.broken if one.repair_s or not one.of_job):
             for node in set(failure.nodes) - self.ranks.gaps:
                 until_s[node] = max(self.env.now + failure.repair_s, until_s.get(node, 0.0))
         self.broken.clear()
