@@ -393,3 +393,14 @@ def test_a_store_is_read_through_the_nics(nic, least):
 def test_draining_comes_before_anything_else():
     times = [seconds("reshard", drain=drain) for drain in ("0 s", "5 s")]
     assert times[1] - times[0] == pytest.approx(5)
+
+
+@pytest.mark.parametrize("method", ["stage_heads", "static_writes"])
+def test_what_an_update_is_bound_by_is_no_drain_before_it(method, tmp_path):
+    path = tmp_path / "update.toml"
+    path.write_text(GOOD)
+    bounds = [
+        predict(path, [f"update.method={method}", f"update.drain={drain}"]).report.bound_by for drain in ("0 s", "60 s")
+    ]
+
+    assert bounds[0] == bounds[1]

@@ -153,8 +153,9 @@ class Report(Base):
 
     @property
     def bound_by(self) -> str:
-        """The phase that holds most of the critical path of the update."""
-        return max((phase for phase in self.exposed if phase != "gather"), key=lambda phase: self.exposed[phase])
+        """The phase that holds most of the critical path of the update, without what precedes it, such as a drain."""
+        of_update = of_update_s(self.exposed, self.makespan_s, self.update_time_s)
+        return max(of_update, key=of_update.__getitem__)
 
 
 def update_s(resolved: Resolved, timeline: Timeline) -> float:
@@ -235,15 +236,21 @@ TOTAL_NEEDS = ("makespan_s", "update_time_s", "interval_low_s", "interval_high_s
 
 
 def total(report: Mapping[str, Any]) -> Total:
-    """The update proper: what precedes it is subtracted from the phase of its opening.
+    """The update proper."""
+    update_s = report["update_time_s"]
+    terms = of_update_s(report["exposed"], report["makespan_s"], update_s)
+    return Total(update_s, (report["interval_low_s"], report["interval_high_s"]), terms)
+
+
+def of_update_s(exposed: Mapping[str, float], makespan_s: float, update_s: float) -> dict[str, float]:
+    """The critical path of the update by phase: what precedes it is subtracted from the phase of its opening.
 
     That is `gather` for parameter servers (metadata), and `calls` for trainers (requests stop).
     """
-    update_s, exposed = report["update_time_s"], dict(report["exposed"])
     opening = "gather" if exposed.get("gather") else "calls"
-    left_s = exposed.pop(opening, 0.0) - (report["makespan_s"] - update_s)
-    terms = exposed | ({opening: left_s} if abs(left_s) > ROUNDING * update_s else {})
-    return Total(update_s, (report["interval_low_s"], report["interval_high_s"]), terms)
+    left_s = exposed.get(opening, 0.0) - (makespan_s - update_s)
+    rest = {phase: seconds for phase, seconds in exposed.items() if phase != opening}
+    return rest | ({opening: left_s} if abs(left_s) > ROUNDING * update_s else {})
 
 
 def _host_s(path: CriticalPath, program: Program) -> float:
