@@ -130,6 +130,35 @@ def test_failures_cost_what_a_run_without_them_does_not(four):
     assert failed.failures_cost_usd == pytest.approx(failed.spent.cost_usd - without.spent.cost_usd)
 
 
+AWAY = "failures.trace=[{at=1, node=0, repair='1000000 s'}]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ((AWAY, "elastic.batch=fixed"), 1 / 4),
+        ((AWAY, "elastic.batch=shrinks"), 1 / 4),
+        ((AWAY, "elastic.mode=shrink", "sync.workers=2", "step.gpus=16"), 1 / 2),
+        (("speed.turn=[{at=1, rank=2, factor=3}]",), 2 / 3),
+        (("failures.cause=[{name='hot', part='job', mtbf='20 s', effect='slow', factor=3}]",), 2 / 3),
+    ],
+)
+def test_failures_cost_what_steps_take_longer_without_a_node_or_with_a_slow_one(four, changes, share):
+    """One of four nodes is missing or slow for the whole run: of as many samples all of them take the rest of it."""
+    calm = "step.gradient='1 B'", "checkpoint={stall=0, interval='2 s'}", "run={wall='100000 s', repeats=1}"
+    report = simulate(four, [*calm, *changes]).report
+
+    assert report.failures_cost_s == pytest.approx(share * report.wall_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("update", ["update='synchronous'", "update='stale', bound=0"])
+def test_a_worker_of_servers_that_is_away_costs_the_time_of_those_that_wait_for_it(four, update):
+    away = "failures.trace=[{at=100, node=0, repair='500 s'}]"
+    report = simulate(four, ["sync.mode=parameter_server", f"sync.server={{{update}}}", away]).report
+
+    assert report.failures_cost_s == pytest.approx(500, abs=report.wall_s / report.steps)
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "steps", "by"),
     [

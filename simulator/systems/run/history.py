@@ -32,6 +32,9 @@ KEPT = ("compute", "exchange", "wait", "encode", "input")
 OF_FAILURES = ("lost", "detect", "restart", "resize", "repair")
 """Those of CAUSES that a run of workers has only where something fails or turns slow."""
 
+DISTURBANCES = ("failures", "stops", "speed")
+"""Counts of what only a run has in which something fails or turns slow."""
+
 _TINY = 1e-11
 """Of a run's time: less is rounding, and no cause."""
 

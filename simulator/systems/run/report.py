@@ -44,11 +44,13 @@ class Ranges:
 class RunReport(Report):
     """The time of a run and where it went.
 
-    `history` is the run with the scenario's seed and failure rates as stated, and headline numbers are those of it.
+    `history` is the run with the scenario's seed and failure rates as stated, and headline numbers are those of it;
+    `undisturbed` the same without failures, where causes alone do not tell what these cost.
     `ranges` are those of such runs, about the mean of all repeats: a number of this one may be outside.
     """
 
     history: History
+    undisturbed: History | None
     ranges: Ranges
     wall_is_given: bool
     deadline_s: float | None
@@ -104,7 +106,8 @@ class RunReport(Report):
                of=lambda report: report.failures_interval[0]),
         Metric("failures_high", "1", "its 95 % quantile", role="again",
                of=lambda report: report.failures_interval[1]),
-        Metric("failures_cost_s", "s", "time that failures took: `lost`, `detect`, `restart`, `resize` and `repair`",
+        Metric("failures_cost_s", "s", "time beyond that of a run in which nothing fails or turns slow, for as many "
+               "samples: `lost`, `detect`, `restart`, `resize`, `repair`, and what steps take longer",
                "lower", "again"),
         Metric("failures_cost_usd", "USD", "what all GPUs cost in that time", "lower"),
         Metric("mode", "", "how workers keep in step", role="input"),
@@ -229,8 +232,12 @@ class RunReport(Report):
 
     @property
     def failures_cost_s(self) -> float | None:
-        """The time beyond that of a run in which nothing fails; None of a run without workers."""
-        return sum_of(self.history.breakdown_s, OF_FAILURES) if self.workers else None
+        """The time beyond that of a run in which nothing fails, for as many samples; None of a run without workers."""
+        if not self.workers:
+            return None
+        if self.undisturbed is None or not self.undisturbed.samples:
+            return sum_of(self.history.breakdown_s, OF_FAILURES)
+        return max(self.wall_s - self.samples / rate_of(self.undisturbed), 0.0)
 
     @property
     def failures_cost_usd(self) -> float | None:
@@ -266,6 +273,7 @@ def make_run_report(resolved: ResolvedRun, histories: Sequence[History]) -> RunR
         provenance=_provenance(resolved, first),
         notes=(*resolved.notes, *first.notes, *held.notes),
         history=first,
+        undisturbed=resolved.undisturbed(first),
         ranges=ranges,
         wall_is_given=resolved.scenario.run.wall is not None and len(set(ranges.wall_s.ends())) == 1,
         deadline_s=resolved.scenario.run.deadline,

@@ -20,7 +20,7 @@ from ..machines import content_hash, release
 from ..tables import FOR_PEOPLE
 from ..train_step.run import best_interval_s
 from .batches import note_on, stages_of
-from .history import History
+from .history import DISTURBANCES, History
 from .modes.progress import LONGEST_S
 from .speed import Speed
 from .steps import ResolvedSteps
@@ -301,6 +301,18 @@ class ResolvedRun(ResolvedSteps):
             allowed = "at most ten years are simulated: give fewer run.steps or run.samples"
             raise UserError(f"{self.where}: run: would work for {format_long(self.length_s)}; {allowed}")
         return self.mode.simulate(self, seed)
+
+    def undisturbed(self, history: History) -> History | None:
+        """The run of this History if nothing failed or turned slow; None if its causes tell all that this changes.
+
+        They do not where steps themselves take longer, or train on less: of slow ranks, where workers leave or shrink,
+        and where servers have others that wait.
+        """
+        play, said = self.mode.undisturbed, self.scenario
+        slow = said.speed.turn or (said.failures and any(one.effect == "slow" for one in said.failures.cause))
+        if play is None or not (slow or said.elastic or not self.mode.in_step):
+            return None
+        return play(self, said.seed) if history.counts.keys() & DISTURBANCES else None
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

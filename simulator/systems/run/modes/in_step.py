@@ -1,6 +1,7 @@
 """Workers that all wait for all, after each step or after several: rounds, with checkpoints and failures among them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil, inf
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ def _simulate(resolved: "ResolvedRun", seed: int) -> History:
     _check_progress(resolved)
     _check_elastic(resolved)
     return run_training(_plan(resolved, seed))
+
+
+def _undisturbed(resolved: "ResolvedRun", seed: int) -> History:
+    plan = _plan(resolved, seed)
+    steady = plan.speed.model_copy(update={"turn": ()})
+    return run_training(replace(plan, failures=lambda: iter(()), speed=steady, drawn=False))
 
 
 def _plan(resolved: "ResolvedRun", seed: int) -> TrainingPlan:
@@ -126,8 +133,11 @@ def _notes(resolved: "ResolvedRun") -> list[str]:
     return notes
 
 
-ALL_REDUCE = Mode("all_reduce", _simulate, own=("sync.backup", "sync.overlap"), in_step=True, notes=_notes)
+ALL_REDUCE = Mode(
+    "all_reduce", _simulate, own=("sync.backup", "sync.overlap"), in_step=True, notes=_notes,
+    undisturbed=_undisturbed,
+)  # fmt: skip
 LOCAL = Mode(
     "local", _simulate, own=("sync.inner", "sync.fragments", "sync.delay"), refuses=("target.batch",), in_step=True,
-    notes=_notes,
+    notes=_notes, undisturbed=_undisturbed,
 )  # fmt: skip

@@ -69,7 +69,8 @@ class Mode:
     of the time in `useful`. `own` are keys that no other mode has, `refuses` those (with all keys below) that it does
     not simulate. `in_step`: all workers wait for all, after each step or after several. `updates_alone(scenario)` tells
     whether each gradient is an update of the model by itself, `staleness(resolved)` how many updates a gradient is
-    behind in the long run.
+    behind in the long run. `undisturbed(resolved, seed)` plays the run in which nothing fails or turns slow; None where
+    workers never do.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Mode:
     updates_alone: Callable[["RunScenario"], bool] = _together
     staleness: Callable[["ResolvedRun"], float] = _fresh
     notes: Callable[["ResolvedRun"], list[str]] = _no_notes
+    undisturbed: Callable[["ResolvedRun", int], History] | None = None
 
     def takes(self, key: str) -> bool:
         """Whether it simulates what a key says: neither the key nor a table around it is refused."""

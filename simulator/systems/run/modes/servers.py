@@ -28,6 +28,10 @@ def _simulate(resolved: "ResolvedRun", seed: int) -> History:
     return run_servers(replace(plan, failures=outages))
 
 
+def _undisturbed(resolved: "ResolvedRun", seed: int) -> History:
+    return run_servers(_plan(resolved, seed, updates(resolved)))
+
+
 def _staleness(resolved: "ResolvedRun") -> float:
     """Where workers pull as soon as they have pushed, W - 1 (Dean et al., NIPS 2012); else the mean of a short run.
 
@@ -81,5 +85,5 @@ def _outages(
 PARAMETER_SERVER = Mode(
     "parameter_server", _simulate, steps="updates", own=("sync.server",), refuses=(*OF_ROUNDS, "target.batch"),
     updates_alone=lambda scenario: scenario.sync.server.update != "synchronous",
-    staleness=_staleness,
+    staleness=_staleness, undisturbed=_undisturbed,
 )  # fmt: skip
