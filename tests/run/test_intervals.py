@@ -156,7 +156,10 @@ def test_a_worker_of_servers_that_is_away_costs_the_time_of_those_that_wait_for_
     away = "failures.trace=[{at=100, node=0, repair='500 s'}]"
     report = simulate(four, ["sync.mode=parameter_server", f"sync.server={{{update}}}", away]).report
 
-    assert report.failures_cost_s == pytest.approx(500, abs=report.wall_s / report.steps)
+    step_s = report.wall_s / report.steps
+    assert report.failures_cost_s == pytest.approx(500, abs=step_s)
+    assert report.history.breakdown_s["repair"] == pytest.approx(500, abs=step_s)
+    assert (1 - report.goodput) * report.wall_s == pytest.approx(500, abs=step_s)
 
 
 @pytest.mark.parametrize(

@@ -302,8 +302,19 @@ def test_all_synchronous_workers_wait_for_one_that_failed():
     history = run(update="synchronous", failures=[Outage(2.25, 0, 5.0)])
 
     assert history.wall_s == 12 + 0.25 + 5
-    assert history.breakdown_s == {"compute": 12, "wait": 5.25 * 3 / 4, "lost": 0.25 / 4, "repair": 5 / 4}
+    # The others wait from 3 s on: until 7.25 s for the repair, then for the step that it makes again.
+    assert history.breakdown_s == {"compute": 12, "wait": 3 / 4, "lost": 0.25 / 4, "repair": (5 + 4.25 * 3) / 4}
     assert [(event.at_s, event.what, event.detail) for event in history.events] == [(2.25, "failures", "worker 0")]
+
+
+def test_nobody_waits_for_a_repair_of_a_worker_that_has_done_its_step():
+    """Worker 0 is the slowest; worker 1 waits for it, fails, and is back in time."""
+    quick = run(update="synchronous", speeds=(3.0, 1.0, 1.0, 1.0), failures=[Outage(1.5, 1, 1.0)])
+    calm = run(update="synchronous", speeds=(3.0, 1.0, 1.0, 1.0))
+
+    assert quick.wall_s == calm.wall_s
+    assert quick.breakdown_s["repair"] == 1 / 4
+    assert quick.breakdown_s["wait"] == calm.breakdown_s["wait"] - 1 / 4
 
 
 def test_asynchronous_workers_go_on_without_one_that_failed():

@@ -11,10 +11,11 @@ therefore all do the same at the same time: they are simulated as one, with link
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
-from itertools import repeat
+from itertools import repeat, takewhile
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from simpy import Environment, Event, Interrupt, Process
@@ -30,6 +31,9 @@ _BLOCK = 256  # random numbers that a worker draws at once
 _MOST_LANES = 8  # workers that have spans
 _ROUNDING = 1e-12  # relative
 
+Part = tuple[str, float, float]
+"""A part of an outage: its cause, from when, and until when."""
+
 
 def run_servers(plan: ServerPlan) -> History:
     """Simulate until the servers have applied the last update; steps in work then are cut off (unfinished).
@@ -40,7 +44,7 @@ def run_servers(plan: ServerPlan) -> History:
     Overlap: a worker computes all but `overlap` of a step, encodes, and pushes while it computes the rest; the push
     ends no sooner than the step. Prefetch: the parameters of a step are read and pulled from the start of the step
     before. A failure undoes the step in work and ends its transfers, unless the servers have applied the gradient; a
-    worker that comes back pulls parameters first.
+    worker that comes back pulls parameters first. While it is away, those who wait for it do so for its causes.
 
     Limit: equal workers without jitter stay in step even where they need not, as they share links equally. All push
     and then all pull, so that full links of servers do half of what they can. Little jitter spreads them in a while.
@@ -95,13 +99,14 @@ class _Clocks:
         self._env, self._allowed = env, allowed
         self.done = [0] * workers
         self.most_ahead = 0
+        self.ticked_s = [-inf] * workers  # when each has done its last step
         self._slowest, self._number = 0, workers  # the least steps, and how many workers have done no more
         self._waiting: dict[float, Event] = {}
 
     def tick(self, worker: int) -> None:
         """Count a step; those who waited for it go on."""
         done = self.done[worker]
-        self.done[worker] = done + 1
+        self.done[worker], self.ticked_s[worker] = done + 1, self._env.now
         if done == self._slowest:
             self._number -= 1
             if not self._number:
@@ -154,11 +159,23 @@ class _Lane:
         """The worker does nothing from now on."""
         self._stands, self._stands_s = cause, self._env.now
 
-    def go_on(self) -> None:
-        """It does something again, if it did nothing."""
-        if self._stands:
-            self._seconds[self._stands] += self._env.now - self._stands_s
-            self._stands = ""
+    def go_on(self, outages: Iterable[Part] = ()) -> None:
+        """It does something again, if it did nothing; in `outages`, for the cause of each."""
+        if not self._stands:
+            return
+        at_s, now_s = self._stands_s, self._env.now
+        for cause, start_s, end_s in outages:
+            start_s, end_s = max(start_s, at_s), min(end_s, now_s)
+            if start_s < end_s:
+                self._pass(self._stands, at_s, start_s)
+                self._pass(cause, start_s, end_s)
+                at_s = end_s
+        self._pass(self._stands, at_s, now_s)
+        self._stands = ""
+
+    def _pass(self, cause: str, start_s: float, end_s: float) -> None:
+        """It did nothing in this time."""
+        self._seconds[cause] += end_s - start_s
 
     def close(self) -> dict[str, float]:
         """Seconds by cause until now. The step in work is cut off, as far as it is."""
@@ -190,10 +207,9 @@ class _ChartLane(_Lane):
         self._note_work("lost", "lost")
         super().lose()
 
-    def go_on(self) -> None:
-        if self._stands:
-            self._note(self._stands, self._stands_s, self._env.now)
-        super().go_on()
+    def _pass(self, cause: str, start_s: float, end_s: float) -> None:
+        self._note(cause, start_s, end_s)
+        super()._pass(cause, start_s, end_s)
 
     def close(self) -> dict[str, float]:
         seconds = super().close()
@@ -249,13 +265,20 @@ class _Worker:
         while True:
             try:
                 while part := self._away.part(self._env.now):
-                    cause, end_s = part
-                    self.lane.stand(cause)
-                    yield self._env.timeout(end_s - self._env.now)
-                    self.lane.go_on()
+                    yield from self._stand(*part)
                 yield from self._train()
             except Interrupt:
                 self._drop()
+
+    def _stand(self, cause: str, end_s: float) -> Generator[Event, Any, None]:
+        """Be away until then, unless it fails again."""
+        since_s = self._env.now
+        self.lane.stand(cause)
+        try:
+            yield self._env.timeout(end_s - since_s)
+        finally:
+            self.lane.go_on()
+            self._run.outages.append((self._number, (cause, since_s, self._env.now)))
 
     def _train(self) -> Generator[Event, Any, None]:
         run, lane, env, plan, number = self._run, self.lane, self._env, self._run.plan, self._number
@@ -264,9 +287,10 @@ class _Worker:
         push, pull, apply = run.links.push, run.links.pull, run.apply
         while True:
             if slower := wait(number):
+                since_s = env.now
                 lane.stand("wait")
                 yield slower
-                lane.go_on()
+                lane.go_on(run.outages_after(since_s))
                 continue
             if self._ahead:
                 read = yield self._ahead
@@ -325,6 +349,7 @@ class _Run:
         self.end = self.env.event()
         self._applied, self._wanted = 0, plan.pushes
         self._ages: dict[int, int] = defaultdict(int)
+        self.outages: list[tuple[int, Part]] = []  # that have ended, with their workers
         self._workers = [_Worker(self, number) for number in range(plan.team.workers)]
         self.env.process(self._fail())
 
@@ -333,6 +358,11 @@ class _Run:
         if worker >= _MOST_LANES:
             return _Lane(self.env, self.plan.encode_s)
         return _ChartLane(self.env, self.plan.encode_s, self.recorder, f"worker {worker}")
+
+    def outages_after(self, at_s: float) -> list[Part]:
+        """Parts of outages that ended after this time, in order: of workers whose step others have waited for."""
+        late = takewhile(lambda one: one[1][2] > at_s, reversed(self.outages))
+        return sorted((part for worker, part in late if self.clocks.ticked_s[worker] >= part[2]), key=itemgetter(1))
 
     def by_others(self, worker: int) -> int:
         """Gradients of other workers that are applied."""
