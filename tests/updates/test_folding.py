@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runcast.simulator import simulate as predict
 from runcast.simulator.collectives import STREAMS
 from runcast.simulator.costs import Costs, cost, kind_costs
 from runcast.simulator.engine import simulate
@@ -123,3 +124,15 @@ def _lanes(program: Program) -> dict[int, dict[int, float]]:
     demand = {int(op): {int(program.root[op]): 1.0} for op in np.flatnonzero(program.is_kind("h2d"))}
     every = dict.fromkeys(range(program.ranks), 1.0)
     return demand | {int(op): every for op in np.flatnonzero(program.is_kind("broadcast"))}
+
+
+@pytest.mark.parametrize("method", ["broadcast", "p2p"])
+def test_ranks_of_different_sites_are_not_alike(method):
+    """A server hears from its own worker, which is never at another site."""
+    cluster = {"base": "dgx-h100", "sites": 2, "site_bandwidth": "20 GB/s", "site_latency": "20 ms"}
+    table = {"kind": "weight_update", "cluster": cluster, "nodes": 4, "model": {"bytes": 2e9, "tensors": 50}}
+    folded, unfolded = (
+        predict(table | {"update": {"method": method}, "fold": fold}).report.update_time_s for fold in (True, False)
+    )
+
+    assert folded == pytest.approx(unfolded, rel=1e-9)

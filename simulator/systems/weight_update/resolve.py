@@ -187,13 +187,13 @@ class Resolved(OnMachines):
 
     @cached_property
     def classes(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks that act alike: same kind of node, same slowness; in a tree each has its own place."""
+        """Ranks that act alike: same kind of node, same slowness, same site; in a tree each has its own place."""
         machines = self.cluster
         if not self.scenario.fold or self._along_trees:
             return single_ranks(machines.n_gpus)
         slowness = self.slowness.tolist()
         return group_alike([
-            (id(machines.nodes[machines.node_of(gpu)]), slowness[gpu], gpu < self.n_listed)
+            (id(machines.nodes[machines.node_of(gpu)]), slowness[gpu], machines.site_of(gpu), gpu < self.n_listed)
             for gpu in range(machines.n_gpus)
         ])  # fmt: skip
 
