@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runcast.simulator import simulate
+from runcast.simulator import UserError, simulate
 from runcast.simulator.models import preset, total_params
 from runcast.simulator.systems.run.training.input import Input
 from runcast.simulator.systems.run.training.storage import Checkpoint, Machine, Saving, saving
@@ -163,3 +163,21 @@ def test_a_run_of_two_sites_saves_at_the_rate_of_its_own_nics(one):
     saving_s = simulate(one, [two, *apart, "checkpoint.bytes=10 TB"]).resolved.saving.stall_s
     alone = simulate(one, ["checkpoint.bytes=10 TB", "nodes=2"]).resolved.saving.stall_s
     assert saving_s == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(("nodes", "fits"), [(1, False), (2, False), (3, True)])
+def test_copies_in_memory_need_a_node_each(one, nodes, fits):
+    changes = f"nodes={nodes}", "checkpoint={mode='memory', bytes='1 GB', copies=3, interval='100 s'}"
+    if fits:
+        assert simulate(one, changes).resolved.saving.read_s > 0
+        return
+    with pytest.raises(UserError, match=f"checkpoint.copies = 3: expected at most {nodes}, the nodes that train"):
+        simulate(one, changes)
+
+
+def test_that_copies_outlive_a_leaf_is_said(one):
+    leaf = "failures={cause=[{name='a', part='leaf', mtbf='1000 h', repair='1 h'}]}"
+    memory = "nodes=4", "checkpoint={mode='memory', bytes='1 GB', interval='100 s'}"
+    found = [simulate(one, [*memory, leaf, f"failures.cause.0.repair='{repair} h'"]).report.notes for repair in (0, 1)]
+
+    assert [sum("another leaf's nodes" in note for note in notes) for notes in found] == [0, 1]

@@ -82,6 +82,9 @@ class ResolvedRun(ResolvedSteps):
         said = self.scenario.checkpoint
         if said is None:
             return None
+        if said.mode == "memory" and said.copies > self.nodes:
+            allowed = f"expected at most {self.nodes}, the nodes that train: each copy lies on one of its own"
+            raise self._fault("checkpoint.copies", said.copies, allowed)
         machine = Machine(
             nodes=self.nodes,
             nodes_per_worker=self.worker_nodes,
