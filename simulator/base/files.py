@@ -21,7 +21,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import UserError
+from .errors import Fault, UserError, fault
 from .shipped import shipped
 from .units import format_bytes
 
@@ -144,6 +144,19 @@ def path_beside(name: str, where: str) -> Path:
     home = Path(where) if own else shipped().get(where)
     path = Path(name) if home is None else home.parent / name
     return path if os.path.exists(path) or (own and not os.path.exists(name)) else Path(name)
+
+
+def existing_beside(name: str, where: str, key: str) -> Path:
+    """The place of a file or folder that a key of `where` names (`path_beside`); a UserError if nothing is there."""
+    path = path_beside(name, where)
+    if not os.path.exists(path):
+        raise UserError(no_file(name, path, where, key))
+    return path
+
+
+def no_file(name: str, path: Path, where: str, key: str) -> Fault:
+    """The line for a key that names a file which is not there, with the place where it was looked for."""
+    return fault(where, key, name, f"no such file: {path.absolute()}")
 
 
 def name_beside(name: str, file: Path) -> str:

@@ -1,10 +1,11 @@
 """`plan=FILE` among changes: the plan of another scenario's training step, such as the winner of a search."""
 
+from os.path import exists  # of a name that is too long it says no
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import UserError, fault
-from ..base.files import read_toml
+from ..base.files import no_file, read_toml
 from ..base.named_files import rename_files
 from ..base.shipped import find_shipped
 
@@ -22,6 +23,8 @@ def plan_changes(name: Any) -> dict[str, Any]:
     if not isinstance(name, str):
         raise UserError(fault("--set", PLAN, name, "expected a file, such as out/winner.toml"))
     path = find_shipped(Path(name))
+    if not exists(path):
+        raise UserError(no_file(name, path, "--set", PLAN))
     table = rename_files(read_toml(path), str(path), str)
     if not isinstance(table.get("parallel"), dict):
         raise UserError(f"{name}: parallel: is missing; expected a plan, such as a search's winner.toml")

@@ -210,7 +210,7 @@ def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trai
         ({"train": {"model": {"preset": "llama3-70b"}}}, "cycle.train.model = {'preset': 'llama3-70b'}: follows from"),
         ({"train": {"batch": {"global": 2}}}, "cycle.train.batch.global = 2: follows from the cycle"),
         ({"train": "rl-colocated-qwen3-30b-8xh100"}, "expected a scenario of kind train_step"),
-        ({"train": "no-such-step"}, "no-such-step: no such file"),
+        ({"train": "no-such-step"}, "cycle.train = 'no-such-step': no such file: /"),
         (
             {"placement": "disaggregated", "rollout_nodes": 1},
             "cycle.rollout_nodes = 1: expected fewer than the 1 nodes",

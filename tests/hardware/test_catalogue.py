@@ -334,7 +334,7 @@ def test_mixed_node_types() -> None:
         ),
         ({"mix": [{"base": "h20-hgx", "nodes": 2}]}, 3, r"s.toml: nodes = 3: the nodes of `mix` add up to 2"),
         ({"mix": [{"base": "h20-hgx"}]}, 1, r"s.toml: cluster.mix\[0\].nodes = None: expected a whole number"),
-        ("gone.toml", 1, r"^gone.toml: no such file"),
+        ("gone.toml", 1, r"^s.toml: cluster = 'gone.toml': no such file: /.*gone.toml$"),
         (7, 1, r"s.toml: cluster = 7: expected a cluster's name"),
     ],
 )

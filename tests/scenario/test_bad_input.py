@@ -155,6 +155,13 @@ def test_a_folder_or_nothing_instead_of_a_file(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("key", ["model.config", "cluster", "cluster.node", "cluster.device", "stack", "profile"])
+def test_a_file_that_is_not_there_is_named_with_its_key(key, capsys):
+    code, lines = run(capsys, "simulate", "tiny-train-pp4", "--set", f"{key}=/gone/x.toml")
+
+    assert (code, lines) == (2, [f"error: tiny-train-pp4: {key} = '/gone/x.toml': no such file: /gone/x.toml"])
+
+
 def test_an_unreadable_file(capsys):
     assert run(capsys, "simulate", "/proc/self/mem") == (2, ["error: /proc/self/mem: cannot read: Input/output error"])
 

@@ -40,7 +40,7 @@ def test_a_plan_is_all_that_a_file_says_of_one(tmp_path):
         ("weight_update", "tiny-2ranks", "x: plan = 'tiny-2ranks': training steps and runs alone have a plan"),
         ("run", "tiny-2ranks", "tiny-2ranks: parallel: is missing; expected a plan, such as a search's winner.toml"),
         ("run", 3, "--set: plan = 3: expected a file, such as out/winner.toml"),
-        ("run", "away/winner.toml", "away/winner.toml: no such file"),
+        ("run", "/away/winner.toml", "--set: plan = '/away/winner.toml': no such file: /away/winner.toml"),
     ],
 )
 def test_what_has_no_plan_is_one_line(kind, plan, line):

@@ -97,6 +97,13 @@ def test_a_fault_is_one_line(sweep_file, text, line):
     assert (len(refused.value.faults), line in str(refused.value)) == (1, True), str(refused.value)
 
 
+def test_a_base_that_is_not_there_is_named_with_its_sweep(sweep_file):
+    file = sweep_file("points = [{ 'nodes' = 1 }]\n", base="base = 'gone/winner.toml'\n")
+
+    with pytest.raises(UserError, match=r"s.*\.toml: base = 'gone/winner.toml': no such file: /.*gone/winner.toml$"):
+        load_sweep(file)
+
+
 def test_a_kind_without_seed_has_no_repeats(sweep_file):
     text = 'points = [{ "nodes" = 1 }]\nrepeats = { seeds = [1] }\n[base]\nkind = "train_step"\n'
 

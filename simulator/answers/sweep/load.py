@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from ...base.errors import UserError, fault, unknown
-from ...base.files import path_beside, read_toml
+from ...base.files import existing_beside, path_beside, read_toml
 from ...base.schema import validate
 from ...base.shipped import find_shipped
 from ...scenario import (
@@ -106,8 +106,8 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     if isinstance(said.base, dict):
         base, base_where = open_table(said.base, changes)[0], where
     else:
-        place = path_beside(said.base, where)
-        base, base_where = open_table(place if place.exists() or place.suffix == ".toml" else said.base, changes)
+        is_file = said.base.endswith(".toml") or path_beside(said.base, where).exists()
+        base, base_where = open_table(existing_beside(said.base, where, "base") if is_file else said.base, changes)
     kind = base.get("kind", "weight_update")
     if kind not in tuple(SYSTEMS):
         raise UserError(fault(base_where, "kind", kind, f"expected one of {', '.join(SYSTEMS)}"))
