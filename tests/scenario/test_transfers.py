@@ -34,7 +34,7 @@ CHANGES = {
     "update.trainer.gpus=0": "update.trainer.gpus = 0: expected more than 0",
     "update.trainer.gpus=17": "update.trainer.gpus = 17: there are 16 GPUs",
     "update.trainer.gpus=16": "update.trainer.gpus = 16: leaves none of 16 GPUs to receive",
-    "update.trainer.cp=3": "16 GPUs do not split into engines of 8 and trainers in groups of 12: more nodes",
+    "update.trainer.cp=3": "engines of 8 and trainers in groups of 24 (tp 2, pp 2, cp 3, ep 4 of update.trainer): take",
     "update.trainer.ep=3": "update.trainer.ep = 3: must divide the 4 GPUs of a pipeline stage",
     "update.trainer.dp=2": "update.trainer.dp: unknown key; known: cp, ep, expert_shard, gpus, pp, shard, ",
     "update.trainer.shard=0": "update.trainer.shard = 0: expected more than 0",

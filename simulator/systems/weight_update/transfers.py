@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +73,12 @@ class TransferUpdate(Resolved):
     def _no_split(self) -> UserError:
         inference, trainer = self.update.inference, self.trainer
         key, engine = max(("inference.tp", inference.tp), ("inference.ep", inference.ep), key=lambda one: one[1])
-        group = trainer.pp * max(trainer.tp * trainer.cp, trainer.ep)
-        trainers = f"trainers in groups of {group}" if group > 1 else "trainers"
+        group = trainer.pp * lcm(trainer.tp * trainer.cp, trainer.ep)
+        axes = f"tp {trainer.tp}, pp {trainer.pp}, cp {trainer.cp}, ep {trainer.ep} of update.trainer"
+        trainers = f"trainers in groups of {group} ({axes})" if group > 1 else "trainers"
+        smaller = ", smaller engines or smaller groups" if group > 1 else " or smaller engines"
         split = f"{self.cluster.n_gpus} GPUs do not split into engines of {engine} and {trainers}"
-        return self._fault(f"update.{key}", engine, f"{split}: more nodes, or smaller ones")
+        return self._fault(f"update.{key}", engine, f"{split}: take more nodes{smaller}")
 
     @property
     def _notes(self) -> list[str]:
