@@ -175,7 +175,7 @@ def test_a_step_of_a_warm_up_takes_what_is_predicted_of_its_batch(warm_up):
 
 
 def test_a_batch_that_does_not_divide_is_refused_with_those_that_do(warm_up):
-    allowed = r"a multiple of 8,192 \(micro x dp = 1 x 2\), such as 8,192 or 16,384"
+    allowed = r"must be a multiple of 8,192 \(micro x dp = 1 x 2\), such as 8,192 or 16,384"
 
     with pytest.raises(UserError, match=rf"target\.batch\.0\.batch = 9000: {allowed}"):
         simulate(warm_up, ["target.batch.0.batch=9000"])

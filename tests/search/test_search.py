@@ -142,7 +142,7 @@ def test_where_nothing_fits_there_is_no_winner():
     ("options", "said"),
     [
         ({"objective": "speed"}, "--objective = 'speed': of a train_step: tokens_per_s, cost, memory"),
-        ({"gpus": 12}, "--gpus = 12: a node has 8: a multiple of that"),
+        ({"gpus": 12}, "--gpus = 12: must be a multiple of the 8 GPUs of a node"),
         ({"headroom": 1.5}, "--memory-headroom = 1.5: expected a share from 0 to below 1, such as 5%"),
         ({"wanted": Wanted(("1f2b",))}, "--schedules = '1f2b': known: "),
         ({"wanted": Wanted(vary={"nodes": [1, 2]})}, "--vary = 'nodes': is what is asked, not part of a plan"),

@@ -192,7 +192,7 @@ def _freed(table: Mapping[str, Any], gpus: int | None, where: str) -> dict[str, 
     if gpus is not None:
         each = cluster(table.get("cluster", ""), 1, where).n_gpus
         if gpus < 1 or gpus % each:
-            raise UserError(fault("--gpus", "", gpus, f"a node has {each}: a multiple of that"))
+            raise UserError(fault("--gpus", "", gpus, f"must be a multiple of the {each} GPUs of a node"))
         nodes = {"nodes": gpus // each}
     base = retitle(change(table, nodes, where), nodes if nodes.get("nodes") != table.get("nodes", 1) else {})
     for part, key in (("parallel", "dp"), ("update", "max_bucket")):

@@ -67,7 +67,8 @@ def _sequences(resolved: "ResolvedRun", step: ResolvedTrain, share: float) -> in
     unit = resolved.update_samples * each / batch.global_
     near = " or ".join(f"{unit * many:,.10g}" for many in (int(count), int(count) + 1) if many)
     workers = f" x {resolved.workers} workers" if resolved.workers > 1 else ""
-    allowed = f"a multiple of {unit:,.10g} (micro x dp = {batch.micro} x {step.dims.dp}{workers}), such as {near}"
+    parts = f"micro x dp = {batch.micro} x {step.dims.dp}{workers}"
+    allowed = f"must be a multiple of {unit:,.10g} ({parts}), such as {near}"
     raise _refusal(resolved, share, allowed)
 
 

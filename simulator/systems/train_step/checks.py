@@ -217,7 +217,7 @@ def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfi
     each = batch.micro * dp
     if batch.global_ % each:
         near = " or ".join(f"{each * count:,}" for count in (batch.global_ // each, batch.global_ // each + 1) if count)
-        allowed = f"a multiple of micro x dp = {batch.micro} x {dp} = {each}, such as {near}"
+        allowed = f"must be a multiple of micro x dp = {batch.micro} x {dp} = {each}, such as {near}"
         yield Misfit("batch.global", batch.global_, allowed)
     elif (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
         allowed = f"{layers_run:,} layers run one after another; at most {_MOST_LAYERS:,}"
