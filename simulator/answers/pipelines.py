@@ -86,6 +86,9 @@ def pipelines(
     by which the first file goes.
     """
     files = {name: load_grid(Path(name)) for name in names if _is_file(name)}
+    for name in names:
+        if name not in files:
+            _name_and_chunks(name)  # what is no schedule needs no sizes
     for name, grid in files.items():
         _check_size(name, grid, pipeline_ranks, microbatches)
     first = next(iter(files.values()), None)

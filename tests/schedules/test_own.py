@@ -115,7 +115,7 @@ def test_the_hash_is_of_the_actions_not_of_the_name(file):
     ("changes", "fault"),
     [
         (["parallel.pp=2"], "has 4 lines, one for each pipeline rank; parallel.pp makes 2"),
-        (["batch.global=16"], "has 8 micro-batches; batch makes 16"),
+        (["batch.global=16"], "has 8 micro-batches; batch makes 16; batch.global = 8 makes 8"),
         (["schedule.vpp=2"], "schedule.vpp = 2: schedule.file says it by itself"),
         (["schedule.name=zb-h1"], "schedule.name = 'zb-h1': schedule.file is given"),
     ],
@@ -172,6 +172,11 @@ def test_a_file_with_other_sizes_than_the_options_say_is_refused(file):
     assert pipelines([path, "1f1b"], 4, 8)[0][1].grid == build("1f1b", 4, 8)
     with pytest.raises(UserError, match=r"--microbatches = 6: .*mine\.txt has 8: leave the option out"):
         pipelines([path, "1f1b"], None, 6)
+
+
+def test_an_unknown_schedule_is_told_before_sizes_are_asked_for():
+    with pytest.raises(UserError, match="schedule 'zb-h3'; known: gpipe, 1f1b"):
+        pipelines(["1f1b", "zb-h3"], None, None)
 
 
 def test_all_schedules_stand_beside_each_other_in_one_unit():

@@ -237,11 +237,15 @@ class ResolvedTrain(OnMachines):
             raise UserError(*(f"{self.where}: schedule.file: {line}" for line in error.faults)) from None
         sizes = {"parallel.pp": (self.dims.pp, grid.ranks, "lines, one for each pipeline rank"),
                  "batch": (microbatches, grid.microbatches, "micro-batches")}  # fmt: skip
-        if faults := [
+        faults = [
             f"{self.where}: schedule.file = {file!r}: has {has} {what}; {key} makes {wanted}"
             for key, (wanted, has, what) in sizes.items()
             if has != wanted
-        ]:
+        ]
+        batch, dims = self.scenario.batch, self.dims
+        if faults and grid.ranks == dims.pp and batch.global_ == microbatches * batch.micro * dims.dp:
+            faults[-1] += f"; batch.global = {grid.microbatches * batch.micro * dims.dp} makes {grid.microbatches}"
+        if faults:
             raise UserError(*faults)
         return grid
 
