@@ -30,6 +30,8 @@ FAULTS = {  # changes, separated by semicolons: what is said, a line each
     "parallel.pp=8; parallel.tp=1": "parallel.pp = 8: 8 stages; at most 4 for the layers of llama3-8b",
     "parallel.pp=4; schedule.name=interleaved; schedule.vpp=2; batch.global=4": "schedule.vpp = 2: 8 stages; at most 4",
     "batch.global=6": "batch.global = 6: must be a multiple of micro x dp = 1 x 4 = 4",
+    "batch.global=22; parallel.pp=2; parallel.tp=1; schedule.name=interleaved; schedule.vpp=2; nodes=2": "= 22: "
+    "must be a multiple of micro x dp = 1 x 8 = 8, such as 16 or 32",
     "batch.micro=3": "batch.global = 16: must be a multiple of micro x dp = 3 x 4 = 12",
     "batch.global=1000000000000": "batch.global = 1000000000000: 1,000,000,000,000 layers run one after another",
     "batch.seq_len=510; parallel.cp=4": "batch.seq_len = 510: must be a multiple of 16 with tp = 2 and cp = 4",

@@ -19,6 +19,7 @@ from ...models.shard import ALL_LINEAR, PRODUCTS
 from ...models.states import adapter_modules, adapter_params
 from ...profile import without_profile
 from ...program.parallel import ParallelDims
+from ...schedules import SCHEDULES
 from .routing import expert_islands
 from .scenario import Experts, Freeze, Run, Tower, TrainScenario
 
@@ -216,7 +217,7 @@ def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfi
     batch, passes = scenario.batch, scenario.schedule.passes
     each = batch.micro * dp
     if batch.global_ % each:
-        near = " or ".join(f"{each * count:,}" for count in (batch.global_ // each, batch.global_ // each + 1) if count)
+        near = " or ".join(f"{each * count:,}" for count in _counts_near(scenario, batch.global_ // each))
         allowed = f"must be a multiple of micro x dp = {batch.micro} x {dp} = {each}, such as {near}"
         yield Misfit("batch.global", batch.global_, allowed)
     elif (layers_run := batch.global_ // each * layers) > _MOST_LAYERS:
@@ -225,6 +226,30 @@ def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfi
     elif batch.global_ // each % passes:
         allowed = f"a step of {batch.global_ // each} micro-batches has equal passes where this divides them"
         yield Misfit("schedule.passes", passes, allowed)
+
+
+_FAR = 1000  # micro-batches that are looked through for an allowed number of them
+
+
+def _counts_near(scenario: TrainScenario, count: int) -> list[int]:
+    """The micro-batches at or below `count`, and above it, that the schedule exists for; else `count` and the next."""
+    far = min(4 * scenario.parallel.pp * scenario.schedule.passes, _FAR)
+    ways = range(count, max(count - far, 0), -1), range(count + 1, count + far)
+    near = [found for way in ways if (found := next((m for m in way if _has_schedule(scenario, m)), 0))]
+    return near or [m for m in (count, count + 1) if m]
+
+
+def _has_schedule(scenario: TrainScenario, microbatches: int) -> bool:
+    """Whether the schedule by its name exists for so many micro-batches; a file and an unknown name are not checked."""
+    said = scenario.schedule
+    if said.file is not None or said.name not in SCHEDULES:
+        return True
+    options = {} if said.group is None else {"group": said.group}
+    try:
+        SCHEDULES[said.name].check(said.name, scenario.parallel.pp, microbatches // said.passes, options)
+    except ValueError:
+        return False
+    return microbatches % said.passes == 0
 
 
 def missing_profiles(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:
