@@ -26,7 +26,7 @@ _UNITS: dict[Dimension, dict[str, float]] = {
 _EXAMPLE: dict[Dimension, str] = {
     "bytes": '"8 GiB" or "6.3 GB"',
     "bytes_per_s": '"400 Gb/s" or "55 GB/s"',
-    "seconds": '"3 us", "0.5 ms" or "2 s"',
+    "seconds": '"3 us", "0.5 ms", "2 s" or "30 d"',
     "flop_per_s": '"989 TFLOP/s"',
     "watts": '"700 W"',
 }
