@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -108,7 +108,8 @@ def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str
     beside = _keys(_table_of(schema, path))
     field = beside.get(path[-1], _record_of(schema, path)) if path else None
     if error["type"] == "missing":
-        meaning = getattr(field, "description", None)
+        values = get_args(field.annotation) if get_origin(getattr(field, "annotation", None)) is Literal else ()
+        meaning = f"one of {', '.join(map(str, values))}" if values else getattr(field, "description", None)
         return f"{where}: {key}: is missing" + (f"; expected {meaning}" if meaning else "")
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return unknown_key(where, key, sorted(beside), most=2)

@@ -37,7 +37,8 @@ ASYNCHRONOUS = ["cycle={mode='asynchronous', placement='disaggregated', trainer_
 
 CHANGES = {
     "cycle.train_time=0": "cycle.train_time = 0: expected more than 0",
-    "cycle.train_time=3 GB": "cycle.train_time = '3 GB': unknown unit 'GB'; expected a quantity such as",
+    "cycle.train_time=3 GB": "cycle.train_time = '3 GB': unknown unit 'GB'; expected a quantity such as "
+    '"3 us", "0.5 ms", "2 s" or "30 d"',
     "cycle.train_tim=3": "cycle.train_tim: unknown key; did you mean train_time",
     "cycle.staleness=1": "cycle.staleness = 1: goes with cycle.mode = 'asynchronous', not",
     "cycle.mode=asynchronous": "cycle: mode = 'asynchronous' needs placement = 'disaggregated'",
@@ -55,6 +56,7 @@ CHANGES = {
     "rollout.recompute_time=1": "rollout.recompute_time = 1: goes with rollout.interrupt = 'keep'",
     "rollout.max_tokens=100": "rollout.max_tokens = 100: is for lengths that vary",
     "rollout.length={kind='fixed'}": "rollout.length: kind = 'fixed' takes tokens (given: none)",
+    "rollout.length={mean=9}": "rollout.length.kind: is missing; expected one of fixed, lognormal, histogram",
     "rollout.length={kind='normal', tokens=3}": "rollout.length.kind = 'normal': expected 'fixed', 'lognormal'",
     "rollout.length={kind='lognormal', mean=9, p99=9}": "rollout.length: p99 = 9: expected more than mean = 9, "
     "and at most 14.97 times that",
