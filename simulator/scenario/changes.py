@@ -131,7 +131,9 @@ def _item(tables: Sequence[Any], path: Sequence[str], key: str, value: Any, wher
     """The table of a list that a path of its number and a key leads to."""
     items = {str(i): table for i, table in enumerate(tables) if isinstance(table, dict)}
     if len(path) != 2 or path[0] not in items:
-        allowed = f"a number from 0 to {len(items) - 1} and a key" if items else "no key below it: it holds no tables"
+        place = key.removesuffix("." + ".".join(path))
+        such = f"a number from 0 to {len(items) - 1} and a key behind {place}, as in {place}.0.KEY"
+        allowed = such if items else "no key below it: it holds no tables"
         raise UserError(fault(where, key, value, f"expected {allowed}"))
     return items[path[0]]
 

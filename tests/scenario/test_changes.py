@@ -98,7 +98,8 @@ def test_a_number_names_a_table_of_a_list(value, expected):
 
 @pytest.mark.parametrize("key", ["failures.cause.2.mtbf", "failures.cause.host.mtbf", "failures.cause.0.mtbf.x"])
 def test_a_table_that_a_list_does_not_have_is_a_fault(key):
-    with pytest.raises(UserError, match="expected a number from 0 to 1 and a key"):
+    wanted = r"expected a number from 0 to 1 and a key behind failures\.cause, as in failures\.cause\.0\.KEY$"
+    with pytest.raises(UserError, match=wanted):
         change(RUN, {key: "1 h"}, "a.toml")
 
 
