@@ -338,6 +338,53 @@ def test_a_window_is_charged_until_requests_fill_it():
     assert pace.span_s(2, 2 * 50, 200) == pytest.approx(200 + 0.001 * 2 * read)
 
 
+SHARED = {"replicas": 8, "layers": Curve((1, 1001), (0.0, 10.0)), "attention": Curve((1, 1001), (0.001, 1.001))}
+
+
+@pytest.mark.parametrize(("running", "busiest"), [(1, 1), (8, 1), (9, 2), (16, 2)])
+def test_replicas_step_together_as_the_one_with_most_requests(running, busiest):
+    """A replica that is alone reads all of its cache, and each has a scheduler of its own."""
+    alone, shared = (roofline(request_s=0.1, window=50, windowed_s=0.01, replicas=each) for each in (1, 8))
+
+    assert shared.span_s(running, running * 20, 100) == pytest.approx(alone.span_s(busiest, busiest * 20, 100))
+
+
+@pytest.mark.parametrize("running", [1, 4, 16, 64])
+def test_the_step_that_is_told_is_the_step_that_is_simulated(running):
+    served = engine_of("qwen3-30b-a3b", tp=2, dp=4, ep=8, request_time=1e-4, step_time=0.001)
+    step_s = served.costs.step(running, 3000).seconds
+
+    assert served.pace.span_s(running, 3000 * running, 1e-3) / 1e-3 == pytest.approx(step_s, rel=0.01)
+
+
+@pytest.mark.parametrize("prompts", [1, 8])
+def test_a_prompt_is_prefilled_by_one_replica(prompts):
+    assert roofline(**SHARED).prefill_s(prompts, [500.0] * prompts) == pytest.approx(499 * 0.01 + 0.001 * 500**2)
+
+
+def test_each_replica_prefills_a_prompt_by_itself():
+    """16 answers to one prompt are 2 on each of 8 replicas, of which one is shared."""
+    ends = []
+    for samples, answers in ((1, 8), (8, 8), (16, 16)):
+        pool = Pool(1, 64, roofline(cached_s=0.0, **SHARED), samples)
+        pool.add(0, [10] * answers, [500] * answers)
+        pool.deal(0.0)
+        ends.append(pool.engines[0].since_s)
+
+    assert ends == [pytest.approx(499 * 0.01 + 0.001 * 500**2)] * 3
+
+
+def test_a_prompt_that_all_replicas_know_needs_no_prefill():
+    pool = Pool(1, 64, roofline(cached_s=0.0, **SHARED), samples=16)
+    pool.add(0, [10] * 8 + [20] * 8, [500] * 16)
+    pool.slots = 8
+    pool.deal(0.0)
+    pool.finish(now_s := pool.next_end_s())
+    pool.deal(now_s)
+
+    assert pool.next_end_s() == pytest.approx(now_s + 20)
+
+
 def test_steps_without_graphs_take_the_issue_of_their_kernels_until_the_device_takes_longer():
     """A request reads 1 ms for each of its tokens: from the 500th on that takes longer than the host's 1.5 s."""
     pace = roofline(issue_s=1.5, graph_batch=0)

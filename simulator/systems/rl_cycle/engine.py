@@ -222,9 +222,9 @@ def _place_of(group: Sequence[int], cluster: Cluster) -> tuple[tuple[int, ...], 
 class EngineCosts:
     """What steps of an engine take on its `ranks` of a cluster, which are GPUs of one kind.
 
-    `step_s`, and `request_s` for each request (None: the stack's), is host time that nothing hides. Steps of more than
-    `graph_batch` requests on a replica (None: of none) are no CUDA graphs: they take at least the time in which the
-    host issues their kernels.
+    `step_s`, and `request_s` for each request of a replica (None: the stack's), is host time that nothing hides. Steps
+    of more than `graph_batch` requests on a replica (None: of none) are no CUDA graphs: they take at least the time in
+    which the host issues their kernels.
     """
 
     shape: EngineShape
@@ -347,7 +347,7 @@ class EngineCosts:
             for tokens, parts in reads for name, seconds, spread, label in parts
         ]  # fmt: skip
         name, request_s, spread, label = self.request
-        host = [("host", self.step_s, 0.0, "given"), (name, request_s * requests, spread, label)]
+        host = [("host", self.step_s, 0.0, "given"), (name, request_s * each, spread, label)]
         is_graph = self.graph_batch is None or each <= self.graph_batch
         on_device = Terms.add([*self.layers(each), *self.head(each), *cached])
         return on_device.add_to(None if is_graph else self.issue, host)

@@ -19,6 +19,7 @@ class Pace:
     recompute_s: float = 0.0
 
     capacity = admits = inf
+    replicas = 1
     shares_prompts = True
 
     def seconds(self, running: int) -> float:
@@ -92,10 +93,10 @@ class _Line:
 
 @dataclass(frozen=True)
 class Roofline:
-    """An engine of `replicas` that each serve an equal part of its requests.
+    """An engine of `replicas` that step together, to which requests are dealt in turn: a step is that of the busiest.
 
     A step with r requests on a replica, and c tokens in its KV cache, takes
-    `step_s + request_s * running + layers(r) + head(r) + cached_s * c` seconds, and `windowed_s` for each token of a
+    `step_s + request_s * r + layers(r) + head(r) + cached_s * c` seconds, and `windowed_s` for each token of a
     request up to `window`. A prompt adds what its tokens make layers longer, `chunk` of them at most in a step, and
     `attention(p)` for each of its p tokens. The cache of the engine holds `capacity` tokens; up to `admits` requests
     may start. `redoes`: running requests compute their part of it again under new weights. With more than
@@ -120,27 +121,28 @@ class Roofline:
     issue_s: float = 0.0
     graph_batch: float = inf
 
+    def _busiest(self, running: int) -> int:
+        """The requests on the replica that has most of them."""
+        return -(-running // self.replicas)
+
     def seconds(self, running: int) -> float:
         """Seconds of a step that no token of a KV cache adds to."""
-        each = running / self.replicas
-        host_s = self.step_s + self.request_s * running
-        return host_s + self.layers.at(max(each, 1.0)) + self.head.at(max(each, 1.0))
+        each = self._busiest(running)
+        return self.step_s + self.request_s * each + self.layers.at(max(each, 1)) + self.head.at(max(each, 1))
 
     def _lines(self, running: int, cached: float) -> tuple["_Line", ...]:
         """How long steps become, up to where requests fill the window, and beyond: a request has the mean context."""
-        within = max(self.window - cached / running, 0.0)
-        filled = cached + running * within if within else cached
-        now_s, then_s = (self.seconds(running) + self.cached_s * tokens / self.replicas for tokens in (cached, filled))
-        window_s, slope = self.windowed_s / self.replicas, self.cached_s / self.replicas * running
-        beyond = _Line(inf, then_s + window_s * running * self.window, slope)
-        lines = (_Line(within, now_s + window_s * cached, slope + window_s * running), beyond) if within else (beyond,)
-        return tuple(part for line in lines for part in line.raise_to(self._least_s(running)))
+        each = self._busiest(running)
+        held, within = cached * each / running, max(self.window - cached / running, 0.0)
+        now_s, then_s = (self.seconds(running) + self.cached_s * tokens for tokens in (held, held + each * within))
+        window_s, slope = self.windowed_s, self.cached_s * each
+        beyond = _Line(inf, then_s + window_s * each * self.window, slope)
+        lines = (_Line(within, now_s + window_s * held, slope + window_s * each), beyond) if within else (beyond,)
+        return tuple(part for line in lines for part in line.raise_to(self._least_s(each)))
 
-    def _least_s(self, running: int) -> float:
+    def _least_s(self, each: int) -> float:
         """Seconds that a step takes at least: in which the host issues its kernels, where these are no CUDA graph."""
-        if running / self.replicas <= self.graph_batch:
-            return 0.0
-        return self.issue_s + self.step_s + self.request_s * running
+        return self.issue_s + self.step_s + self.request_s * each if each > self.graph_batch else 0.0
 
     def span_s(self, running: int, cached: float, tokens: float) -> float:
         """Seconds in which every running request gets so many tokens, each of which joins the cache."""
@@ -162,12 +164,13 @@ class Roofline:
 
     def prefill_s(self, running: int, prompts: Sequence[float]) -> float:
         """Seconds that prompts add to the steps of an engine in which so many requests run, these included."""
-        whole, rest = divmod(sum(prompts) / self.replicas, self.chunk)
-        beside = max((running - len(prompts)) / self.replicas, 0.0)
+        dealt = [prompts[replica :: self.replicas] for replica in range(self.replicas)]
+        whole, rest = divmod(max(map(sum, dealt)), self.chunk)
+        beside = self._busiest(max(running - len(prompts), 0))
         alone_s = self.layers.at(beside) if beside else 0.0
         steps_s = whole * (self.layers.at(beside + self.chunk) - alone_s)
         steps_s += self.layers.at(beside + rest) - alone_s if rest else 0.0
-        return steps_s + sum(prompt * self.attention.at(prompt) for prompt in prompts if prompt) / self.replicas
+        return steps_s + max(sum(each * self.attention.at(each) for each in own if each) for own in dealt)
 
     def redo_s(self, tokens: float, cached: Sequence[float]) -> float:
         """Seconds to compute the KV cache again, of which each running request had so many tokens."""

@@ -6,6 +6,7 @@ and room in its cache. Where running requests fill the cache, the youngest one g
 prefilled with its prompt when it runs again, as in vLLM.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -20,7 +21,7 @@ At = tuple[int, int]  # a request by its number, and the engine that holds it
 class _Engine:
     """`made` is the number of tokens that a request running since the start has at `since_s`.
 
-    `cached` counts the tokens in the KV cache, prompts included; `prompts` are those that need no prefill here.
+    `cached` counts the tokens in the KV cache, prompts included; `prompts` counts how often each was prefilled here.
     """
 
     made: float = 0.0
@@ -29,7 +30,7 @@ class _Engine:
     begun: dict[int, float] = field(default_factory=dict)  # by number: what `made` was when it came
     changes: int = 0
     cached: float = 0.0
-    prompts: set[int] = field(default_factory=set)
+    prompts: Counter[int] = field(default_factory=Counter)
 
     def settle(self, now_s: float, pace: Pace | Roofline) -> None:
         """Count tokens until now."""
@@ -181,9 +182,13 @@ class Pool:
         self._offer(engine)
 
     def _to_prefill(self, number: int, engine: _Engine, made: float) -> float:
-        """Tokens that a request which has `made` some has to prefill; the engine knows its prompt from now on."""
-        known = number // self.samples in engine.prompts
-        engine.prompts.add(number // self.samples)
+        """Tokens that a request which has `made` some has to prefill.
+
+        Each replica of the engine prefills a prompt by itself, and knows it from then on.
+        """
+        prompt = number // self.samples
+        engine.prompts[prompt] += 1
+        known = engine.prompts[prompt] > self.pace.replicas
         return made + (0 if known and self.pace.shares_prompts else self._prompt(number))
 
     def _preempt(self, engine: _Engine, now_s: float) -> None:
