@@ -399,6 +399,19 @@ def test_without_reading_a_cache_it_is_a_constant_pace():
     assert rollout_s([3, 9, 4, 1], engines=1, slots=4, pace=roofline(cached_s=0.0)) == 9.0
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("halted_s", [0, 5, 9])
+def test_a_halt_amid_a_prefill_leaves_the_rest_of_it_to_do(halted_s, recompute):
+    """1,000 tokens take 10 s, of which some are done; with new weights they are done again."""
+    pool = Pool(1, 4, roofline(cached_s=0.0, layers=Curve((1, 1001), (0.01, 10.01)), redoes=True))
+    pool.add(0, [7], [1000])
+    pool.deal(0.0)
+    pool.halt(halted_s)
+    pool.go_on(20.0, recompute)
+
+    assert pool.next_end_s() == pytest.approx(20 + (10 if recompute else 10 - halted_s) + 7 * 1.01)
+
+
 def test_prompts_are_prefilled_once_for_all_their_answers():
     prefill = roofline(cached_s=0.0, layers=Curve((1, 1001), (0.5, 10.5)))
     ends = []

@@ -21,11 +21,14 @@ At = tuple[int, int]  # a request by its number, and the engine that holds it
 class _Engine:
     """`made` is the number of tokens that a request running since the start has at `since_s`.
 
+    That lies ahead while prompts are prefilled; `owed_s` is what a halt left of it.
+
     `cached` counts the tokens in the KV cache, prompts included; `prompts` counts how often each was prefilled here.
     """
 
     made: float = 0.0
     since_s: float = 0.0
+    owed_s: float = 0.0
     running: list[tuple[float, int]] = field(default_factory=list)  # a heap: what `made` is at the end, and the number
     begun: dict[int, float] = field(default_factory=dict)  # by number: what `made` was when it came
     changes: int = 0
@@ -123,17 +126,21 @@ class Pool:
         return done
 
     def halt(self, now_s: float) -> None:
-        """Stop decoding."""
+        """Stop decoding, and prefilling."""
         self._settle(now_s)
         self.halted = True
+        for engine in self.engines:
+            engine.owed_s = max(engine.since_s - now_s, 0.0)
 
     def go_on(self, now_s: float, recompute: bool = False) -> None:
-        """Decode again, with `recompute` after the tokens of running requests are recomputed."""
+        """Decode again: after what is left to prefill, or with `recompute` after all tokens of running requests are."""
         self.halted = False
         for engine in self.engines:
             engine.prompts.clear()
             engine.since_s = now_s
-            if recompute and self.pace.redoes:
+            if not (recompute and self.pace.redoes):
+                engine.since_s += engine.owed_s
+            else:
                 cached = [
                     self._to_prefill(number, engine, engine.made - begun) for number, begun in engine.begun.items()
                 ]
@@ -150,7 +157,7 @@ class Pool:
             self.running -= len(engine.running)
             engine.running.clear()
             engine.begun.clear()
-            engine.cached = 0.0
+            engine.cached = engine.owed_s = 0.0
         self._kept.clear()
         self._changed(range(len(self.engines)))
         return lost
