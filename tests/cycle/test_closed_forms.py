@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runcast.simulator.insight import critical_path, sum_by_group
 from runcast.simulator.systems.lengths import Lengths
-from runcast.simulator.systems.rl_cycle.pace import Pace
+from runcast.simulator.systems.rl_cycle.pace import Curve, Pace, Roofline
 from runcast.simulator.systems.rl_cycle.plan import CyclePlan, Rollouts, Switch
 from runcast.simulator.systems.rl_cycle.run import CycleRun, run_cycle
 
@@ -149,6 +149,19 @@ def test_nothing_that_is_trained_on_is_older_than_the_bound(any_plan):
 
     assert len(ages) == any_plan.steps * any_plan.rollouts.requests
     assert 0 <= ages.min() <= ages.max() <= any_plan.staleness
+
+
+def test_a_request_that_a_full_cache_sent_back_is_as_old_as_its_first_token():
+    """4 requests of 20 tokens in a cache of 60: the last goes back at 15 tokens, and 5 of it are of version 1."""
+    nothing = Curve((1,), (0.0,))
+    pace = Roofline(nothing, Curve((1,), (1.0,)), nothing, cached_s=0.0, capacity=60.0, admits=59.0)
+    every = {"requests": 1, "engines": 1, "pace": pace, "lengths": Lengths.constant(20)}
+    run = run_cycle(plan(staleness=3, interrupt="keep", train_s=0.5, update_s=0.0, pause_s=0.0, **every))
+    last = run.requests[3]
+
+    assert run.preempted > 0
+    assert (last.version, last.start_s) == (0, 0.0)
+    assert last.end_s > run.step_end_s[0] > 15
 
 
 @examples(60)

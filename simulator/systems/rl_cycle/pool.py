@@ -66,14 +66,15 @@ class Pool:
     """`add` queues requests, `deal` starts them, `finish` ends them at `next_end_s`.
 
     `halt` stops decoding until `go_on`; running requests keep their slots. A `closed` pool starts nothing.
-    `preempted` counts requests that went back to the queue as a cache was full. Answers to one prompt have `samples`
-    numbers in a row.
+    `preempted` counts requests that went back to the queue as a cache was full; `resumed` are those of them that have
+    kept their tokens since. Answers to one prompt have `samples` numbers in a row.
     """
 
     def __init__(self, engines: int, slots: int, pace: Pace | Roofline, samples: int = 1):
         self.engines = [_Engine() for _ in range(engines)]
         self.slots, self.pace, self.samples = slots, pace, samples
         self.running, self.closed, self.halted, self.preempted = 0, False, False, 0
+        self.resumed = set[int]()
         self._tokens: dict[int, int] = {}
         self._prompts: dict[int, int] = {}  # tokens of each request's prompt
         self._kept: dict[int, float] = {}  # tokens of requests that were preempted
@@ -159,6 +160,7 @@ class Pool:
             engine.begun.clear()
             engine.cached = engine.owed_s = 0.0
         self._kept.clear()
+        self.resumed.clear()
         self._changed(range(len(self.engines)))
         return lost
 
@@ -209,6 +211,8 @@ class Pool:
         heapify(engine.running)
         self.running -= 1
         self.preempted += 1
+        if self._kept[number]:
+            self.resumed.add(number)
         heappush(self._queue, number)
 
     def _ended(self, engine: _Engine, now_s: float) -> Iterator[int]:

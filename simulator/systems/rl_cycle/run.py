@@ -24,7 +24,10 @@ Process = Generator[Event, object, None]
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `version` is that of its first kept token, `end_s` NaN if it still runs."""
+    """One request: `version` and `start_s` are those of its first kept token, `end_s` is NaN if it still runs.
+
+    `engine` is the last one that ran it.
+    """
 
     number: int
     batch: int
@@ -205,7 +208,8 @@ class _Cycle:
         changed = set[int]()
         while True:
             for number, engine in self.pool.deal(self.env.now):
-                self.begun[number] = (engine, self.version, self.env.now)
+                has_tokens = number in self.pool.resumed
+                self.begun[number] = (engine, *(self.begun[number][1:] if has_tokens else (self.version, self.env.now)))
                 changed.add(engine)
             self._watch(sorted(changed))
             changed = set()
