@@ -54,6 +54,15 @@ def test_a_pass_without_gradients_takes_the_forward_part_of_a_step():
     assert 0.25 < (passes / plain - 1) / 2 < 0.4
 
 
+def test_a_pass_without_gradients_has_no_optimizer():
+    """On the host an optimizer takes several times as long as on the device, and a pass as long as it did."""
+    steps = ({**STEP, "offload": {"optimizer": on_host}} for on_host in (False, True))
+    device, host = (predicted({"train": step, "minibatches": 16, "forward_passes": 1}).report for step in steps)
+
+    assert host.learn_s > 2 * device.learn_s
+    assert host.forward_s == pytest.approx(device.forward_s)
+
+
 def test_training_is_its_optimizer_steps_and_its_passes():
     report = predicted({"minibatches": 2, "forward_passes": 1}).report
 

@@ -1,11 +1,12 @@
 """The training of a cycle as our own training step: its batch, its seconds, and passes without gradients."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...base.errors import Fault, UserError, fault
 from ...base.files import existing_beside, path_beside, read_toml
@@ -56,17 +57,21 @@ class Training:
 
     @property
     def forward_s(self) -> float:
-        """Seconds of its passes without gradients."""
-        pass_s = self.pass_step.report.step_time_s * self.forward_share
-        return self.minibatches * self.forward_passes * pass_s
+        """Seconds of its passes without gradients, which have no optimizer."""
+        timeline = self.pass_step.timeline
+        without_optimizer_s = float(timeline.end_s[self._of_actions(ACTIONS)].max())
+        return self.minibatches * self.forward_passes * without_optimizer_s * self.forward_share
 
     @property
     def forward_share(self) -> float:
         """The share of a step's work that its forward is, and so a pass without gradients."""
-        timeline, action = self.pass_step.timeline, self.pass_step.timeline.program.tags["action"]
+        timeline = self.pass_step.timeline
         seconds = timeline.end_s - timeline.start_s
-        forward, both = (seconds[np.isin(action, list(map(ACTIONS.index, kinds)))].sum() for kinds in ("F", ACTIONS))
-        return float(forward / both)
+        return float(seconds[self._of_actions("F")].sum() / seconds[self._of_actions(ACTIONS)].sum())
+
+    def _of_actions(self, kinds: Sequence[str]) -> NDArray[np.bool_]:
+        """The ops of a pass's step that are of actions of these kinds."""
+        return np.isin(self.pass_step.timeline.program.tags["action"], list(map(ACTIONS.index, kinds)))
 
 
 def step_table(said: str | Mapping[str, Any], has_model: bool, where: str) -> dict[str, Any]:
