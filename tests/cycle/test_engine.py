@@ -349,12 +349,22 @@ def test_replicas_step_together_as_the_one_with_most_requests(running, busiest):
     assert shared.span_s(running, running * 20, 100) == pytest.approx(alone.span_s(busiest, busiest * 20, 100))
 
 
-@pytest.mark.parametrize("running", [1, 4, 16, 64])
+@pytest.mark.parametrize("running", [1, 4, 12, 64])
 def test_the_step_that_is_told_is_the_step_that_is_simulated(running):
     served = engine_of("qwen3-30b-a3b", tp=2, dp=4, ep=8, request_time=1e-4, step_time=0.001)
     step_s = served.costs.step(running, 3000).seconds
 
     assert served.pace.span_s(running, 3000 * running, 1e-3) / 1e-3 == pytest.approx(step_s, rel=0.01)
+
+
+@pytest.mark.parametrize(("model", "tp"), [("qwen3-8b", 1), ("qwen3-8b", 8), ("qwen3-30b-a3b", 2)])
+def test_steps_between_sizes_that_are_priced_take_what_they_are_priced_at(model, tp):
+    """GEMMs become longer at once where a tile more is needed: at 129 rows, at 257, and so on."""
+    served = engine_of(model, tp=tp)
+    sizes = (1, 3, 11, 100, 129, 200, 257, 320, 385, 500, 513, 700, 1025, 1300, 3000)
+    priced = [sum(part[1] for part in served.costs.layers(size)) for size in sizes]
+
+    assert [served.pace.layers.at(size) for size in sizes] == pytest.approx(priced, rel=0.02)
 
 
 @pytest.mark.parametrize("prompts", [1, 8])

@@ -19,8 +19,19 @@ from .scenario import Engine
 _WATERMARK = 0.01
 """Share of the KV cache that stays free when a request starts (vLLM, v0.10: core/block_manager.py, watermark)."""
 
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, *(2**power for power in range(10, 22)))
-"""Tokens of a step, or of a prompt, at which it is priced; between them it is linear (attention: that of a token)."""
+_TILE = 128
+"""Rows of a tile of a GEMM, of which a last one that is nearly empty takes as long as a full one."""
+
+_SIZES = tuple(sorted({
+    *range(1, 17), 24, 48,
+    *(tiles * _TILE + more for tiles in range(1, 17) for more in (0, 1)),
+    *(2**power for power in range(5, 22)),
+}))  # fmt: skip
+"""Tokens of a step, or of a prompt, at which it is priced; between them it is linear (attention: that of a token).
+
+Up to 2,048 they are both sides of each size at which GEMMs become longer at once, and few requests are priced one by
+one, as each touches experts of its own.
+"""
 
 _UNKNOWN: dict[str, Callable[[ModelSpec], bool]] = {
     "layers that replace attention": lambda spec: spec.linear_attention is not None,
