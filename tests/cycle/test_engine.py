@@ -419,7 +419,20 @@ def test_a_halt_amid_a_prefill_leaves_the_rest_of_it_to_do(halted_s, recompute):
     pool.halt(halted_s)
     pool.go_on(20.0, recompute)
 
-    assert pool.next_end_s() == pytest.approx(20 + (10 if recompute else 10 - halted_s) + 7 * 1.01)
+    assert pool.next_end_s() == pytest.approx(20 + (10 if recompute else 9.99 - halted_s) + 7 * 1.01)
+
+
+@pytest.mark.parametrize("answer", [1, 2, 100])
+@pytest.mark.parametrize("prompt", [1, 500, 1000, 2500])
+def test_the_step_that_ends_a_prompt_makes_the_first_token(prompt, answer):
+    """A request alone: 10 ms for each token of its prompt, then a step for each token but the first."""
+    pool = Pool(
+        1, 4, roofline(cached_s=0.0, head=Curve((1,), (0.0,)), layers=Curve((0, 1000), (0.0, 10.0)), chunk=1000)
+    )
+    pool.add(0, [answer], [prompt])
+    pool.deal(0.0)
+
+    assert pool.next_end_s() == pytest.approx(0.01 * prompt + 0.01 * (answer - 1))
 
 
 def test_prompts_are_prefilled_once_for_all_their_answers():
@@ -431,7 +444,7 @@ def test_prompts_are_prefilled_once_for_all_their_answers():
         pool.deal(0.0)
         ends.append(pool.next_end_s())
 
-    assert ends[0] - ends[1] == pytest.approx(300 * 0.01)  # 10 ms for each token of a prompt
+    assert ends[0] - ends[1] == pytest.approx(297 * 0.01)  # 10 ms for each token, and of 3 prompts the last one alone
 
 
 @pytest.mark.parametrize(("samples", "prompts"), [(1, 4), (4, 1)])

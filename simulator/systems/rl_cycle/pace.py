@@ -163,14 +163,23 @@ class Roofline:
         return made
 
     def prefill_s(self, running: int, prompts: Sequence[float]) -> float:
-        """Seconds that prompts add to the steps of an engine in which so many requests run, these included."""
+        """Seconds that prompts add to the steps of an engine in which so many requests run, these included.
+
+        The step that ends a prompt makes the first token of its answer, as other steps do: only what it takes beyond
+        them is added. Of a prompt that is known its last token is computed again, as in vLLM.
+        """
+        if not prompts:
+            return 0.0
         dealt = [prompts[replica :: self.replicas] for replica in range(self.replicas)]
-        whole, rest = divmod(max(map(sum, dealt)), self.chunk)
+        most = max(sum(max(each, 1) for each in own) for own in dealt)
         beside = self._busiest(max(running - len(prompts), 0))
-        alone_s = self.layers.at(beside) if beside else 0.0
-        steps_s = whole * (self.layers.at(beside + self.chunk) - alone_s)
-        steps_s += self.layers.at(beside + rest) - alone_s if rest else 0.0
+        before, last = divmod(most - 1, self.chunk)
+        steps_s = before * (self._layers_s(beside + self.chunk) - self._layers_s(beside))
+        steps_s += self._layers_s(beside + last + 1) - self._layers_s(self._busiest(running))
         return steps_s + max(sum(each * self.attention.at(each) for each in own if each) for own in dealt)
+
+    def _layers_s(self, tokens: float) -> float:
+        return self.layers.at(tokens) if tokens else 0.0
 
     def redo_s(self, tokens: float, cached: Sequence[float]) -> float:
         """Seconds to compute the KV cache again, of which each running request had so many tokens."""
