@@ -506,6 +506,30 @@ def test_a_full_cache_sends_the_youngest_request_back_and_all_are_decoded(slots)
     assert pool.engines[0].cached == pytest.approx(0, abs=1e-6)
 
 
+def test_an_engine_without_room_holds_up_none_that_has_some():
+    pool = Pool(2, 8, roofline(cached_s=0.0, capacity=100.0, admits=99.0))
+    pool.add(0, [5] * 4, [90, 10, 20, 80])
+
+    assert pool.deal(0.0) == [(0, 0), (1, 1), (2, 1)]
+    assert pool.deal(4.0) == []  # 80 tokens have room nowhere
+    assert pool.finish(pool.next_end_s()) == [(0, 0), (1, 1), (2, 1)]
+    assert pool.deal(5.0) == [(3, 0)]
+
+
+def test_a_request_that_is_sent_back_waits_for_room_on_its_engine():
+    """2 requests of 40 + 10 tokens fill a cache; the other engine has been idle since 5 s."""
+    pool, now_s, dealt = Pool(2, 8, roofline(cached_s=0.0, capacity=100.0, admits=99.0)), 0.0, {}
+    pool.add(0, [30, 5, 30], [40, 10, 40])
+    for _ in range(6):
+        dealt |= {number: (engine, now_s) for number, engine in pool.deal(now_s)}
+        if pool.running:
+            pool.finish(now_s := pool.next_end_s())
+
+    assert pool.preempted == 1
+    assert dealt == {0: (0, 0.0), 1: (1, 0.0), 2: (0, 30.0)}
+    assert now_s == 30 + 20
+
+
 @examples(40)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(100, 400))
 def test_any_cache_ends_all_requests_and_a_smaller_one_is_never_faster(lengths, capacity):

@@ -1,15 +1,16 @@
 """The rollout pool: engines with continuous batching and one queue. It has no clock: callers pass the time.
 
 An engine gives each request in its slots one token at a time, at a pace that may depend on their number and on the
-tokens in its KV cache. The next request of the queue goes to the engine with the fewest requests, if it has a free slot
-and room in its cache. Where running requests fill the cache, the youngest one goes back to the queue; its tokens are
-prefilled with its prompt when it runs again, as in vLLM.
+tokens in its KV cache. The next request of the queue goes to the engine with the fewest requests of those that have a
+free slot and room in their cache. Where running requests fill the cache, the youngest one is sent back: its engine
+starts no other until it has room for it, and prefills its tokens with its prompt then, as vLLM does.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import inf
 
 from .pace import Pace, Roofline
@@ -24,6 +25,7 @@ class _Engine:
     That lies ahead while prompts are prefilled; `owed_s` is what a halt left of it.
 
     `cached` counts the tokens in the KV cache, prompts included; `prompts` counts how often each was prefilled here.
+    `sent_back` is a heap of the requests that wait for room.
     """
 
     made: float = 0.0
@@ -34,6 +36,7 @@ class _Engine:
     changes: int = 0
     cached: float = 0.0
     prompts: Counter[int] = field(default_factory=Counter)
+    sent_back: list[int] = field(default_factory=list)
 
     def settle(self, now_s: float, pace: Pace | Roofline) -> None:
         """Count tokens until now."""
@@ -66,7 +69,7 @@ class Pool:
     """`add` queues requests, `deal` starts them, `finish` ends them at `next_end_s`.
 
     `halt` stops decoding until `go_on`; running requests keep their slots. A `closed` pool starts nothing.
-    `preempted` counts requests that went back to the queue as a cache was full; `resumed` are those of them that have
+    `preempted` counts how often requests were sent back as a cache was full; `resumed` are those of them that have
     kept their tokens since. Answers to one prompt have `samples` numbers in a row.
     """
 
@@ -79,6 +82,7 @@ class Pool:
         self._prompts: dict[int, int] = {}  # tokens of each request's prompt
         self._kept: dict[int, float] = {}  # tokens of requests that were preempted
         self._queue: list[int] = []
+        self._retry = set[int]()  # engines that may have room for what they have sent back
         self._spare = [(0, engine) for engine in range(engines)]  # (running, engine): out of date ones are skipped
         self._ends: list[tuple[float, int, int]] = []  # (end, engine, changes), likewise
 
@@ -92,10 +96,9 @@ class Pool:
     def deal(self, now_s: float) -> list[At]:
         """Start what can start; which request is where."""
         dealt, new = list[At](), dict[int, list[float]]()
-        while self._queue and not (self.closed or self.halted) and (engine := self._sparest()) is not None:
-            if not self._has_room(self._queue[0], engine):
-                break
-            number = heappop(self._queue)
+        if self.closed or self.halted:
+            return dealt
+        for number, engine in chain(self._take_back(now_s), self._take(now_s)):
             self._start(number, engine, now_s, new.setdefault(engine, []))
             dealt.append((number, engine))
         for engine, prompts in new.items():
@@ -119,7 +122,7 @@ class Pool:
         while self.next_end_s() <= until:
             engine = heappop(self._ends)[1]
             if self.engines[engine].left(self.pace)[1]:
-                self._preempt(self.engines[engine], now_s)
+                self._preempt(engine, now_s)
             else:
                 done += ((number, engine) for number in self._ended(self.engines[engine], now_s))
             engines.add(engine)
@@ -153,8 +156,9 @@ class Pool:
         self._settle(now_s)
         lost = sum(engine.tokens() for engine in self.engines) + sum(self._kept.values())
         for engine in self.engines:
-            for _, number in engine.running:
+            for number in (*(number for _, number in engine.running), *engine.sent_back):
                 heappush(self._queue, number)
+            engine.sent_back.clear()
             self.running -= len(engine.running)
             engine.running.clear()
             engine.begun.clear()
@@ -164,14 +168,29 @@ class Pool:
         self._changed(range(len(self.engines)))
         return lost
 
-    def _sparest(self) -> int | None:
-        while self._spare and self._spare[0][0] != len(self.engines[self._spare[0][1]].running):
-            heappop(self._spare)
-        return self._spare[0][1] if self._spare else None
+    def _take_back(self, now_s: float) -> Iterator[At]:
+        """What engines have sent back, as far as they have room now; whoever iterates starts it."""
+        for engine in sorted(self._retry):
+            waiting, one = self.engines[engine].sent_back, self.engines[engine]
+            while waiting and len(one.running) < self.slots and self._has_room(waiting[0], engine, now_s):
+                yield heappop(waiting), engine
+        self._retry.clear()
 
-    def _has_room(self, number: int, engine: int) -> bool:
+    def _take(self, now_s: float) -> Iterator[At]:
+        """The next ones of the queue, as far as engines have slots and room; whoever iterates starts them."""
+        while self._queue and self._spare:
+            running, engine = self._spare[0]
+            one = self.engines[engine]
+            is_current = running == len(one.running)
+            if is_current and not one.sent_back and self._has_room(self._queue[0], engine, now_s):
+                yield heappop(self._queue), engine
+            else:
+                heappop(self._spare)  # it is offered again when it changes
+
+    def _has_room(self, number: int, engine: int, now_s: float) -> bool:
         """Whether a request may start on an engine; one that is alone always may."""
         one = self.engines[engine]
+        one.settle(now_s, self.pace)
         return not one.running or one.cached + self._prompt(number) + self._kept.get(number, 0.0) <= self.pace.admits
 
     def _prompt(self, number: int) -> int:
@@ -200,8 +219,9 @@ class Pool:
         known = engine.prompts[prompt] > self.pace.replicas
         return made + (0 if known and self.pace.shares_prompts else self._prompt(number))
 
-    def _preempt(self, engine: _Engine, now_s: float) -> None:
-        """Put the youngest request back into the queue: the cache is full now."""
+    def _preempt(self, at: int, now_s: float) -> None:
+        """Send the youngest request back: the cache is full now."""
+        engine = self.engines[at]
         engine.make(engine.left(self.pace)[0])
         engine.since_s = now_s
         number = next(reversed(engine.begun))
@@ -213,7 +233,7 @@ class Pool:
         self.preempted += 1
         if self._kept[number]:
             self.resumed.add(number)
-        heappush(self._queue, number)
+        heappush(engine.sent_back, number)
 
     def _ended(self, engine: _Engine, now_s: float) -> Iterator[int]:
         """Take the requests that end now out of an engine; tokens are counted exactly, whatever the clock rounds."""
@@ -236,6 +256,8 @@ class Pool:
         for engine in sorted(engines):
             one = self.engines[engine]
             one.changes += 1
+            if one.sent_back:
+                self._retry.add(engine)
             if one.running:
                 heappush(self._ends, (one.next_s(self.pace), engine, one.changes))
             self._offer(engine)
