@@ -108,7 +108,8 @@ def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str
     beside = _keys(_table_of(schema, path))
     field = beside.get(path[-1], _record_of(schema, path)) if path else None
     if error["type"] == "missing":
-        values = get_args(field.annotation) if get_origin(getattr(field, "annotation", None)) is Literal else ()
+        type_ = getattr(field, "annotation", None)
+        values = get_args(type_) if get_origin(type_) is Literal else ()
         meaning = f"one of {', '.join(map(str, values))}" if values else getattr(field, "description", None)
         return f"{where}: {key}: is missing" + (f"; expected {meaning}" if meaning else "")
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
