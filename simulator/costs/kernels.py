@@ -215,11 +215,17 @@ class Kernels:
         return self._quantized(found, float(rows * inner), dtype)
 
     def _served_experts(self, shape: Shape, dtype: str) -> Estimate:
-        """The experts of a rank in one kernel of serving; the load on them is even."""
+        """The experts of a rank in one kernel of serving; each token chooses its experts by chance.
+
+        Tokens of the tables that profiles rest on are dealt to all experts in turn; by chance, few tokens leave some
+        experts out, which cost nothing.
+        """
         rows, hidden, inter, topk, experts, etp, ep, matrices = shape
+        tokens = max(rows, 1) * ep / topk
+        chosen = max(experts * (1 - (1 - topk / experts) ** tokens), ep)
         features = {
-            "tokens": max(rows, 1) * ep / topk, "hidden": hidden, "inter": inter, "topk": topk, "experts": experts,
-            "tp": etp, "ep": ep, "skew": 0.0, "matrices": matrices,
+            "tokens": tokens, "hidden": hidden, "inter": inter, "topk": topk, "experts": round(chosen), "tp": etp,
+            "ep": ep, "skew": 0.0, "matrices": matrices,
         }  # fmt: skip
         return self._of(f"grouped_gemm.{PRODUCT_TYPE.get(dtype, dtype)}", features)
 

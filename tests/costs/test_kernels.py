@@ -100,6 +100,26 @@ def test_experts_without_rows_are_not_read():
     assert experts_s(8, local=64) == pytest.approx(experts_s(8, local=8))
 
 
+@pytest.mark.parametrize(("tokens", "chosen"), [(1, 8), (16, 82), (4096, 128)])
+def test_served_tokens_choose_their_experts_by_chance(tokens, chosen):
+    """Each of 128 is left out by a token with 15/16: of 16 tokens 46 have no row, and cost nothing."""
+    profile = PROFILES["h100-sxm"]
+    sizes = {"tokens": tokens, "hidden": 2048, "inter": 768, "topk": 8, "tp": 1, "ep": 1, "skew": 0, "matrices": 3}
+    expected = profile.estimate("grouped_gemm.bf16", {**sizes, "experts": chosen}, limits=profile.limits)
+    served = Kernels(profile, profile.limits, served=True)
+    found = served.estimate("experts", (8 * tokens, 2048, 768, 8, 128, 1, 1, 3), 0, "bf16")
+    assert found.seconds == pytest.approx(expected.seconds)
+
+
+def test_a_token_takes_as_long_with_any_number_of_experts_beside_its_own():
+    sizes = {"tokens": 1, "hidden": 2048, "inter": 768, "topk": 8, "tp": 1, "ep": 1, "skew": 0, "matrices": 3}
+    found = {
+        experts: float(PROFILES["h100-sxm"].estimate("grouped_gemm.bf16", {**sizes, "experts": experts}).seconds[0])
+        for experts in (8, 64, 256)
+    }
+    assert len(set(found.values())) == 1
+
+
 @pytest.mark.parametrize("profile", list(PROFILES))
 @pytest.mark.parametrize("each", [512, 1024, 4096])
 def test_well_filled_experts_lose_a_tile_each(profile, each):

@@ -123,7 +123,7 @@ def grouped_gemm_form(dtype: str) -> Form:
     """Feed-forward of a mixture of experts on one rank, the most loaded one if skewed.
 
     T = t0 + (F/(peak e r/(r + r0)) + A/(BW e_a)) ep^q (1 + s skew) + W/(BW e_w); ep^q only where skewed. r is rows per
-    expert, A the activations moved and W the weights of the experts that have rows. Weak on model shapes that it has
+    expert that has any, A the activations moved and W the weights of these experts. Weak on model shapes that it has
     not seen (docs/profiles.md): measure the shapes in use.
     """
     wide = 1 if dtype == "fp8" else 2
@@ -139,10 +139,11 @@ def grouped_gemm_form(dtype: str) -> Form:
         Coefficient("s", 0.001, 3.0, 0.05, "the same, more per unit of skew", of="skew"),
     )
     def seconds(x: Columns, limits: Limits, c: Coefficients) -> Floats:
-        per_expert = expert_rows(x) * x["ep"] / x["experts"]
+        filled = np.minimum(x["experts"] / x["ep"], expert_rows(x))
+        per_expert = expert_rows(x) / filled
         work = experts_flop(x) / (peak(limits, dtype) * c["e"] * per_expert / (per_expert + c["r0"]))
         moved = 2 * expert_rows(x) * (2 * x["hidden"] + 3 * x["inter"] / x["tp"])
-        weights = wide * np.minimum(x["experts"] / x["ep"], expert_rows(x)) * _expert_weights(x)
+        weights = wide * filled * _expert_weights(x)
         crowded = np.where(x["skew"] > 0, x["ep"] ** c["q"] * (1 + c["s"] * x["skew"]), 1.0)
         memory = limits.memory_bytes_per_s
         return c["t0_s"] + (work + moved / (memory * c["e_a"])) * crowded + weights / (memory * c["e_w"])
