@@ -57,9 +57,9 @@ ALONE = 0.7
 """Standard deviation by which the runs of one configuration alone are off.
 
 Nothing tells what a configuration takes for itself from what its site takes: the others of 13 groups are predicted no
-better by one run. With 0.7 they are off by 5.6 %, and by 5.7 % without it (medians over groups), and one drawn run
-makes no group worse by a tenth; with 0.15 it does in three, and with `SIGMA` in nine, where the medians are 6.0 and
-6.6 % (tests/bench/own_runs.py).
+better by one run. With 0.7 they are off by 5.6 or 5.7 %, and by 5.4 to 5.7 % without it (medians over groups by two
+fits of stacks), and one drawn run makes no group worse by a tenth; with 0.15 it does in three, and with `SIGMA` in
+nine, where the medians are 6.0 and 6.6 % (tests/bench/own_runs.py).
 """
 
 ODD = 0.15

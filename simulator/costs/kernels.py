@@ -184,7 +184,7 @@ class Kernels:
         return float(self._of("memory.copy", {"bytes": 3 * 2 * elements, "width": max(padded)}).seconds[0])
 
     def _experts(self, direction: str, shape: Shape, dtype: str) -> Estimate:
-        """Two grouped GEMMs over the rows of all experts of a rank.
+        """Two grouped GEMMs over the rows of all experts of a rank, and the activation between them.
 
         They take the time of a dense GEMM over their tiles, over a fitted rate, and at least the time to read the
         weights of the experts that have rows. Rows lost to unfilled tiles have the spread of their parameter (NVIDIA's
@@ -211,6 +211,7 @@ class Kernels:
         found = self._by_tiles(replace(found, seconds=np.maximum(found.seconds, read_s)), lost / tiled)
         if direction == "wgrad":
             return self._accumulated(found, weights)
+        found = _plus(found, self.activation_s(direction, rows, width, matrices))
         inner = (matrices - 1) * width + hidden if direction == "dgrad" else hidden + width
         return self._quantized(found, float(rows * inner), dtype)
 
@@ -233,6 +234,13 @@ class Kernels:
         """Add the spread of the rows that unfilled tiles add; `share` is their share of all rows."""
         tile = self.profile.parameters.get(_TILE_ROWS)
         return found if tile is None else replace(found, spread=np.hypot(found.spread, share * tile.spread))
+
+    def activation_s(self, direction: str, rows: int, width: int, matrices: int) -> float:
+        """Seconds of the experts' activation, or of its gradient: it moves their outputs and its own, in 16 bits."""
+        of, moved = op_kind("swiglu" if matrices == 3 else "gelu"), 2.0 * matrices * rows * width
+        if direction == "dgrad":
+            of, moved = op_kind(of.input_gradient), moved * of.input_traffic
+        return float(self._memory(of, (width,), {"bytes": moved, "width": float(width)}).seconds[0])
 
     def _accumulated(self, found: Estimate, weights: float) -> Estimate:
         """Add the time to accumulate weight gradients in fp32, which moves more bytes than a 16-bit result."""

@@ -95,3 +95,22 @@ def test_casts_and_sums_take_what_their_kernels_take(dtype, kernel, kind):
     before = size / Kernels(NUMBERS, NUMBERS.limits)._memory_rate
     after = measured(kernel, 9.0).estimate(kernel, {"bytes": size}, limits=NUMBERS.limits).seconds[0]
     assert np.diff(products) == pytest.approx(after - before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "moved"),
+    [("experts", "swiglu", 6), ("experts_dgrad", "swiglu_backward", 10), ("experts_wgrad", "swiglu", 0)],
+)
+def test_experts_activate_between_their_products(kind, kernel, moved):
+    """Gate and up are read and their product written; the backward reads three and writes the gradients of two."""
+    rows, hidden, inter = 2**16, 4096, 1536
+    slow = measured(f"memory.{kernel}", 9.0)
+    experts = [
+        Kernels(one, NUMBERS.limits).estimate(kind, (rows, hidden, inter, 8, 8, 1, 1, 3), 0, "bf16").seconds[0]
+        for one in (NUMBERS, slow)
+    ]
+    alone = [
+        Kernels(one, NUMBERS.limits).estimate(kernel, (inter,), moved * rows * inter, "bf16").seconds[0]
+        for one in (NUMBERS, slow)
+    ]
+    assert np.diff(experts) == pytest.approx(np.diff(alone) if moved else 0.0)

@@ -68,6 +68,11 @@ def test_bytes_of_a_moe_layer():
     assert kernels["experts"].shape == (rows, 2048, 768, 8, 128, 1, 8, 3)
 
 
+def test_tokens_of_one_expert_are_in_order():
+    found = named(layer(preset("qwen3-30b-a3b"), 0, Shard(1, TOKENS, ep=128)).experts)
+    assert list(found) == ["experts"]
+
+
 def test_gradients_of_experts_are_as_many_products_as_they_are():
     rows = TOKENS * 8
     kernel = named(experts().all)["experts"]
