@@ -238,7 +238,7 @@ def experts_rate(table: pd.DataFrame, profile: Profile, limits: Limits) -> Entri
         return {}
     rows = rows[rows["library"] == rows["library"].iloc[0]]
     kernels = Kernels(profile.set_values({_RATE: 1.0, "gemm.training_rate": 1.0}, "as measured"), limits)
-    logs = [log(_rate(kernels, row)) for row in rows.to_dict("records")]
+    logs = [log(_gemm_rate(kernels, row)) for row in rows.to_dict("records")]
     spread, library = (pstdev(logs) if len(logs) > 1 else _ONE_ROW), rows["library"].iloc[0]
     how = f"rate of experts' products over dense ones, median of {len(logs)} feed-forwards of {library}"
     return {_RATE: entry(exp(median(logs)), max(spread, _LEAST_SPREAD), "measured", how)}
@@ -247,14 +247,14 @@ def experts_rate(table: pd.DataFrame, profile: Profile, limits: Limits) -> Entri
 _ONE_ROW, _LEAST_SPREAD = 0.3, 0.02
 
 
-def _rate(kernels: Kernels, row: Mapping[str, Any]) -> float:
-    """What the profile says of a feed-forward's products over what they took, which is half of all or more."""
+def _gemm_rate(kernels: Kernels, row: Mapping[str, Any]) -> float:
+    """Predicted over measured seconds of a feed-forward's GEMMs, which are half of the measured time at least."""
     tokens, hidden, inter, topk, experts = (int(row[name]) for name in ("tokens", "hidden", "inter", "topk", "experts"))
     matrices, seconds = int(row["matrices"]), float(row["seconds"])
     shape = (tokens * topk, hidden, inter, topk, experts, 1, 1, matrices)
     activation_s = kernels.activation_s("", tokens * topk, inter, matrices)
-    products_s = float(kernels.estimate("experts", shape, 0, "bf16").seconds[0]) - activation_s
-    return products_s / max(seconds - activation_s, seconds / 2)
+    gemms_s = float(kernels.estimate("experts", shape, 0, "bf16").seconds[0]) - activation_s
+    return gemms_s / max(seconds - activation_s, seconds / 2)
 
 
 def _entry(

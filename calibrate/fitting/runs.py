@@ -254,7 +254,7 @@ def ask(plans: Sequence[Plan], parts: Parts, covariance: Floats) -> Iterator[str
 
 def _count(runs: Sequence[Measured]) -> str:
     """How many runs, and of how many configurations where some are repeated."""
-    several, of = f"{format_count(len(runs), 'run')}", len({run.configuration for run in runs})
+    several, of = format_count(len(runs), "run"), len({run.configuration for run in runs})
     return several if of == len(runs) else f"{several} ({format_count(of, 'configuration')})"
 
 

@@ -88,7 +88,7 @@ def pipelines(
     files = {name: load_grid(Path(name)) for name in names if _is_file(name)}
     for name in names:
         if name not in files:
-            _name_and_chunks(name)  # what is no schedule needs no sizes
+            _name_and_chunks(name)  # raises for an unknown one, before sizes are asked for
     for name, grid in files.items():
         _check_size(name, grid, pipeline_ranks, microbatches)
     first = next(iter(files.values()), None)

@@ -146,15 +146,15 @@ def path_beside(name: str, where: str) -> Path:
     return path if os.path.exists(path) or (own and not os.path.exists(name)) else Path(name)
 
 
-def existing_beside(name: str, where: str, key: str) -> Path:
+def find_beside(name: str, where: str, key: str) -> Path:
     """The place of a file or folder that a key of `where` names (`path_beside`); a UserError if nothing is there."""
     path = path_beside(name, where)
     if not os.path.exists(path):
-        raise UserError(no_file(name, path, where, key))
+        raise UserError(missing_file(name, path, where, key))
     return path
 
 
-def no_file(name: str, path: Path, where: str, key: str) -> Fault:
+def missing_file(name: str, path: Path, where: str, key: str) -> Fault:
     """The line for a key that names a file which is not there, with the place where it was looked for."""
     return fault(where, key, name, f"no such file: {path.absolute()}")
 

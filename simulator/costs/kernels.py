@@ -225,8 +225,8 @@ class Kernels:
         tokens = max(rows, 1) * ep / topk
         chosen = max(experts * (1 - (1 - topk / experts) ** tokens), ep)
         features = {
-            "tokens": tokens, "hidden": hidden, "inter": inter, "topk": topk, "experts": round(chosen), "tp": etp,
-            "ep": ep, "skew": 0.0, "matrices": matrices,
+            "tokens": tokens, "hidden": hidden, "inter": inter, "topk": topk, "experts": chosen, "tp": etp, "ep": ep,
+            "skew": 0.0, "matrices": matrices,
         }  # fmt: skip
         return self._of(f"grouped_gemm.{PRODUCT_TYPE.get(dtype, dtype)}", features)
 

@@ -41,7 +41,7 @@ def gantt(
     shown, alike = _distinct(timeline) if ranks is None else (sorted(set(ranks)), "")
     every, world = chart(timeline, shown), timeline.program.ranks
     drawn, shared_s = thin_bars(every, window=window_s)
-    devices = f"{format_count(world, 'device')}" if len(shown) == world else f"{len(shown)} of {world} devices shown"
+    devices = format_count(world, "device") if len(shown) == world else f"{len(shown)} of {world} devices shown"
     subtitle = f"{format_seconds(timeline.makespan_s)} in all; {devices}{alike}{_together(shared_s)}"
     rows = _rows(drawn.assign(of="device"), row_names(timeline.program))
     figure = _draw(drawn.assign(of="device"), rows, colours(labels(timeline.program)), title, subtitle)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.errors import UserError, fault
-from ..base.files import existing_beside, path_beside, read_toml, toml_value
+from ..base.files import find_beside, path_beside, read_toml, toml_value
 from ..base.named_files import rename_files
 from ..base.schema import validate
 from . import files
@@ -199,7 +199,7 @@ def _table(spec: Spec, where: str) -> tuple[Mapping[str, Any], str, str]:
     if not isinstance(spec, str):
         raise UserError(fault(where, "cluster", spec, "expected a cluster's name, a .toml file or a table"))
     if spec.endswith(".toml"):
-        path = existing_beside(spec, where, "cluster")
+        path = find_beside(spec, where, "cluster")
         return _read_beside(path, "device", "node"), str(path), ""
     return {"base": files.find("clusters", spec, where, "cluster")[0]}, where, "cluster."
 
@@ -262,7 +262,7 @@ def _node_table(node: str, where: str, key: str) -> tuple[str, Mapping[str, Any]
     """A node type of the catalogue, or of a TOML file of the same form, with its name or path."""
     if not node.endswith(".toml"):
         return files.find("nodes", node, where, key)
-    path = existing_beside(node, where, key)
+    path = find_beside(node, where, key)
     return str(path), _read_beside(path, "device")
 
 

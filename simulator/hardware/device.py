@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ..base.errors import UserError, fault
-from ..base.files import existing_beside, path_beside, read_toml
+from ..base.files import find_beside, path_beside, read_toml
 from ..base.schema import Section, count, number, one_of, quantity, validate
 from . import files
 
@@ -83,7 +83,7 @@ def device_keys(name: str | Mapping[str, Any], where: str = "device", key: str =
     if not isinstance(name, str):
         raise UserError(fault(where, key, name, "expected a device's name, a .toml file or a table"))
     if name.endswith(".toml"):
-        path = existing_beside(name, where, key)
+        path = find_beside(name, where, key)
         keys: dict[str, Any] = files.plain(read_toml(path), str(path))
         return keys
     return files.plain(files.find("devices", name, where, key)[1])

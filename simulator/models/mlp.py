@@ -133,16 +133,16 @@ def experts(spec: ModelSpec, moe: Moe, shard: Shard, table: Parameters) -> Kerne
     shape = (rows, hidden, inter, moe.num_experts_per_tok, count, shard.etp, shard.ep, matrices)
     made = rows * inter / shard.etp
     stored, activated = shard.stored_bytes("expert_fc1", shard.narrow), shard.stored_bytes("moe_act", shard.wide)
-    several = count > shard.ep  # rows of one expert are in order
+    sorts = count > shard.ep  # rows of one expert are in order
     trained = shard.trains  # else the backward reads what the activation needs, and no input of a GEMM
     keeps = (
         Kept("moe", round(trained * rows * hidden * stored + (matrices - 1) * made * activated)),
         *(Kept("activation", round(made * shard.narrow)),) * trained,
     )
     return (
-        *(memory_bound("permute", "sort", "moe", hidden, rows * hidden, 2, shard),) * several,
+        *(memory_bound("permute", "sort", "moe", hidden, rows * hidden, 2, shard),) * sorts,
         Kernel("experts", "experts", "moe", shape, shard.base or shard.linear, keeps=keeps, trained=trained),
-        *(memory_bound("permute", "unsort", "moe", hidden, rows * hidden, 2, shard),) * several,
+        *(memory_bound("permute", "unsort", "moe", hidden, rows * hidden, 2, shard),) * sorts,
     )
 
 

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from ..base.errors import UserError, fault, unknown
-from ..base.files import existing_beside, read_json, read_toml
+from ..base.files import find_beside, read_json, read_toml
 from ..base.schema import validate
 from ..hardware import Cluster, Device, networks
 from .entries import SCHEMA, Measured, ProfileFile, read_models
@@ -310,7 +310,7 @@ def _find(folder: str, name: str, where: str, key: str) -> tuple[str, dict[str, 
     if name in _shipped(folder):
         return f"{folder}/{name}", _content(folder, name)
     if name.endswith((".json", ".toml")):
-        path = existing_beside(name, where, key)
+        path = find_beside(name, where, key)
         return str(path), _read(path)
     raise unknown(where, key, name, _shipped(folder))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import UserError, fault
-from ..base.files import no_file, read_toml
+from ..base.files import missing_file, read_toml
 from ..base.named_files import rename_files
 from ..base.shipped import find_shipped
 
@@ -24,7 +24,7 @@ def plan_changes(name: Any) -> dict[str, Any]:
         raise UserError(fault("--set", PLAN, name, "expected a file, such as out/winner.toml"))
     path = find_shipped(Path(name))
     if not exists(path):
-        raise UserError(no_file(name, path, "--set", PLAN))
+        raise UserError(missing_file(name, path, "--set", PLAN))
     table = rename_files(read_toml(path), str(path), str)
     if not isinstance(table.get("parallel"), dict):
         raise UserError(f"{name}: parallel: is missing; expected a plan, such as a search's winner.toml")

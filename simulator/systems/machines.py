@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..base.errors import Fault, UserError, fault
-from ..base.files import existing_beside
+from ..base.files import find_beside
 from ..base.memo import Memo
 from ..base.named_files import find_files, rename_files
 from ..costs import LAYOUT, RING_KINDS, Costs
@@ -235,7 +235,7 @@ def shape_of(model: Model, where: str) -> ModelSpec:
     if model.preset is not None:
         return preset(model.preset, f"{where}: model", model.overrides or None)
     if isinstance(model.config, str):
-        return load_hf_config(existing_beside(model.config, where, "model.config"), approximate)
+        return load_hf_config(find_beside(model.config, where, "model.config"), approximate)
     if model.config is not None:
         by_hand = _WRITTEN_BY_TRANSFORMERS.isdisjoint(model.config)
         said = set(model.config) - {"model_type"} if by_hand else ()

@@ -516,6 +516,14 @@ def test_an_engine_without_room_holds_up_none_that_has_some():
     assert pool.deal(5.0) == [(3, 0)]
 
 
+def test_a_request_with_room_starts_on_an_engine_that_had_none_for_the_one_before():
+    """80 tokens have room on the second engine alone; the next ones go to the first again."""
+    pool = Pool(2, 8, roofline(cached_s=0.0, capacity=100.0, admits=99.0))
+    pool.add(0, [5] * 5, [60, 5, 5, 80, 10])
+
+    assert pool.deal(0.0) == [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)]
+
+
 def test_a_request_that_is_sent_back_waits_for_room_on_its_engine():
     """2 requests of 40 + 10 tokens fill a cache; the other engine has been idle since 5 s."""
     pool, now_s, dealt = Pool(2, 8, roofline(cached_s=0.0, capacity=100.0, admits=99.0)), 0.0, {}

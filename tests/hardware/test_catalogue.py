@@ -369,7 +369,7 @@ def test_a_node_file_that_is_missing_is_named_with_its_key_and_place(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".toml", "a/" * 2000 + "b.toml"])
-def test_a_name_that_no_file_can_have_is_no_file(tmp_path: Path, name: str) -> None:
+def test_a_name_that_no_file_can_have_is_missing_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "s.toml").touch()
     with pytest.raises(UserError):
         cluster(name, 1, str(tmp_path / "s.toml"))

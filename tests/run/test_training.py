@@ -256,6 +256,19 @@ def test_software_fails_whichever_nodes_are_away():
     assert [(one.wall_s, one.counts["failures"]) for one in alike] == [(50.0, 2)] * 4
 
 
+def test_software_slows_a_run_whichever_nodes_are_away():
+    of_job = Failure(20.0, "software", (0,), "slow", 0.0, 0.0, factor=2.0, of_job=True)
+    alike = [
+        train(
+            ranks=4, workers=4, steps=40, work_s=1.0, saving=Saving(0.0, 0.0), elastic=Elastic(batch="shrinks"),
+            failures=[failure(10.0, node, repair_s=1000.0), of_job], restart=Restart(5.0),
+        )
+        for node in range(4)
+    ]  # fmt: skip
+
+    assert [one.wall_s for one in alike] == [10.0 + 5.0 + 5.0 + 25 * 2.0] * 4
+
+
 def test_a_restart_of_software_mends_no_slow_rank():
     of_job = Failure(10.0, "software", (0,), "stop", 0.0, 0.0, of_job=True)
     turns = [Turn(at=0.0, rank=rank, factor=2.0) for rank in range(4)]

@@ -171,8 +171,8 @@ class Binder:
         for other in followers:
             if self._runs_again(other):
                 return flow.run_again(self._exchange_before(flow, self.tags[other], tag))
-        if (behind := self._exchange_behind(flow, op)) is not None:
-            return flow.run_again(behind)
+        if (last := self._last_exchange(flow, op)) is not None:
+            return flow.run_again(last)
         if followers and all(self.tags[other].label.endswith("_wgrad") for other in followers):
             of = flow.peek_key("weights", layer, self.tags[followers[0]].label.removesuffix("_wgrad"))
             return self.backward.gather_input(flow, flow.steps[of])
@@ -203,17 +203,18 @@ class Binder:
         assert found is not None
         return found
 
-    def _exchange_behind(self, flow: Flow, op: int) -> Step | None:
-        """The sum of what an op gave that ran again; None for an exchange of gradients.
+    def _last_exchange(self, flow: Flow, op: int) -> Step | None:
+        """The exchange that sums the output of a recomputed network; None if the op exchanges gradients.
 
-        Such a sum ends a network that is recomputed, and nothing that runs again reads it; a gather always has such
-        a reader.
+        Nothing that runs again reads this sum. What a gather gives, something always reads.
         """
         if self.program.kind_of(op) == "all_gather":
             return None
-        before = [self._again[dep] for dep in self.program.deps[op].tolist() if dep in self._again]
-        given = [slot for step in before for slot in step.gives]
-        return next((one for one in flow.steps.values() if one.exchanges and flow.newest(one.takes[0]) in given), None)
+        dependencies = self.program.deps[op].tolist()
+        outputs = [slot for dep in dependencies if dep in self._again for slot in self._again[dep].gives]
+        found = [step for step in flow.steps.values() if step.exchanges and flow.newest(step.takes[0]) in outputs]
+        assert len(found) < 2
+        return found[0] if found else None
 
     # Between stages
 

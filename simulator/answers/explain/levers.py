@@ -60,14 +60,14 @@ def _more_spares(resolved: ResolvedRun) -> Iterator[WhatIf]:
     more = max(round(_SPARES * nodes), 1)
     changes = {"nodes": nodes + more, "failures.spares": said.spares + more}
     about = "added to the cluster, to replace failed ones"
-    yield WhatIf(f"{format_count(more, 'more spare node')}", "run", about, changes, REPAIRED)
+    yield WhatIf(format_count(more, "more spare node"), "run", about, changes, REPAIRED)
 
 
 def _more_nodes(resolved: ResolvedRun) -> Iterator[WhatIf]:
     """A larger pool for jobs that wait."""
     more = ceil(_POOL * resolved.scenario.nodes)
     changes = {"nodes": resolved.scenario.nodes + more}
-    yield WhatIf(f"{format_count(more, 'more node')}", "run", "a pool that is a tenth larger", changes, ("jobs",))
+    yield WhatIf(format_count(more, "more node"), "run", "a pool that is a tenth larger", changes, ("jobs",))
 
 
 def _daly_interval(resolved: ResolvedRun) -> Iterator[WhatIf]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from ...base.errors import UserError, fault, unknown
-from ...base.files import existing_beside, path_beside, read_toml
+from ...base.files import find_beside, path_beside, read_toml
 from ...base.schema import validate
 from ...base.shipped import find_shipped
 from ...scenario import (
@@ -107,7 +107,7 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
         base, base_where = open_table(said.base, changes)[0], where
     else:
         is_file = said.base.endswith(".toml") or path_beside(said.base, where).exists()
-        base, base_where = open_table(existing_beside(said.base, where, "base") if is_file else said.base, changes)
+        base, base_where = open_table(find_beside(said.base, where, "base") if is_file else said.base, changes)
     kind = base.get("kind", "weight_update")
     if kind not in tuple(SYSTEMS):
         raise UserError(fault(base_where, "kind", kind, f"expected one of {', '.join(SYSTEMS)}"))

@@ -22,10 +22,9 @@ At = tuple[int, int]  # a request by its number, and the engine that holds it
 class _Engine:
     """`made` is the number of tokens that a request running since the start has at `since_s`.
 
-    That lies ahead while prompts are prefilled; `owed_s` is what a halt left of it.
-
-    `cached` counts the tokens in the KV cache, prompts included; `prompts` counts how often each was prefilled here.
-    `sent_back` is a heap of the requests that wait for room.
+    That lies ahead while prompts are prefilled; `owed_s` is what a halt left of it. `cached` counts the tokens in the
+    KV cache, prompts included; `prompts` counts the requests of each prompt that have started here. `sent_back`
+    is a heap of the requests that wait for room.
     """
 
     made: float = 0.0
@@ -84,6 +83,7 @@ class Pool:
         self._queue: list[int] = []
         self._retry = set[int]()  # engines that may have room for what they have sent back
         self._spare = [(0, engine) for engine in range(engines)]  # (running, engine): out of date ones are skipped
+        self._refused: list[tuple[int, int]] = []  # those that have no room for the next request of the queue
         self._ends: list[tuple[float, int, int]] = []  # (end, engine, changes), likewise
 
     def add(self, first: int, tokens: Sequence[int], prompts: Sequence[int] = ()) -> None:
@@ -181,11 +181,19 @@ class Pool:
         while self._queue and self._spare:
             running, engine = self._spare[0]
             one = self.engines[engine]
-            is_current = running == len(one.running)
-            if is_current and not one.sent_back and self._has_room(self._queue[0], engine, now_s):
-                yield heappop(self._queue), engine
-            else:
+            if running != len(one.running) or one.sent_back:
                 heappop(self._spare)  # it is offered again when it changes
+            elif self._has_room(self._queue[0], engine, now_s):
+                yield heappop(self._queue), engine
+                self._offer_refused()
+            else:
+                self._refused.append(heappop(self._spare))
+
+    def _offer_refused(self) -> None:
+        """Another request is the next one: engines without room for the last one may have room for it."""
+        for offer in self._refused:
+            heappush(self._spare, offer)
+        self._refused.clear()
 
     def _has_room(self, number: int, engine: int, now_s: float) -> bool:
         """Whether a request may start on an engine; one that is alone always may."""

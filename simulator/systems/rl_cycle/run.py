@@ -208,8 +208,8 @@ class _Cycle:
         changed = set[int]()
         while True:
             for number, engine in self.pool.deal(self.env.now):
-                has_tokens = number in self.pool.resumed
-                self.begun[number] = (engine, *(self.begun[number][1:] if has_tokens else (self.version, self.env.now)))
+                first = self.begun[number][1:] if number in self.pool.resumed else (self.version, self.env.now)
+                self.begun[number] = (engine, *first)
                 changed.add(engine)
             self._watch(sorted(changed))
             changed = set()

@@ -153,7 +153,7 @@ class Engine(Table):
     )
     step_time: Seconds = Field(0.0, description="host time of a step that no kernel hides")
     request_time: Seconds | None = Field(
-        None, description="the same for each running request (default: the stack's engine.request_s)"
+        None, description="the same for each running request of a dp group (default: the stack's engine.request_s)"
     )
     recompute: bool = Field(False, description="keep: whether KV caches are computed again under new weights")
 

@@ -31,7 +31,7 @@ def words(report: CycleReport) -> Words:
 
 def _rows(report: CycleReport) -> Iterator[tuple[str, str]]:
     p50, p99 = format_seconds(report.step_p50_s), format_seconds(report.step_p99_s)
-    steps = f"{format_count(report.steps, 'step')}"
+    steps = format_count(report.steps, "step")
     steps += f" after {report.warmup} of warm-up" if report.warmup else ""
     yield "step time", f"{format_seconds(report.step_time_s)} on average   (p50 {p50}, p99 {p99}; {steps})"
     if (interval_s := report.interval_s) is not None:

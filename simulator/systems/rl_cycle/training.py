@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import Fault, UserError, fault
-from ...base.files import existing_beside, path_beside, read_toml
+from ...base.files import find_beside, path_beside, read_toml
 from ...base.memo import Memo
 from ...base.named_files import rename_files
 from ...base.schema import validate
@@ -87,7 +87,7 @@ def step_table(said: str | Mapping[str, Any], has_model: bool, where: str) -> di
             raise UserError(fault(where, f"cycle.train.{own[0]}", value_at(said, own[0]), "follows from the cycle"))
         return dict(said)
     path = path_beside(said, where)
-    file = path if path.is_file() else shipped().get(said) or existing_beside(said, where, "cycle.train")
+    file = path if path.is_file() else shipped().get(said) or find_beside(said, where, "cycle.train")
     table = rename_files(read_toml(file), str(file), str)
     if table.get("kind") != "train_step":
         raise UserError(fault(where, "cycle.train", said, "expected a scenario of kind train_step"))

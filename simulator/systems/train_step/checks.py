@@ -228,7 +228,9 @@ def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfi
         yield Misfit("schedule.passes", passes, allowed)
 
 
-_FAR = 1000  # micro-batches that are looked through for an allowed number of them
+_FAR = (
+    1000  # most micro-batches that are tried; interleaved ones, the fewest that fit, are multiples of pp in each pass
+)
 
 
 def _counts_near(scenario: TrainScenario, count: int) -> list[int]:
@@ -244,12 +246,14 @@ def _has_schedule(scenario: TrainScenario, microbatches: int) -> bool:
     said = scenario.schedule
     if said.file is not None or said.name not in SCHEDULES:
         return True
+    if microbatches % said.passes:
+        return False
     options = {} if said.group is None else {"group": said.group}
     try:
         SCHEDULES[said.name].check(said.name, scenario.parallel.pp, microbatches // said.passes, options)
     except ValueError:
         return False
-    return microbatches % said.passes == 0
+    return True
 
 
 def missing_profiles(machines: Cluster, scenario: TrainScenario) -> Iterator[Misfit]:

@@ -154,8 +154,12 @@ class Report(Base):
     @property
     def bound_by(self) -> str:
         """The phase that holds most of the critical path of the update, without what precedes it, such as a drain."""
-        of_update = of_update_s(self.exposed, self.makespan_s, self.update_time_s)
-        return max(of_update, key=of_update.__getitem__)
+        return max(self.path_s, key=self.path_s.__getitem__)
+
+    @property
+    def path_s(self) -> dict[str, float]:
+        """Seconds of the update's critical path by phase, without what precedes it."""
+        return update_path_s(self.exposed, self.makespan_s, self.update_time_s)
 
 
 def update_s(resolved: Resolved, timeline: Timeline) -> float:
@@ -238,11 +242,11 @@ TOTAL_NEEDS = ("makespan_s", "update_time_s", "interval_low_s", "interval_high_s
 def total(report: Mapping[str, Any]) -> Total:
     """The update proper."""
     update_s = report["update_time_s"]
-    terms = of_update_s(report["exposed"], report["makespan_s"], update_s)
+    terms = update_path_s(report["exposed"], report["makespan_s"], update_s)
     return Total(update_s, (report["interval_low_s"], report["interval_high_s"]), terms)
 
 
-def of_update_s(exposed: Mapping[str, float], makespan_s: float, update_s: float) -> dict[str, float]:
+def update_path_s(exposed: Mapping[str, float], makespan_s: float, update_s: float) -> dict[str, float]:
     """The critical path of the update by phase: what precedes it is subtracted from the phase of its opening.
 
     That is `gather` for parameter servers (metadata), and `calls` for trainers (requests stop).

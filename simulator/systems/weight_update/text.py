@@ -36,7 +36,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     yield "throughput", f"{format_rate(report.effective_bytes_per_s)} ({size})"
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"
     yield "buckets", f"{filled}, in {format_count(report.rounds, 'round')}"
-    share = report.exposed[report.bound_by] / report.makespan_s
+    share = report.path_s[report.bound_by] / report.update_time_s
     yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({PHASES[report.bound_by]})"
     if report.host_share >= 0.5:
         yield "host-bound", f"{report.host_share:.0%} of the critical path is work of host threads"

@@ -26,6 +26,7 @@ def _simulate(resolved: "ResolvedRun", seed: int) -> History:
 
 
 def _undisturbed(resolved: "ResolvedRun", seed: int) -> History:
+    """The same run without failures and ranks that turn slow; jitter, and ranks that are slow from the start, stay."""
     plan = _plan(resolved, seed)
     steady = plan.speed.model_copy(update={"turn": ()})
     return run_training(replace(plan, failures=lambda: iter(()), speed=steady, drawn=False))
@@ -118,10 +119,10 @@ def _check_elastic(resolved: "ResolvedRun") -> None:
         raise UserError(fault(resolved.where, "elastic.least", said.least, words))
 
 
-def _takes_many(resolved: "ResolvedRun") -> Iterator[bool]:
-    """For each cause, whether it takes away all nodes below a leaf, with what is in their memory."""
-    if (said := resolved.scenario.failures) is not None:
-        yield from (cause.part == "leaf" and repair_s_of(said, cause) > 0 for cause in said.cause)
+def _lose_leaves(resolved: "ResolvedRun") -> bool:
+    """Whether any failure takes all nodes below a leaf away, with what is in their memory."""
+    said = resolved.scenario.failures
+    return said is not None and any(cause.part == "leaf" and repair_s_of(said, cause) > 0 for cause in said.cause)
 
 
 def _notes(resolved: "ResolvedRun") -> list[str]:
@@ -133,8 +134,8 @@ def _notes(resolved: "ResolvedRun") -> list[str]:
         notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
     if said.failures is not None and saving is not None and not resolved.restart.read_s:
         notes.append("reading a checkpoint again takes no time; see checkpoint.store, failures.read")
-    if said.checkpoint is not None and said.checkpoint.mode == "memory" and any(_takes_many(resolved)):
-        notes.append("a leaf takes nodes away, and a copy of each part is taken to lie on another leaf's nodes")
+    if said.checkpoint is not None and said.checkpoint.mode == "memory" and _lose_leaves(resolved):
+        notes.append("a leaf that fails takes the memory of its nodes; each part is assumed to have a copy elsewhere")
     alone = [key for key in ("bandwidth", "latency", "inside") if getattr(said.sync, key) is not None]
     if resolved.workers == 1 and alone:
         notes.append(f"one worker exchanges nothing, so sync.{', sync.'.join(alone)} has no effect")

@@ -29,6 +29,7 @@ def _simulate(resolved: "ResolvedRun", seed: int) -> History:
 
 
 def _undisturbed(resolved: "ResolvedRun", seed: int) -> History:
+    """The same run without failures."""
     return run_servers(_plan(resolved, seed, updates(resolved)))
 
 

@@ -360,9 +360,9 @@ class _Run:
         return _ChartLane(self.env, self.plan.encode_s, self.recorder, f"worker {worker}")
 
     def outages_after(self, at_s: float) -> list[Part]:
-        """Parts of outages that ended after this time, in order: of workers whose step others have waited for."""
-        late = takewhile(lambda one: one[1][2] > at_s, reversed(self.outages))
-        return sorted((part for worker, part in late if self.clocks.ticked_s[worker] >= part[2]), key=itemgetter(1))
+        """Parts of outages that ended after this time, in order: of workers whose step lets others go on now."""
+        late, now_s = takewhile(lambda one: one[1][2] > at_s, reversed(self.outages)), self.env.now
+        return sorted((part for worker, part in late if self.clocks.ticked_s[worker] == now_s), key=itemgetter(1))
 
     def by_others(self, worker: int) -> int:
         """Gradients of other workers that are applied."""

@@ -107,7 +107,7 @@ class Failures(Table):
 class Failure:
     """One failure: when, what, which nodes it takes away, and how long.
 
-    `of_job`: it is one of software, which stops the run whichever nodes are there, and mends none of them.
+    `of_job`: it is one of software, which stops or slows the run whichever nodes are there, and renews none of them.
     """
 
     at_s: float

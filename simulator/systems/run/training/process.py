@@ -207,8 +207,8 @@ class _Training:
             if not self.trainer.is_alive:
                 return
             if failure.effect == "slow":
-                rank = self.ranks.rank_of(failure.nodes[0])
-                self.env.process(self._turn(0.0, rank, failure.factor, None, failure.repair_s))
+                node = self.ranks.first_node if failure.of_job else failure.nodes[0]
+                self.env.process(self._turn(0.0, self.ranks.rank_of(node), failure.factor, None, failure.repair_s))
             else:
                 self._interrupt(failure)
         self.next_failure_s = inf

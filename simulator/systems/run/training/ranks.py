@@ -41,6 +41,11 @@ class Ranks:
         for rank in [rank for rank in self.turned if self.node_of(rank) == node]:
             self.turn(rank, 1.0)
 
+    @property
+    def first_node(self) -> int:
+        """The first node that is there; 0 if none is."""
+        return next((node for node in range(self._nodes) if node not in self.gaps), 0)
+
     def rank_of(self, node: int) -> int:
         """The first rank of a node."""
         return node * self._start.ranks // self._nodes
