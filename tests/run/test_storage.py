@@ -180,4 +180,4 @@ def test_that_copies_outlive_a_leaf_is_said(one):
     memory = "nodes=4", "checkpoint={mode='memory', bytes='1 GB', interval='100 s'}"
     found = [simulate(one, [*memory, leaf, f"failures.cause.0.repair='{repair} h'"]).report.notes for repair in (0, 1)]
 
-    assert [sum("another leaf's nodes" in note for note in notes) for notes in found] == [0, 1]
+    assert [sum("have a copy elsewhere" in note for note in notes) for notes in found] == [0, 1]

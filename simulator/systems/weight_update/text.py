@@ -37,7 +37,7 @@ def _rows(report: Report) -> Iterator[tuple[str, str]]:
     filled = f"{report.buckets:,} of at most {format_bytes(report.bucket_bytes)}"
     yield "buckets", f"{filled}, in {format_count(report.rounds, 'round')}"
     share = report.path_s[report.bound_by] / report.update_time_s
-    yield "bound by", f"{report.bound_by}: {share:.0%} of the critical path ({PHASES[report.bound_by]})"
+    yield "bound by", f"{report.bound_by}: {share:.0%} of the update's critical path ({PHASES[report.bound_by]})"
     if report.host_share >= 0.5:
         yield "host-bound", f"{report.host_share:.0%} of the critical path is work of host threads"
     yield "busiest link", f"{report.busiest_link}, {report.busiest_link_share:.0%} of the time"
