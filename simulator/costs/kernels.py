@@ -236,7 +236,10 @@ class Kernels:
         return found if tile is None else replace(found, spread=np.hypot(found.spread, share * tile.spread))
 
     def activation_s(self, direction: str, rows: int, width: int, matrices: int) -> float:
-        """Seconds of the experts' activation, or of its gradient: it moves their outputs and its own, in 16 bits."""
+        """Seconds of the experts' activation (`direction` "dgrad": of its gradient), which moves 16 bits an element.
+
+        It reads what all matrices but the last give, and writes what the last one reads.
+        """
         of, moved = op_kind("swiglu" if matrices == 3 else "gelu"), 2.0 * matrices * rows * width
         if direction == "dgrad":
             of, moved = op_kind(of.input_gradient), moved * of.input_traffic

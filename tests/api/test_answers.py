@@ -391,7 +391,7 @@ def test_changes_beside_a_second_side_are_refused():
         runcast.compare(TINY, TINY, {"batch.micro": 2})
 
 
-def test_a_name_is_missing_file(tmp_path):
+def test_a_name_is_no_file(tmp_path):
     (tmp_path / "mine.toml").write_text(FILE.read_text())
 
     assert runcast.simulate(tmp_path / "mine.toml", {"name": "mine.toml"}).to_json()["inputs"]["files"] == []

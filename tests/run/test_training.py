@@ -242,9 +242,10 @@ def test_a_node_whose_worker_has_left_keeps_it_away_if_it_fails_too():
     assert (history.wall_s, history.samples, history.counts["failures"]) == (100.0, 2 * 100 - 56, 2)
 
 
-def test_software_fails_whichever_nodes_are_away():
-    """A worker is away from 10 s on; a failure of the job at 20 s costs a restart, whichever worker that is."""
-    of_job = Failure(20.0, "software", (0,), "stop", 0.0, 0.0, of_job=True)
+@pytest.mark.parametrize(("effect", "wall_s"), [("stop", 40 + 5 + 5), ("slow", 10 + 5 + 5 + 25 * 2)])
+def test_software_fails_whichever_nodes_are_away(effect, wall_s):
+    """A worker is away from 10 s on, after a restart of 5 s; at 20 s the job starts again, or turns slow."""
+    of_job = Failure(20.0, "software", (0,), effect, 0.0, 0.0, factor=2.0, of_job=True)
     alike = [
         train(
             ranks=4, workers=4, steps=40, work_s=1.0, saving=Saving(0.0, 0.0), elastic=Elastic(batch="shrinks"),
@@ -253,20 +254,7 @@ def test_software_fails_whichever_nodes_are_away():
         for node in range(4)
     ]  # fmt: skip
 
-    assert [(one.wall_s, one.counts["failures"]) for one in alike] == [(50.0, 2)] * 4
-
-
-def test_software_slows_a_run_whichever_nodes_are_away():
-    of_job = Failure(20.0, "software", (0,), "slow", 0.0, 0.0, factor=2.0, of_job=True)
-    alike = [
-        train(
-            ranks=4, workers=4, steps=40, work_s=1.0, saving=Saving(0.0, 0.0), elastic=Elastic(batch="shrinks"),
-            failures=[failure(10.0, node, repair_s=1000.0), of_job], restart=Restart(5.0),
-        )
-        for node in range(4)
-    ]  # fmt: skip
-
-    assert [one.wall_s for one in alike] == [10.0 + 5.0 + 5.0 + 25 * 2.0] * 4
+    assert [one.wall_s for one in alike] == [wall_s] * 4
 
 
 def test_a_restart_of_software_mends_no_slow_rank():

@@ -169,7 +169,7 @@ def test_what_is_no_text(tmp_path):
     assert faults(read_samples, [tmp_path / "t.csv"]) == (f"{tmp_path}/t.csv: is not text; expected a CSV file",)
 
 
-def test_what_is_missing_file(tmp_path):
+def test_what_is_no_file(tmp_path):
     assert faults(read_samples, [tmp_path / "t.csv"]) == (f"{tmp_path}/t.csv: no such file",)
 
 

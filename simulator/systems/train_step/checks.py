@@ -228,9 +228,7 @@ def unfit_batch(scenario: TrainScenario, layers: int, dp: int) -> Iterator[Misfi
         yield Misfit("schedule.passes", passes, allowed)
 
 
-_FAR = (
-    1000  # most micro-batches that are tried; interleaved ones, the fewest that fit, are multiples of pp in each pass
-)
+_FAR = 1000  # most micro-batches that are tried; of interleaved schedules, which fit least often, every pp-th fits
 
 
 def _counts_near(scenario: TrainScenario, count: int) -> list[int]:

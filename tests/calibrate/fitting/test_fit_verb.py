@@ -206,7 +206,7 @@ OTHER = LINK[0].replace("H100 SXM", "H20")
         ),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_missing_file(table, flags, message, runcast, tmp_path):
+def test_a_mistake_is_one_line_and_leaves_no_file(table, flags, message, runcast, tmp_path):
     (tmp_path / "s.csv").write_text(table)
     (tmp_path / "mine.json").write_text("before")
     code, out, err = runcast("calibrate", "fit", *flags)
