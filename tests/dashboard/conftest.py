@@ -25,6 +25,9 @@ PICTURES = ROOT / "out" / "screenshots"
 WIDTHS_PX = (1440, 390)
 MARKUP = "<b onclick=alert(1)>bold<&b>"
 """The name of a scenario in the data folder: HTML, if anyone took it for that."""
+ZOOMS_ARE_HEARD = """(plots => plots.length > 0 && plots.every(plot => plot._ev?.listenerCount("plotly_relayout") > 0))(
+    [...document.querySelectorAll(".timeline .js-plotly-plot")])"""
+"""Whether Dash listens to every timeline of a page: a zoom before that changes the axis and draws nothing anew."""
 
 SCENARIO = f"""
 name = "{MARKUP}"

@@ -22,6 +22,8 @@ from runcast.simulator.figures import first_look
 from runcast.simulator.predict import simulate
 from runcast.simulator.scenario import what_ifs
 
+from .conftest import ZOOMS_ARE_HEARD
+
 FIXTURES = Path(__file__).parents[1] / "traces/fixtures"
 TINY = "data/scenarios/tiny-2ranks.toml"
 RUN, RANK = "megatron-llama3-70b.log", "megatron-rank0.json.gz"
@@ -185,7 +187,7 @@ def test_a_zoom_into_one_timeline_tells_ops_of_both_apart_and_leaves_together(pa
     drawn = page.locator("#compare-timelines .js-plotly-plot")
     expect(drawn).to_have_count(2, timeout=60_000)
     expect(drawn.filter(has_text=TOGETHER)).to_have_count(2)
-    page.wait_for_function(f"{PLOTS}.every((drawn) => drawn._ev.listenerCount('plotly_relayout') > 0)")
+    page.wait_for_function(ZOOMS_ARE_HEARD)
 
     page.evaluate(f"Plotly.relayout({FIRST_PLOT}, {{'xaxis.range[0]': 3, 'xaxis.range[1]': 3.2}})")
     expect(drawn.filter(has_text=TOGETHER)).to_have_count(0)

@@ -6,6 +6,8 @@ from runcast.dashboard.zoom import patch, window_of
 from runcast.simulator import simulate
 from runcast.simulator.figures import gantt
 
+from .conftest import ZOOMS_ARE_HEARD
+
 ZOOM = """Plotly.relayout(document.querySelector("#training-timeline .js-plotly-plot"),
     {"xaxis.range[0]": 1, "xaxis.range[1]": 1.05})"""
 
@@ -94,7 +96,7 @@ def a_timeline(page):
     """The timeline of a small step, and which seconds of it are seen."""
     page.goto("/training?base=mine")
     page.locator(f"{TIMELINE} .barlayer").wait_for(state="attached")
-    page.wait_for_function(f"{ENDS}[1] > 0")
+    page.wait_for_function(ZOOMS_ARE_HEARD)
     return page.locator(f".timeline:has({TIMELINE})"), page.evaluate(ENDS)
 
 
@@ -139,6 +141,7 @@ def test_keys_move_a_timeline_no_farther_than_its_end(page):
 def test_a_part_of_a_pipeline_is_told_apart(page):
     page.goto("/training?base=train-llama3-70b-64xh100")
     said = page.locator("#training-timeline .gtitle-subtitle")
+    page.wait_for_function(ZOOMS_ARE_HEARD)
     page.locator("#training-timeline .updatemenu-button", has_text="all").click()
     expect(said).to_contain_text("drawn together")
     expect(page.locator(".dash-graph--pending")).to_have_count(0)

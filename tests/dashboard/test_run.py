@@ -15,6 +15,8 @@ from runcast.simulator.base.units import parse
 from runcast.simulator.scenario import value_at
 from runcast.simulator.systems.run.text import format_long
 
+from .conftest import ZOOMS_ARE_HEARD
+
 RUN = """
 name = "failing"
 kind = "run"
@@ -174,7 +176,7 @@ XAXIS = "document.querySelector('#run-timeline .js-plotly-plot').layout.xaxis.ra
 
 def test_a_run_is_changed_and_looked_at_closer(page):
     page.goto("/run?base=run-parameter-server-async&run.samples=50_000_000&sync.mode=all_reduce")
-    page.wait_for_selector("#run-timeline .js-plotly-plot")
+    page.wait_for_function(ZOOMS_ARE_HEARD)
     whole = page.evaluate(XAXIS)
     page.locator("#run-timeline .updatemenu-button", has_text="a minute").click()
     page.wait_for_function(f"{XAXIS}[1] === '2001-01-01 00:01:00'")

@@ -21,6 +21,8 @@ from runcast.simulator.base.units import format_seconds, parse
 from runcast.simulator.scenario import value_at
 from runcast.simulator.systems.weight_update.methods import FROM_TRAINERS, SERVED
 
+from .conftest import ZOOMS_ARE_HEARD
+
 TINY = ("tiny-2ranks", "tiny-p2p", "tiny-stage-heads", "tiny-colocated")
 
 
@@ -291,7 +293,7 @@ def test_a_zoom_tells_ops_apart(page):
     page.wait_for_function(CURVE_IS_DONE, timeout=60_000)
     said = page.locator("#update-timeline .gtitle-subtitle")
     expect(said).to_contain_text("are drawn together")
-    expect(page.locator(".dash-graph--pending")).to_have_count(0)  # until then nobody listens for a zoom
+    page.wait_for_function(ZOOMS_ARE_HEARD)
     page.evaluate(
         "Plotly.relayout(document.querySelector('#update-timeline .js-plotly-plot'), "
         "{'xaxis.range[0]': 3, 'xaxis.range[1]': 3.2})"
