@@ -15,6 +15,7 @@ from runcast.simulator.systems.rl_cycle.errors import WHOLE
 
 from ..docs.cycle_ledger_page import page
 from ..docs.run_ledger_page import MISS
+from ..once import once
 
 ROOT = Path(__file__).parents[2]
 ROW = dict.fromkeys((*REQUIRED, "bound"), "") | {
@@ -67,10 +68,15 @@ def test_every_shipped_row_is_a_scenario_or_says_what_it_lacks():
     assert len({case.cells.text("source") for case in cases}) >= 10
 
 
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    """The shipped ledger with all its rows predicted."""
+    return once(tmp_path_factory, "ledger of cycles", lambda _: read_cycle_ledger(runner=InProcess()))
+
+
 @pytest.mark.slow
-def test_the_error_of_whole_cycles_is_that_of_the_ledger():
+def test_the_error_of_whole_cycles_is_that_of_the_ledger(ledger):
     """Nine of ten whole steps lie in intervals whose width their own source did not tell."""
-    ledger = read_cycle_ledger(runner=InProcess())
     whole = ledger.scored[ledger.scored["metric"] == WHOLE]
 
     assert errors_of(ledger) == read_json(shipped_file("rl_cycle.csv").with_name("cycle_errors.json"))
@@ -78,8 +84,7 @@ def test_the_error_of_whole_cycles_is_that_of_the_ledger():
 
 
 @pytest.mark.slow
-def test_the_page_is_what_is_predicted_and_large_misses_have_words():
-    ledger = read_cycle_ledger(runner=InProcess())
+def test_the_page_is_what_is_predicted_and_large_misses_have_words(ledger):
     silent = ledger.table[(ledger.table["error"].abs() > MISS) & (ledger.table["miss"] == "")]
 
     assert (ROOT / "docs/rl-cycle-ledger.md").read_text() == page(ledger)

@@ -38,18 +38,25 @@ class CycleCase(RunCase):
     kinds: ClassVar[tuple[str, ...]] = ("rl_cycle",)
     files: ClassVar[str] = "cycles"
 
-    def predict(self) -> dict[str, Any]:
+    def predict(self, memo: Memo) -> dict[str, Any]:
         """The metric, and as `width` the standard deviation of its logarithm.
 
         Raises:
             UserError: the scenario contains something that is not allowed, or the report has no such metric.
         """
-        assert self.scenario is not None
-        where, metric = self.origin or self.where, self.cells.text("metric")
-        resolved = cast(ResolvedCycle, resolve(check_question(self.scenario, where), where, Memo()))
-        report = predict(resolved).report
+        report, metric = self._report(memo), self.cells.text("metric")
         predicted = value_of(report.to_json(), metric)
         return {"predicted": predicted, "width": _deviation(report, metric), "mode": report.mode}
+
+    def _report(self, memo: Memo) -> CycleReport:
+        """The report of its scenario, of which other rows may hold other metrics."""
+        where, scenario = self.origin or self.where, self.scenario
+        assert scenario is not None
+
+        def make() -> CycleReport:
+            return predict(cast(ResolvedCycle, resolve(check_question(scenario, where), where, memo))).report
+
+        return memo.get("report", (where, repr(scenario)), make)
 
     def interval(self, found: Mapping[str, Any]) -> tuple[float | None, float | None]:
         """The 90 % interval, from the errors of its phases, and of a whole step what cycles of other sources missed.

@@ -29,7 +29,7 @@ class ExecutedCase(RunCase):
     kinds: ClassVar[tuple[str, ...]] = ("collective", "train_step", "weight_update")
     files: ClassVar[str] = "executed"
 
-    def predict(self) -> dict[str, Any]:
+    def predict(self, memo: Memo) -> dict[str, Any]:
         """The metric, and the ends of the report's 90 % interval over its time, if it has one.
 
         Raises:
@@ -37,7 +37,7 @@ class ExecutedCase(RunCase):
         """
         assert self.scenario is not None
         where = self.origin or self.where
-        resolved = resolve(check_question(self.scenario, where), where, Memo())
+        resolved = resolve(check_question(self.scenario, where), where, memo)
         report = predict(resolved).to_json()
         total = SYSTEMS[resolved.scenario.kind].total(report)
         low, high = (end / total.seconds for end in total.interval) if total.interval else (None, None)

@@ -96,8 +96,11 @@ class Case:
         """The software that ran it, empty where nothing is predicted."""
         return str(self.scenario["stack"]) if self.scenario else ""
 
-    def predict(self) -> dict[str, Any]:
-        """The columns of its prediction; a UserError if what the row says does not divide, or does not fit."""
+    def predict(self, memo: Memo) -> dict[str, Any]:
+        """The columns of its prediction, with what it may share with other rows.
+
+        A UserError if what the row says does not divide, or does not fit.
+        """
         raise NotImplementedError
 
 
@@ -152,7 +155,7 @@ def predict_cases(cases: Sequence[Case], runner: Runner | None, watch: Watch | N
 
 def _predict(case: Case, memo: Memo) -> dict[str, Any]:
     try:
-        return {"reason": case.reason} if case.scenario is None else case.predict()
+        return {"reason": case.reason} if case.scenario is None else case.predict(memo)
     except UserError as error:
         return {"reason": error.reasons(case.where)[0]}
 

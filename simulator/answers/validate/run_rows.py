@@ -67,7 +67,7 @@ class RunCase(Case):
     kinds: ClassVar[tuple[str, ...]] = ("run",)
     files: ClassVar[str] = "runs"
 
-    def predict(self) -> dict[str, Any]:
+    def predict(self, memo: Memo) -> dict[str, Any]:
         """The mean of the metric over repeats of the run with rates as stated, and the range of its report.
 
         The `range` is what repeats with drawn rates of failures and prices leave open, as in a report, and `width` the

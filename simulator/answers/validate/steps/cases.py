@@ -11,6 +11,7 @@ from typing import Any
 
 from ....base.errors import UserError
 from ....base.files import read_toml
+from ....base.memo import Memo
 from ....formats.samples import read_table
 from ....profile import load_stack, stack_names
 from ....scenario import check_train
@@ -138,7 +139,7 @@ class StepCase(Case):
             if value is not None and (wrong := check(value)):
                 yield f"{column} = {self.cells.text(column)}: {wrong}"
 
-    def predict(self) -> dict[str, float]:
+    def predict(self, memo: Memo) -> dict[str, float]:
         """Seconds with their interval, and memory of the rank that was measured, as the row's convention counts it.
 
         A UserError if the scenario does not fit, or what was measured cannot be.

@@ -16,6 +16,7 @@ import numpy as np
 from .... import engine
 from ....base.errors import UserError, fault, hint
 from ....base.files import path_beside, read_toml
+from ....base.memo import Memo
 from ....formats.samples import read_table
 from ....models import preset_names
 from ....profile import stack_names
@@ -113,7 +114,7 @@ class UpdateCase(Case):
     def _measure(self, timeline: Timeline, whole_s: float) -> float:
         return MEASURES[self.cells.text("phase")](timeline, whole_s)
 
-    def predict(self) -> dict[str, Any]:
+    def predict(self, memo: Memo) -> dict[str, Any]:
         """The columns of its prediction."""
         return dict(zip(("predicted_s", "interval_low_s", "interval_high_s"), self.answer(), strict=True))
 
