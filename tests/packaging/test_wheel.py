@@ -11,6 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from ..once import once
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -28,31 +30,46 @@ def run(*command, cwd):
 
 
 def environment(folder, *requirements):
-    run(sys.executable, "-m", "venv", folder, cwd=folder.parent)
-    run(folder / "bin/python", "-m", "pip", "install", "--quiet", *requirements, cwd=folder.parent)
+    """The Python of a new environment that holds these."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    install(folder / "bin/python", *requirements)
     return folder / "bin/python"
 
 
+def install(python, *requirements):
+    """By this environment's pip. Most modules of what is installed are never imported, so that none is compiled yet."""
+    pip(python, "install", "--quiet", "--no-compile", *requirements)
+
+
+def pip(python, *words):
+    return run(sys.executable, "-m", "pip", "--python", python, *words, cwd=python.parent)
+
+
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """A copy, since setuptools reuses build/: a deleted module would come back from it."""
-    copy = tmp_path_factory.mktemp("source")
+def built(tmp_path_factory):
+    """A copy, since setuptools reuses build/ (a deleted module would come back from it), and the wheel of it."""
+    return once(tmp_path_factory, "wheel", build)
+
+
+def build(folder):
+    copy, out = folder / "source", folder / "wheel"
+    copy.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     for top in SETUP["package-dir"].values():
         shutil.copytree(ROOT / top, copy / top, ignore=JUNK, dirs_exist_ok=True)
-    return copy
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, ".", cwd=copy)
+    (wheel,) = out.iterdir()
+    return copy, wheel
 
 
 @pytest.fixture(scope="module")
-def wheel(source, tmp_path_factory):
-    out = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, ".", cwd=source)
-    (built,) = out.iterdir()
-    return built
+def wheel(built):
+    return built[1]
 
 
-def test_holds_every_file_and_only_runcast(source, wheel):
+def test_holds_every_file_and_only_runcast(built):
+    source, wheel = built
     homes = {source / top: Path(*prefix.split(".")) for prefix, top in SETUP["package-dir"].items()}
     wanted = set()
     for file in (file for home in homes for file in home.rglob("*") if file.is_file() and file.suffix not in RECORDS):
@@ -74,8 +91,8 @@ def test_measuring_needs_torch_and_nothing_else(wheel, tmp_path):
     """On a cluster node the wheel stands in a PyTorch container, installed with --no-deps."""
     python = environment(tmp_path / "venv", "--no-deps", wheel)
     run(python, "-m", "runcast.calibrate", "--help", cwd=tmp_path)
-    run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", "torch", cwd=tmp_path)
-    installed = run(python, "-m", "pip", "list", "--format=freeze", cwd=tmp_path)
+    install(python, "-c", ROOT / "constraints.txt", "torch")
+    installed = pip(python, "list", "--format=freeze")
     assert [name for name in FOREIGN if f"{name}==" in installed] == []
     torchrun = (python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m")
     measure = ("runcast.calibrate", "run", "--quick", "--rounds=1", "--only=collectives,overheads,copies,membound/add*")
