@@ -4,7 +4,7 @@ A key that the change itself sets stays, and is refused where it does not fit: t
 had no meaning before: a file that contradicts itself is not mended.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,8 @@ class _Comparison:
     def _unfit(self) -> Iterator[_Lost]:
         """Keys whose values do not fit what they were chosen for."""
         pins = [pin for pin in self.system.pins if pin.key in self.kept and value_at(self.after, pin.key) is not None]
-        pins = [pin for pin in pins if self._moves(pin.of)]
+        before, after = _with_tables(self.before), _with_tables(self.after)
+        pins = [pin for pin in pins if any(value_at(before, key) != value_at(after, key) for key in pin.of)]
         if not pins:
             return
         try:
@@ -90,11 +91,6 @@ class _Comparison:
             if faults := pin.faults(change):
                 value = value_at(self.after, pin.key)
                 yield _Lost(pin.key, faults[0].allowed, _rest(value, [one.value for one in faults]))
-
-    def _moves(self, keys: Iterable[str]) -> bool:
-        """Whether the changes give any of these keys another value."""
-        before, after = _with_tables(self.before), _with_tables(self.after)
-        return any(value_at(before, key) != value_at(after, key) for key in keys)
 
     def _values(self, table: Mapping[str, Any]) -> Values:
         """The values of a table with its stack's defaults, if there is such a stack."""

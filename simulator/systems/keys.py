@@ -36,8 +36,17 @@ def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
     for name, value in table.items():
         if value is not None:
             yield f"{before}{name}", value
-        if type(value) is dict or isinstance(value, Mapping):
+        if is_table(value):
             yield from _flat(value, f"{before}{name}.")
+
+
+_NO_TABLES = frozenset({str, int, float, bool, list, type(None)})
+
+
+def is_table(value: object) -> bool:
+    """Whether a value of a scenario is a table. Mapping is asked last, which takes long to say no."""
+    kind = type(value)
+    return kind is dict or (kind not in _NO_TABLES and isinstance(value, Mapping))
 
 
 def value_at(table: Mapping[str, Any], key: str) -> Any:
@@ -46,7 +55,7 @@ def value_at(table: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         if isinstance(value, list | tuple):
             value = {str(i): item for i, item in enumerate(value)}
-        value = value.get(part) if isinstance(value, Mapping) else None
+        value = value.get(part) if is_table(value) else None
     return value
 
 
