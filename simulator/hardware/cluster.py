@@ -7,11 +7,11 @@ take between them, is `fabrics`.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, wraps
 from itertools import accumulate
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,22 @@ from .graph import Link, Route, Wire, join_links
 from .node import Node
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
+_Answer = TypeVar("_Answer")
+_Asked = TypeVarTuple("_Asked")
+
+
+def _keep(method: "Callable[[Cluster, *_Asked], _Answer]") -> "Callable[[Cluster, *_Asked], _Answer]":
+    """Keep what it answers: thousands of messages ask the same of each rank, and a cluster stays as it is."""
+
+    @wraps(method)
+    def answer(self: "Cluster", *asked: *_Asked) -> _Answer:
+        known = self._answers[method.__name__]
+        if asked not in known:
+            known[asked] = method(self, *asked)
+        found: _Answer = known[asked]
+        return found
+
+    return answer
 
 
 class _Crossing(NamedTuple):
@@ -50,6 +66,7 @@ class Cluster:
         self.network = Network(self.fabric, [rates[node] for node in self.nodes])
         self._islands: dict[int, int] = {}  # those that were asked for
         self._of_kind: dict[str, NDArray[np.int64]] = {}  # likewise
+        self._answers: dict[str, dict[Any, Any]] = defaultdict(dict)  # likewise, by method
         self._first_gpu = [0, *accumulate(len(n.gpus) for n in self.nodes)]
         self._first_link = [0, *accumulate(len(n.graph.links) for n in self.nodes)]
         domains = nvlink_domains(self.nodes)
@@ -161,6 +178,7 @@ class Cluster:
         """Vertex of the NIC that serves a GPU: the nearest one; GPUs that share are spread evenly."""
         return self.nics_of_gpu(gpu)[0]
 
+    @_keep
     def nics_of_gpu(self, gpu: int) -> tuple[str, ...]:
         """All NICs that serve a GPU, its own first; more than one where a node has more NICs than GPUs."""
         me = self._gpu(gpu)
@@ -170,6 +188,7 @@ class Cluster:
             raise UserError(fault("cluster.nics", "", there, f"no NIC is attached to {me}"))
         return tuple(f"n{me.node}.{nic}" for nic in nics)
 
+    @_keep
     def _gpu(self, gpu: int) -> Place:
         node = self.node_of(gpu)
         return Place(node, self.nodes[node].gpus[gpu - self._first_gpu[node]])
@@ -269,10 +288,12 @@ class Cluster:
         """GPU to its nearest host memory."""
         return self._route(self._gpu(gpu), self._numa(gpu))
 
+    @_keep
     def nic_in_route(self, gpu: int, nic: str) -> Route:
         """The route from a NIC to a GPU of its own node without host memory (GPUDirect)."""
         return self._route(self._beside(nic, gpu), self._gpu(gpu))
 
+    @_keep
     def nic_out_route(self, gpu: int, nic: str) -> Route:
         """The route from a GPU to a NIC of its own node."""
         return self._route(self._gpu(gpu), self._beside(nic, gpu))
@@ -365,6 +386,7 @@ class Cluster:
         nics = f"n{a.node}.{nic_of_port(leave)}", f"n{b.node}.{nic_of_port(enter)}"
         return _Crossing(out, Transfer(src, dst, *nics), into)
 
+    @_keep
     def _exit(self, a: Place, enter: str) -> str:
         """The port by which a vertex sends to a port of this name elsewhere: its own if both are on one plane."""
         node, own = self.nodes[a.node], self._cable(a)
@@ -377,6 +399,7 @@ class Cluster:
     def _same_plane(self, port: str, other: str) -> bool:
         return self.network.same_plane(number_of_port(port), number_of_port(other))
 
+    @_keep
     def _way_out(self, a: Place, leave: str) -> Route | None:
         """From a vertex to a port of its node; to that of another GPU's NIC through this GPU, if NVLink leads there."""
         node, nic = self.nodes[a.node], nic_of_port(leave)
@@ -401,6 +424,7 @@ class Cluster:
         found = self.nodes[node].graph.route(src, dst)
         return None if found is None else self._moved(node, found)
 
+    @_keep
     def _cable(self, place: Place) -> str:
         """The port that serves a vertex: a NIC's own, a GPU's NIC's, else that of the first NIC near that memory."""
         node = self.nodes[place.node]
@@ -412,6 +436,7 @@ class Cluster:
         first = self._first_link[node]
         return tuple([first + i for i in route])
 
+    @_keep
     def _place(self, vertex: str) -> Place:
         head, _, local = vertex.partition(".")
         number = head[1:]
