@@ -36,7 +36,7 @@ def calibrate(folder: Path, share: float = 0.0) -> Numbers:
         if share:
             samples += measure_kernels(bed, folder)
         profile = str(fit_profile(bed, samples, folder))
-        return Numbers(profile) if share else Numbers(profile, str(read_stack(bed, profile, folder)))
+    return Numbers(profile) if share else Numbers(profile, str(read_stack(profile, folder)))
 
 
 def measure_exchanges(bed: Bed, cases: Sequence[str], folder: Path) -> Path:
@@ -80,16 +80,18 @@ def _headers(link: str) -> str:
     return f'"link_fraction.{link}" = {{ {share} }}\n'
 
 
-def read_stack(bed: Bed, profile: str, folder: Path) -> Path:
+def read_stack(profile: str, folder: Path) -> Path:
     """Run an update, stage by stage, and one that reads memory of other hosts; write what their steps on hosts take.
 
-    Their messages are not read. All hosts share the cores of one machine, so numbers of a quiet host are no use here.
+    Their messages are not read, and are short on fast cables. All hosts share the cores of one machine, so numbers of a
+    quiet host are no use here.
     """
-    case = update("4 hosts", "serial")
-    cases = write_cases([case, p2p_update("4 hosts", 4)], Numbers(profile), folder)
-    (_, wrong, of_op), (_, wrong_too, of_reads) = execute(bed, cases, folder, _RUNS)
+    case, reads = update("4 fast hosts", "serial"), p2p_update("4 fast hosts", 4)
+    cases = write_cases([case, reads], Numbers(profile), folder)
+    with set_up(case.where) as bed:
+        (_, wrong, of_op), (_, wrong_too, of_reads) = execute(bed, cases, folder, _RUNS)
     assert not wrong + wrong_too
-    tensors, doublings = case.tables["model"]["tensors"], (bed.topology.hosts - 1).bit_length()
+    tensors, doublings = case.tables["model"]["tensors"], (case.where.hosts - 1).bit_length()
     found = {
         **{
             f"{kind}.s": of_op[kind]
