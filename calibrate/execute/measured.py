@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ...simulator.answers.compare.spans import SPANS, SUMMARY
 from ...simulator.base.errors import UserError
@@ -19,6 +18,9 @@ from ...simulator.base.units import format_seconds
 from ...simulator.timeline import Timeline
 from .lanes import Stamp
 from .parts import Parts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = ["rank", "lane", "op", "name", "kind", "ready_s", "start_s", "end_s", "bytes"]
 
@@ -61,11 +63,13 @@ class Measured:
         return [f"{name} on rank {rank}" for rank, report in enumerate(self.reports) for name in report.checked.wrong]
 
     @cached_property
-    def spans(self) -> pd.DataFrame:
+    def spans(self) -> "pd.DataFrame":
         """One row per op, rank and lane, by op; `start_s - ready_s` is queueing for lanes.
 
         A member of a gang starts when it joins, so that its span holds the wait for the last one.
         """
+        import pandas as pd  # half a second, which only the rank that tells of the run needs
+
         program, began_ns = self.parts.program, min(report.began_ns for report in self.reports)
 
         def seconds(stamp: Stamp) -> list[float]:

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ... import engine
 from ...base.errors import UserError, fault
@@ -22,6 +21,9 @@ from ...collectives import EXECUTED
 from ...scenario import check_question, open_table, resolve
 from ...timeline import spans_of_ranks
 from .comparison import Comparison, Side, Source
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SPANS, SUMMARY = "spans.csv", "summary.json"
 """The files of a run in its folder, as `runcast execute --out` names them."""
@@ -37,9 +39,9 @@ class Joined:
     `sides` are the spans of both, by what they are: measured, and simulated or other.
     """
 
-    table: pd.DataFrame
+    table: "pd.DataFrame"
     warning: str | None
-    sides: Mapping[str, pd.DataFrame]
+    sides: Mapping[str, "pd.DataFrame"]
 
     @property
     def whole(self) -> Comparison:
@@ -60,7 +62,7 @@ class Joined:
                 "only_in": ops_of_one_side(self.table)}  # fmt: skip
 
 
-def _whole(name: str, spans: pd.DataFrame) -> Side:
+def _whole(name: str, spans: "pd.DataFrame") -> Side:
     source: Source = "scenario" if name == "simulated" else "spans"
     return Side(where=name, source=source, label=name, kind="", total_s=float(spans["end_s"].max()))
 
@@ -102,7 +104,7 @@ def lines(found: Joined) -> Iterator[str]:
     yield headline(found.whole)
 
 
-def compare(measured: pd.DataFrame, other: pd.DataFrame, column: str = "simulated_s") -> pd.DataFrame:
+def compare(measured: "pd.DataFrame", other: "pd.DataFrame", column: str = "simulated_s") -> "pd.DataFrame":
     """Join two tables of spans: op, name, kind, rank, `column` (of `other`), measured_s, ratio (measured to other).
 
     An op that only one side has keeps its row, with NaN on the other side; so does the ratio of an op without time.
@@ -112,7 +114,7 @@ def compare(measured: pd.DataFrame, other: pd.DataFrame, column: str = "simulate
     return joined.assign(ratio=_ratio(joined["measured_s"], joined[column]))
 
 
-def _durations(spans: pd.DataFrame, column: str) -> pd.DataFrame:
+def _durations(spans: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """One row per op and rank: how long the rank worked on it, in seconds, without its wait for the gang's last member.
 
     A member that had ended before the last one joined (the root of a small broadcast) counts as 0.
@@ -122,7 +124,7 @@ def _durations(spans: pd.DataFrame, column: str) -> pd.DataFrame:
     return once[KEYS].assign(**{column: (once["end_s"] - all_there).clip(lower=0.0)})
 
 
-def sum_by_kind(compared: pd.DataFrame) -> pd.DataFrame:
+def sum_by_kind(compared: "pd.DataFrame") -> "pd.DataFrame":
     """One row per kind over the ops that both sides have: how many, both sums, their ratio, the median op's ratio."""
     column = compared.columns[len(KEYS)]
     both = compared.dropna(subset=[column, "measured_s"])
@@ -133,7 +135,7 @@ def sum_by_kind(compared: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def ops_of_one_side(compared: pd.DataFrame) -> dict[str, list[str]]:
+def ops_of_one_side(compared: "pd.DataFrame") -> dict[str, list[str]]:
     """Per side, the ops (`name on rank r`) that only this side has."""
     column = compared.columns[len(KEYS)]
     label = compared["name"] + " (rank " + compared["rank"].astype(str) + ")"
@@ -141,12 +143,14 @@ def ops_of_one_side(compared: pd.DataFrame) -> dict[str, list[str]]:
     return {side.removesuffix("_s"): label[compared[missing].isna()].tolist() for side, missing in sides}
 
 
-def read_spans(path: Path) -> pd.DataFrame:
+def read_spans(path: Path) -> "pd.DataFrame":
     """The spans of a run: a CSV file, or the folder that `runcast execute --out` wrote.
 
     A UserError if there is no such file, it lacks a column, its times are no numbers, or its rows stand for places
     instead of ranks.
     """
+    import pandas as pd  # half a second, for which ranks that only run have no use
+
     file = path / SPANS if os.path.isdir(path) else path
     try:
         spans = pd.read_csv(StringIO(read_text(file, "a CSV file")))
@@ -165,7 +169,9 @@ def read_spans(path: Path) -> pd.DataFrame:
     return spans.astype({"name": str, "kind": str})
 
 
-def _check_numbers(spans: pd.DataFrame, file: Path) -> None:
+def _check_numbers(spans: "pd.DataFrame", file: Path) -> None:
+    import pandas as pd
+
     for name in ("op", "rank", "start_s", "end_s"):
         strange = ~np.isfinite(pd.to_numeric(spans[name], errors="coerce").to_numpy(float))
         if strange.any():
@@ -182,14 +188,14 @@ def hash_of_run(path: Path) -> str | None:
     return str(summary["scenario_hash"]) if isinstance(summary, dict) and "scenario_hash" in summary else None
 
 
-def simulate_spans(resolved: Any) -> pd.DataFrame:
+def simulate_spans(resolved: Any) -> "pd.DataFrame":
     """The spans that the simulator predicts for every rank, by the ops that ranks execute."""
     timeline = engine.simulate(resolved.program, resolved.costs)
     spans = spans_of_ranks(timeline, range(resolved.program.ranks))
     return _by_executed_op(spans) if EXECUTED in spans else spans
 
 
-def _by_executed_op(spans: pd.DataFrame) -> pd.DataFrame:
+def _by_executed_op(spans: "pd.DataFrame") -> "pd.DataFrame":
     """Messages as parts of their broadcast: all ranks begin with it, and each ends with its own last message."""
     found = spans.assign(op=spans[EXECUTED])
     found["start_s"] = found.groupby("op")["start_s"].transform("min")
@@ -212,5 +218,5 @@ def unfold(path: Path, changes: Sequence[str] = ()) -> Any:
     return resolved
 
 
-def _ratio(over: pd.Series, under: pd.Series) -> pd.Series:
+def _ratio(over: "pd.Series", under: "pd.Series") -> "pd.Series":
     return over / under.replace(0.0, np.nan)
