@@ -97,13 +97,28 @@ def validate(schema: type[_Schema], table: Any, where: str, prefix: str = "") ->
     return found
 
 
+def wrong_keys(schema: type[BaseModel], table: Any, where: str) -> list[tuple[str, str]]:
+    """(key, line) of all that `validate` refuses of what a table says; of a fault between keys, what holds them."""
+    try:
+        _adapter(schema).validate_python(table)
+    except ValidationError as error:
+        said = [one for one in error.errors(include_url=False) if one["type"] != "missing"]
+        return [(".".join(_path(one)), _line(schema, where, "", one)) for one in said]
+    return []
+
+
+def _path(error: Mapping[str, Any]) -> list[str]:
+    """The names of tables and keys that lead to a fault."""
+    return [str(part) for part in error["loc"] if part not in ("str", "dict[str,any]", "[key]")]
+
+
 @cache
 def _adapter(schema: Any) -> TypeAdapter[Any]:
     return TypeAdapter(schema, config=None if isinstance(schema, type) and issubclass(schema, BaseModel) else _STRICT)
 
 
 def _line(schema: Any, where: str, prefix: str, error: Mapping[str, Any]) -> str:
-    path = [str(part) for part in error["loc"] if part not in ("str", "dict[str,any]", "[key]")]
+    path = _path(error)
     key, value = prefix + ".".join(path), error["input"]
     beside = _keys(_table_of(schema, path))
     field = beside.get(path[-1], _record_of(schema, path)) if path else None

@@ -109,3 +109,27 @@ def test_a_kind_without_seed_has_no_repeats(sweep_file):
 
     with pytest.raises(UserError, match="'seed': unknown"):
         load_sweep(sweep_file(text, base=""))
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("nonsense.key=3", "nonsense: unknown key; did you mean"),
+        ("update.nokey=3", "update.nokey: unknown key; known: bucket"),
+        ("nodes=two", "nodes = 'two': expected a whole number"),
+        ("cluster.oversubscripton=2", "cluster.oversubscripton: unknown key"),
+        ("cluster=dgx-h1", "cluster = 'dgx-h1': unknown; did you mean dgx-h100"),
+    ],
+)
+def test_a_change_that_no_point_can_have_is_refused_at_once(sweep_file, change, line):
+    with pytest.raises(UserError) as refused:
+        load_sweep(sweep_file(), [change])
+
+    assert (len(refused.value.faults), line in str(refused.value)) == (1, True), str(refused.value)
+
+
+def test_a_base_may_lack_or_get_wrong_what_an_axis_replaces():
+    axes = [{"key": "nodes", "values": [1]}, {"key": "cluster", "values": ["dgx-h100"]}]
+    base = {"kind": "collective", "nodes": "many", "cluster": {"bse": "dgx-h100"}, "collective": {"op": "reduce"}}
+
+    assert len(load_sweep({"base": base, "axes": axes})) == 1

@@ -8,8 +8,9 @@ from pydantic import Field, model_validator
 
 from ...base.errors import UserError, fault, unknown
 from ...base.files import find_beside, path_beside, read_toml
-from ...base.schema import validate
+from ...base.schema import validate, wrong_keys
 from ...base.shipped import find_shipped
+from ...hardware import cluster_inputs
 from ...scenario import (
     SYSTEMS,
     Changes,
@@ -23,7 +24,7 @@ from ...scenario import (
     with_plan,
 )
 from ...scenario.load import WhatIfTable
-from ...systems.tables import FOR_PEOPLE, Table
+from ...systems.tables import FOR_PEOPLE, Table, tuples
 from .columns import columns_of, nearest_columns
 from .constraints import Constraint, check_key, check_unit, column_dimension, is_key, key_dimension, read_constraint
 from .grid import Axis, Grid, Step, find_replaced, spread
@@ -116,6 +117,7 @@ def load_sweep(sweep: Given, changes: Sequence[str] | Changes = ()) -> Sweep:
     demands = tuple(one for one in constraints if one not in limits)
     made = with_plan(base, read_changes(changes), where)
     grid = _hold(_grid(said, kind, where), made)
+    _check_base(base, kind, base_where, grid)
     for limit in limits:
         check_unit(limit, [key_dimension(kind, name, base, base_where) for name in limit.names], where)
     for demand in demands:
@@ -187,6 +189,19 @@ def _keep(step: Step, made: Changes) -> Step:
         raise UserError(f"--set {varied[0]}: the sweep varies it; leave it out, or change the sweep")
     below = {key: value for key, value in made.items() if any(key.startswith(f"{one}.") for one in replaced)}
     return replace(step, changes={**step.changes, **below}) if below else step
+
+
+def _check_base(base: Mapping[str, Any], kind: str, where: str, grid: Grid) -> None:
+    """A UserError where a base says what no point can: at keys that no axis changes, replaces or stands below."""
+    varied = {key for axis in grid.axes for step in axis.steps for key in step.changes}
+
+    def is_varied(key: str) -> bool:
+        return any(not key or f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in varied)
+
+    if wrong := [line for key, line in wrong_keys(SYSTEMS[kind].schema, tuples(base), where) if not is_varied(key)]:
+        raise UserError(*wrong)
+    if "cluster" in base and not is_varied("cluster") and not is_varied("nodes"):
+        cluster_inputs(base["cluster"], base.get("nodes", 1), where)
 
 
 def _axis(axis: AxisTable, what_ifs: Mapping[str, Changes], where: str, place: str) -> Axis:
