@@ -73,7 +73,13 @@ def _nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
     own = cluster.nics_of_gpu(a)
     for k, into in enumerate(cluster.nics_of_gpu(b)):
         same_rail = f"n{home}.{into.partition('.')[2]}"
-        yield same_rail if same_rail in here else own[k % len(own)], into
+        yield same_rail if same_rail in here else _towards(cluster, a, own[k % len(own)], into), into
+
+
+def _towards(cluster: Cluster, rank: int, own: str, into: str) -> str:
+    """The NIC by which a rank whose node has not the receiver's rail sends: its own, if that is on the same plane."""
+    numbers = (int(nic.partition(".nic")[2]) for nic in (own, into))
+    return own if cluster.network.same_plane(*numbers) else cluster.nic_towards(rank, into)
 
 
 def _left(cluster: Cluster, load: NDArray[np.float64]) -> float:
@@ -130,10 +136,19 @@ def _pairs_of_leaves(
     for k in range(max(map(len, nics))):
         there = far & np.array([k < len(own) for own in nics])
         rail = np.array([int(own[k % len(own)].partition(".nic")[2]) for own in nics])
-        src = leaf_at[node[:, None], rail[:, None] if direct else rail]
+        out_by = np.where(_on_one_plane(cluster, rail), rail[:, None], rail) if direct else rail
+        src = leaf_at[node[:, None], out_by]
         src, dst = np.broadcast_to(src, far.shape), np.broadcast_to(leaf_at[node, rail], far.shape)
         out = there & (src != dst)
         yield src[out], dst[out], each[out]
+
+
+def _on_one_plane(cluster: Cluster, nics: Ints) -> NDArray[np.bool_]:
+    """Whether NICs of these numbers reach each other; a rank sends to others by the NIC of the receiver's rail."""
+    known = sorted(set(nics.tolist()))
+    reach = np.array([[cluster.network.same_plane(a, b) for b in known] for a in known])
+    at = np.searchsorted(known, nics)
+    return reach[at[:, None], at]
 
 
 def _evenly(cluster: Cluster, sent: _Sent) -> NDArray[np.float64]:

@@ -66,6 +66,28 @@ def test_an_all_to_all_fills_each_nic_once_however_many_gpus_share_it(gpus, nics
     assert left == pytest.approx(4 / (12 * under / (2 * under - 1)))
 
 
+@pytest.mark.parametrize("kind", ["all_to_all", "direct"])
+def test_an_all_to_all_on_two_planes_sends_on_the_plane_of_each_receiver(kind):
+    """Two leaves of half the nodes, either one for all 4 NICs of a node or one of each plane for two of them."""
+    inside = {"gpus_per_node": 4, "nics": 4, "pcie_switches": 1, "sockets": 1}
+    one, two = ({"leaf_radix": radix, "planes": planes} for radix, planes in ((10, 1), (5, 2)))
+    ranks = tuple(range(16))
+
+    def left(keys):
+        machine = cluster({**SMALL, **inside, "fabric": "leaf", "oversubscription": 4, **keys}, 4)
+        return Uplinks(machine, dict.fromkeys(ranks, ranks)).share_left(kind, ranks, 4)
+
+    assert left(two) == pytest.approx(left(one)) == pytest.approx(12 / 8 / 4)
+
+
+def test_a_node_without_the_rail_of_a_receiver_sends_on_its_plane():
+    """GPU 7 has nic2 of four, on another plane than nic5 of the node with eight."""
+    few = {"base": "dgx-h100", "nics": 4, "planes": 2, "oversubscription": 2}
+    machine = cluster({"mix": [{**few, "nodes": 1}, {**few, "nics": 8, "nodes": 1}]}, 2)
+
+    assert Uplinks(machine, {}).share_left("send_recv", (7, 13), 1) == 1
+
+
 def test_the_core_of_a_fat_tree_counts_where_groups_lie_in_two_pods():
     """k = 4, aggregation switches with 2 ports down and 2 up, of which one link of each core is down: half is left."""
     down = [{"link": f"agg{a}>core{a % 2 * 2}", "factor": 0} for a in range(4)]
