@@ -36,6 +36,7 @@ MISTAKES = [
     ({"cluster": "gb200-nvl72", "nodes": 32}, "nodes = 32: algorithms need islands of equal size (given: 56 and 72); "
      "level measured does not"),
     ({"groups": 3}, "collective.groups = 3: expected a divisor of 16 GPUs"),
+    ({"groups": 3, "level": "measured"}, "collective.groups = 3: expected a divisor of 16 GPUs"),
     ({"groups": 16}, "collective.groups = 16: expected 2 GPUs or more in a group (all groups have 16)"),
     ({"groups": 4, "placement": "scattered"}, "collective.placement = 'scattered': groups of 8 and 8 and 0 and 0 GPUs "
      "are not equal"),

@@ -207,7 +207,7 @@ class ResolvedCollective(ResolvedScenario):
         """Why the profile has no numbers of the op; empty if it has."""
         if self._kind not in BUS_FACTOR:
             return f"profiles have no curves of {self._kind}"
-        _ = self.hardware  # what is wrong with the machines is no matter of curves
+        _ = self.hardware, self.members  # what is wrong with machines or groups is no matter of curves
         try:
             self._curve(1)
         except UserError as error:
