@@ -30,12 +30,12 @@ Measured on one core: a torus of 32 x 32 (4.2 million) takes 2 s, a fat tree of 
 def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]], nearby: int) -> float:
     """The share of the NICs' rate that groups keep which send together; `nearby` is the number of ranks of an island.
 
-    The groups of `send_recv` are pairs; `direct` is an all-to-all by the senders' own NICs.
+    The groups of `send_recv` are pairs; `direct` is an all-to-all by the senders' own NICs, `messages` such pairs.
     """
     if kind in ALL_TO_ALLS:
         return _all_to_all(cluster, groups, kind == "direct")
-    if kind == "send_recv":
-        return _along(cluster, [(group[0], group[-1]) for group in groups])
+    if kind in ("send_recv", "messages"):
+        return _along(cluster, [(group[0], group[-1]) for group in groups], own=kind == "messages")
     return _along(cluster, [(a, group[(i + nearby) % len(group)]) for group in groups for i, a in enumerate(group)])
 
 
@@ -49,16 +49,16 @@ def tiles(group: Sequence[int], stage: Sequence[int]) -> list[tuple[int, ...]]:
     return found or [tuple(group)]
 
 
-def _along(cluster: Cluster, pairs: Sequence[Pair]) -> float:
-    """The share that is left if each of these ranks sends to the other, through all NICs of both."""
-    flows = Counter(nics for a, b in pairs if cluster.island(a) != cluster.island(b) for nics in _nics(cluster, a, b))
+def _along(cluster: Cluster, pairs: Sequence[Pair], *, own: bool = False) -> float:
+    """The share that is left if each of these ranks sends to the other, through all NICs of both, or by its `own`."""
+    nics = own_nics if own else _rail_nics
+    flows = Counter(ends for a, b in pairs if cluster.island(a) != cluster.island(b) for ends in nics(cluster, a, b))
     sent, received = Counter[str](), Counter[str]()
     for (out, into), times in flows.items():
         sent[out] += times
         received[into] += times
     load = np.zeros(len(cluster.capacity))
-    for (nics, times), shares in zip(flows.items(), cluster.spread(list(flows)), strict=True):
-        out, into = nics
+    for ((out, into), times), shares in zip(flows.items(), cluster.spread(list(flows)), strict=True):
         tx, rx = (cluster.capacity[link] for link in (cluster.nic_tx(out), cluster.nic_rx(into)))
         rate = times * min(tx / sent[out], rx / received[into])
         for link, share in shares.items():
@@ -66,7 +66,15 @@ def _along(cluster: Cluster, pairs: Sequence[Pair]) -> float:
     return _left(cluster, load[cluster.node_links :])
 
 
-def _nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
+def own_nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
+    """The NICs between which one rank sends to another: all of the receiver's, and its own on their planes."""
+    own = cluster.nics_of_gpu(a)
+    for k, into in enumerate(cluster.nics_of_gpu(b)):
+        out = cluster.nic_towards(a, into)
+        yield (own[k % len(own)] if out == own[0] else out), into
+
+
+def _rail_nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
     """The NICs between which one rank sends to another: in both nodes those of the receiver's rails."""
     home = cluster.node_of(a)
     here = set(cluster.nics_of(home))

@@ -268,6 +268,19 @@ def test_messages_between_rails_cross_spines_unless_they_are_passed_on(algorithm
     assert formula_s == pytest.approx(chunks_s, rel=0.08)
 
 
+@pytest.mark.parametrize("nodes", [4, 6])
+@pytest.mark.parametrize(("op", "algorithm", "root"), [
+    ("reduce", "binomial", 6), ("reduce", "ring_gather", 0), ("broadcast", "binomial", 6), ("gather", "direct", 0),
+    ("gather", "binomial", 6), ("all_to_all", "bruck", 0), ("all_gather", "bruck", 0),
+])  # fmt: skip
+def test_closed_forms_know_messages_from_one_rail_to_another(op, algorithm, root, nodes):
+    """Through the sender's own NIC and a spine, as level chunks has them; nothing is passed on over NVLink."""
+    given = {"base": "dgx-h100", "fabric": "rail", "oversubscription": 8, "leaf_radix": 4}
+    keys = {"cluster": given, "nodes": nodes, "algorithm": algorithm, **({"root": root} if root else {})}
+    formula_s, chunks_s = (seconds(op, "256 MiB", level=level, **keys)[algorithm] for level in ("formula", "chunks"))
+    assert formula_s == pytest.approx(chunks_s, rel=0.005)
+
+
 def test_a_note_says_where_a_formula_knows_links_on_average():
     (note,) = (note for note in collective(cluster=pods(4), nodes=8).notes if "level chunks" in note)
     assert note.startswith("links between switches carry less than all NICs")

@@ -166,7 +166,7 @@ class ClusterNet(IslandNet):
         ends = list(self._ends(sends))
         at_once = [[(group[a], group[b]) for group in groups for a, b in pairs]
                    for pairs in ([[pair] for pair in ends] if sends.in_turn else [ends])]  # fmt: skip
-        return harmonic_mean([share_by_flows(cluster, "send_recv", pairs, self.near) for pairs in at_once])
+        return harmonic_mean([share_by_flows(cluster, "messages", pairs, self.near) for pairs in at_once])
 
     def _ends(self, pairs: Pairs) -> Iterator[tuple[int, int]]:
         """The ranks whose NICs carry messages between islands: of a striped one, all of both islands."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...base.arrays import Floats, Ints
 from ...hardware import Cluster, Shares
+from ..flows import own_nics
 from .hops import ClusterNet
 from .messages import Chunks, Pairs
 
@@ -68,15 +69,7 @@ def _legs(cluster: Cluster, net: ClusterNet, a: int, b: int, *, striped: bool) -
         return [_Leg(net.ranks[a], net.ranks[b], inside=net.links_inside(a, b))]
     ends = net.pairs_between(a, b) if striped else [(a, b)]
     between = [(net.ranks[source], net.ranks[target]) for source, target in ends]
-    return [_Leg(source, target, *nics) for source, target in between for nics in _nics(cluster, source, target)]
-
-
-def _nics(cluster: Cluster, source: int, target: int) -> Iterator[tuple[str, str]]:
-    """The NICs between which one GPU sends to another: all of the target's, and its own on their planes."""
-    own = cluster.nics_of_gpu(source)
-    for k, into in enumerate(cluster.nics_of_gpu(target)):
-        out = cluster.nic_towards(source, into)
-        yield (own[k % len(own)] if out == own[0] else out), into
+    return [_Leg(source, target, *nics) for source, target in between for nics in own_nics(cluster, source, target)]
 
 
 def _crossed(cluster: Cluster, messages: Sequence[Sequence[_Leg]]) -> Iterator[Shares]:
