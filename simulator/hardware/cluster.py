@@ -295,8 +295,11 @@ class Cluster:
 
     @_keep
     def nic_out_route(self, gpu: int, nic: str) -> Route:
-        """The route from a GPU to a NIC of its own node."""
-        return self._route(self._gpu(gpu), self._beside(nic, gpu))
+        """The route from a GPU to a NIC of its own node: to that of another GPU through this one, over NVLink."""
+        me, there = self._gpu(gpu), self._beside(nic, gpu)
+        if (found := self._way_out(me, there.local)) is None:
+            raise self.no_route(me, there)
+        return found
 
     def route(self, src: str, dst: str) -> Route:
         """Link indices from one vertex of a node to another: lowest latency, then fewest links.
@@ -401,7 +404,7 @@ class Cluster:
 
     @_keep
     def _way_out(self, a: Place, leave: str) -> Route | None:
-        """From a vertex to a port of its node; to that of another GPU's NIC through this GPU, if NVLink leads there."""
+        """From a vertex to a NIC or port of its node; to another GPU's through this GPU, if NVLink leads there."""
         node, nic = self.nodes[a.node], nic_of_port(leave)
         straight = self._inside(a.node, a.local, leave)
         if a.local not in node.gpus or nic in node.nics_of.get(a.local, ()):

@@ -66,6 +66,19 @@ def test_flows_with_room_end_when_the_clock_says(algorithm, islands, near, root,
         assert flows_s == pytest.approx(clock_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("algorithm", ["direct", "pairwise", "hierarchical"])
+@pytest.mark.parametrize("fabric", [{"fabric": "rail_only"}, {"planes": 2}], ids=str)
+def test_messages_to_other_rails_that_do_not_meet_go_over_nvlink(fabric, algorithm):
+    """Not through sockets, whose lanes they would share: a direct all-to-all was a third too slow."""
+    on, found = machines({"base": "dgx-h100", **fabric}, 2), algorithms("all_to_all")[algorithm]
+    net, size = ClusterNet(on, range(16), "all_to_all"), 2**28
+    chunks = found.chunks(net.group())
+
+    took_s = ends_s([Exchange(chunks, net.group(), size, net)], on)
+
+    assert took_s == pytest.approx(end_s(chunks, net.group(), size, net))
+
+
 NIC, CABLE = 0.9303 * 50e9, 50e9
 """What a NIC of 400 Gb/s sustains (profile h100-sxm), and what an uplink of a leaf carries."""
 
