@@ -6,8 +6,8 @@ ring are spread as the fabric routes them, so some may collide; an all-to-all ha
 all equal routes. The slowest flow decides, as the others wait for it.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from ..hardware import Cluster
 from ..hardware.fabrics.plan import Level
 
 Pair = tuple[int, int]
+_Ends = tuple[str, str]
+_Nics = Callable[[Cluster, int, int], Iterator[_Ends]]
 ALL_TO_ALLS = ("all_to_all", "direct")
 
 _MOST_STEPS = 20_000_000
@@ -35,8 +37,10 @@ def share_by_flows(cluster: Cluster, kind: str, groups: Sequence[Sequence[int]],
     if kind in ALL_TO_ALLS:
         return _all_to_all(cluster, groups, kind == "direct")
     if kind in ("send_recv", "messages"):
-        return _along(cluster, [(group[0], group[-1]) for group in groups], own=kind == "messages")
-    return _along(cluster, [(a, group[(i + nearby) % len(group)]) for group in groups for i, a in enumerate(group)])
+        pairs = [(group[0], group[-1]) for group in groups]
+        return _along(cluster, [pairs], own_nics) if kind == "messages" else _along(cluster, [[one] for one in pairs])
+    rings = [[(a, group[(i + nearby) % len(group)]) for i, a in enumerate(group)] for group in groups]
+    return _along(cluster, rings)
 
 
 def tiles(group: Sequence[int], stage: Sequence[int]) -> list[tuple[int, ...]]:
@@ -49,21 +53,35 @@ def tiles(group: Sequence[int], stage: Sequence[int]) -> list[tuple[int, ...]]:
     return found or [tuple(group)]
 
 
-def _along(cluster: Cluster, pairs: Sequence[Pair], *, own: bool = False) -> float:
-    """The share that is left if each of these ranks sends to the other, through all NICs of both, or by its `own`."""
-    nics = own_nics if own else _rail_nics
-    flows = Counter(ends for a, b in pairs if cluster.island(a) != cluster.island(b) for ends in nics(cluster, a, b))
-    sent, received = Counter[str](), Counter[str]()
-    for (out, into), times in flows.items():
-        sent[out] += times
-        received[into] += times
-    load = np.zeros(len(cluster.capacity))
-    for ((out, into), times), shares in zip(flows.items(), cluster.spread(list(flows)), strict=True):
-        tx, rx = (cluster.capacity[link] for link in (cluster.nic_tx(out), cluster.nic_rx(into)))
-        rate = times * min(tx / sent[out], rx / received[into])
+def _along(cluster: Cluster, groups: Sequence[Sequence[Pair]], nics: _Nics | None = None) -> float:
+    """The share that is left if the first rank of each pair sends to the other; pairs of a group send equal bytes."""
+    flows = [
+        [list((nics or _rail_nics)(cluster, a, b)) for a, b in pairs if cluster.island(a) != cluster.island(b)]
+        for pairs in groups
+    ]
+    rates, load = _rates(cluster, flows), np.zeros(len(cluster.capacity))
+    for rate, shares in zip(rates.values(), cluster.spread(list(rates)), strict=True):
         for link, share in shares.items():
             load[link] += share * rate
     return _left(cluster, load[cluster.node_links :])
+
+
+def _rates(cluster: Cluster, groups: Sequence[Sequence[Sequence[_Ends]]]) -> dict[_Ends, float]:
+    """Bytes/s from NIC to NIC of the flows of each pair: its NICs' own, and those of the slowest pair of its group."""
+    every = [ends for pairs in groups for pair in pairs for ends in pair]
+    sent, received = Counter(out for out, _ in every), Counter(into for _, into in every)
+
+    def line(ends: _Ends) -> float:
+        tx, rx = (float(cluster.capacity[link]) for link in (cluster.nic_tx(ends[0]), cluster.nic_rx(ends[1])))
+        return min(tx / sent[ends[0]], rx / received[ends[1]])
+
+    found = defaultdict[_Ends, float](float)
+    for pairs in groups:
+        lines = [sum(map(line, pair)) for pair in pairs]
+        for pair, own in zip(pairs, lines, strict=True):
+            for ends in pair:
+                found[ends] += line(ends) * min(lines) / own
+    return found
 
 
 def own_nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
@@ -132,15 +150,15 @@ def _pairs_of_leaves(
 ) -> Iterator[tuple[Ints, Ints, Floats]]:
     """(source leaf, destination leaf, bytes/s) of every two ranks of an all-to-all, for each NIC of the receiver.
 
-    A NIC's rate is split evenly over its `users`, and a rank's over its receivers and their NICs. `leaf_at` has the
-    number of each leaf by node and NIC.
+    A NIC's rate is split evenly over its `users`, and a rank's over its receivers and their NICs. Ranks send equal
+    bytes, so none is faster than the slowest. `leaf_at` has the number of each leaf by node and NIC.
     """
     nics = [cluster.nics_of_gpu(rank) for rank in group]
     node = np.array([cluster.node_of(rank) for rank in group])
     island = np.array([cluster.island(rank) for rank in group])
     far = island[:, None] != island[None, :]
     rate = np.array([sum(float(cluster.capacity[cluster.nic_tx(nic)]) / users[nic] for nic in own) for own in nics])
-    each = (rate / far.sum(axis=1))[:, None] / np.array([len(own) for own in nics])
+    each = (rate.min() / far.sum(axis=1))[:, None] / np.array([len(own) for own in nics])
     for k in range(max(map(len, nics))):
         there = far & np.array([k < len(own) for own in nics])
         rail = np.array([int(own[k % len(own)].partition(".nic")[2]) for own in nics])

@@ -80,6 +80,34 @@ def test_an_all_to_all_on_two_planes_sends_on_the_plane_of_each_receiver(kind):
     assert left(two) == pytest.approx(left(one)) == pytest.approx(12 / 8 / 4)
 
 
+@pytest.mark.parametrize(
+    ("kind", "share"), [("all_to_all", 3 / 4), ("direct", 3 / 4), ("all_reduce", 1 / 2), ("messages", 1 / 2)]
+)
+def test_fast_nics_load_links_no_faster_than_the_slow_ones_for_which_they_wait(kind, share):
+    """A ring of four nodes, whose links have half the rate of the slow NICs; a third of all bytes passes two."""
+    ring = {**SMALL, "fabric": "torus", "sizes": [4]}
+    slow = {**ring, "nic": "100 Gb/s"}
+    nodes = tuple(range(4))
+
+    def left(*kinds):
+        machine = cluster({"mix": [{**keys, "nodes": 1} for keys in kinds]}, 4)
+        pairs = [(a, (a + 1) % 4) for a in nodes]
+        return flows.share_by_flows(machine, kind, pairs if kind == "messages" else [nodes], 1)
+
+    assert left(slow, ring, slow, ring) == left(slow, slow, slow, slow) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "messages"])
+def test_a_fast_pair_of_a_ring_waits_for_the_others(kind):
+    """Two leaves of a fast and a slow node; each hop of the ring crosses: two slow NICs on an uplink of one."""
+    leaf = {**SMALL, "fabric": "leaf", "leaf_radix": 3, "oversubscription": 5}
+    machine = cluster({"mix": [{**leaf, "nic": f"{rate} Gb/s", "nodes": 1} for rate in (400, 100, 400, 100)]}, 4)
+    ring = (0, 2, 1, 3)
+    pairs = [(a, ring[(i + 1) % 4]) for i, a in enumerate(ring)]
+
+    assert flows.share_by_flows(machine, kind, pairs if kind == "messages" else [ring], 1) == pytest.approx(1 / 2)
+
+
 def test_a_node_without_the_rail_of_a_receiver_sends_on_its_plane():
     """GPU 7 has nic2 of four, on another plane than nic5 of the node with eight."""
     few = {"base": "dgx-h100", "nics": 4, "planes": 2, "oversubscription": 2}
