@@ -97,11 +97,16 @@ class ResolvedRun(ResolvedSteps):
 
     @property
     def _copy_bytes_per_s(self) -> float:
-        """The rate of a copy from a GPU to its host while all GPUs of the node copy: they share uplinks and memory."""
-        node = self.one_node
-        copies = Counter(link for gpu in range(node.n_gpus) for link in node.d2h_route(gpu))
-        capacity = effective_capacity(node, self.profile)
-        return min(float(capacity[link]) / many for link, many in copies.items())
+        """The rate of a copy from a GPU to its host while all GPUs of the node copy: they share uplinks and memory.
+
+        Of several kinds of nodes, the slowest one's.
+        """
+        found = inf
+        for node in self.one_of_each.values():
+            copies = Counter(link for gpu in range(node.n_gpus) for link in node.d2h_route(gpu))
+            capacity = effective_capacity(node, self.profile)
+            found = min(found, *(float(capacity[link]) / many for link, many in copies.items()))
+        return found
 
     @cached_property
     def restart(self) -> Restart:
@@ -116,7 +121,7 @@ class ResolvedRun(ResolvedSteps):
     @cached_property
     def parts(self) -> PartCounts:
         """How many parts there are whose failure stops the run; a GPU on which nothing trains may fail."""
-        nics = len(self.nics) * self.nodes
+        nics = len(self.nics)
         of_node = {"node": self.nodes, "nic": nics, "link": nics}
         return {"gpu": self.training_gpus, **of_node, "leaf": len(self.below_leaves), "job": 1}
 

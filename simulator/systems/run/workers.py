@@ -1,6 +1,7 @@
 """The workers of a run, from a checked scenario: their step, what they send, their links, how fast they are."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -8,7 +9,7 @@ from math import inf
 import numpy as np
 
 from ...collectives import effective_capacity
-from ...hardware import Cluster, cluster, limits
+from ...hardware import Cluster, cluster, limits, some_nodes
 from ...models import ModelSpec, total_params, trained_params
 from ...models.states import adapter_params
 from ...profile import Estimate
@@ -128,7 +129,18 @@ class ResolvedWorkers(ResolvedScenario):
         if self.nodes % self.workers:
             allowed = f"expected a divisor of the {self.nodes} nodes that train, each worker on nodes of its own"
             raise self._fault("sync.workers", self.workers, allowed)
-        return ResolvedTrain(self.scenario.train_step(self.worker_nodes), self.where, self.memo)
+        self._check_alike()
+        said = self.scenario.train_step(self.worker_nodes)
+        own = some_nodes(said.cluster, range(self.worker_nodes), self.where)
+        return ResolvedTrain(said.model_copy(update={"cluster": own}), self.where, self.memo)
+
+    def _check_alike(self) -> None:
+        """Of workers on nodes of several kinds, one step is predicted, so each has as many of each kind."""
+        nodes, each = self.cluster.nodes, self.worker_nodes
+        kinds = {tuple(map(id, nodes[first : first + each])) for first in range(0, self.workers * each, each)}
+        if len(kinds) > 1:
+            allowed = "workers on different kinds of nodes take unequal steps: say step.time, or let each have the same"
+            raise self._fault("sync.workers", self.workers, f"{allowed} nodes, in the same order")
 
     @cached_property
     def spec(self) -> ModelSpec | None:
@@ -198,19 +210,30 @@ class ResolvedWorkers(ResolvedScenario):
 
     @cached_property
     def nics_bytes_per_s(self) -> float:
-        """What the NICs of a node sustain inside its site, and not more than its share of the leaves' uplinks."""
-        capacity = effective_capacity(self.one_node, self.profile)
-        return sum(min(float(capacity[self.one_node.nic_tx(nic)]), self._uplink(nic)) for nic in self.nics)
+        """What the NICs of a node sustain inside its site, and not more than its share of the leaves' uplinks.
+
+        Of several kinds of nodes, the slowest one's.
+        """
+        return min(self._nics_of(first, node) for first, node in self.one_of_each.items())
+
+    def _nics_of(self, first: int, node: Cluster) -> float:
+        capacity, nics = effective_capacity(node, self.profile), node.nics_of(0)
+        lines = (float(capacity[node.nic_tx(nic)]) for nic in nics)
+        return sum(map(min, lines, map(self._uplink, self.cluster.nics_of(first))))
 
     @cached_property
-    def one_node(self) -> Cluster:
-        """The first node with its network, which stands for all."""
-        return cluster(self.scenario.cluster, 1, self.where)
+    def one_of_each(self) -> Mapping[int, Cluster]:
+        """The first node of each kind that trains, by its number, with a network of its own."""
+        first: dict[int, int] = {}
+        for number, node in enumerate(self.cluster.nodes[: self.nodes]):
+            first.setdefault(id(node), number)
+        said = self.scenario.cluster
+        return {at: cluster(some_nodes(said, range(at, at + 1), self.where), 1, self.where) for at in first.values()}
 
     @property
     def nics(self) -> list[str]:
-        """The NICs of a node."""
-        return self.one_node.nics_of(0)
+        """The NICs of the nodes that train."""
+        return [nic for node in range(self.nodes) for nic in self.cluster.nics_of(node)]
 
     def _uplink(self, nic: str) -> float:
         leaf = self.cluster.leaf_of(nic)
@@ -220,14 +243,15 @@ class ResolvedWorkers(ResolvedScenario):
     def below(self) -> Counter[str]:
         """How many NICs there are below each leaf."""
         of = self.cluster
-        return Counter(of.leaf_of(nic) for node in range(self.nodes) for nic in of.nics_of(node))
+        return Counter(of.leaf_of(nic) for nic in self.nics)
 
     @cached_property
     def link_bytes_per_s(self) -> float:
         """The rate of a worker's link in each direction."""
         if (stated := self.scenario.sync.bandwidth) is not None:
             return stated
-        share = min(self.worker_gpus / self.one_node.n_gpus, 1.0) if self.workers > self.nodes else self.worker_nodes
+        most = max(node.n_gpus for node in self.one_of_each.values())
+        share = min(self.worker_gpus / most, 1.0) if self.workers > self.nodes else self.worker_nodes
         return self.node_bytes_per_s * share or inf
 
     @cached_property
