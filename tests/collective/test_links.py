@@ -155,6 +155,16 @@ def test_groups_in_pods_of_their_own_share_nothing():
     assert together == pytest.approx(alone, rel=1e-9)
 
 
+def test_groups_whose_sums_switches_add_are_left_out():
+    """As of jobs: nothing is known of what such groups leave each other; those inside a node share nothing."""
+    rails = collective(nodes=4, groups=8, placement="rails", level="chunks")
+    inside = collective(nodes=4, groups=4, level="chunks")
+
+    assert "sharp: its switches have no links of their own, which groups could share" in rails.refused
+    assert "measured: the curve is of the first group alone" in rails.notes
+    assert "nvls" in [one.name for one in inside.chosen]
+
+
 def test_groups_along_rails_share_the_nodes_and_no_cable():
     """Eight groups, one GPU of each of two nodes: as long as one of them alone."""
     keys = {"sizes": "1 GiB", "algorithm": "ring"}

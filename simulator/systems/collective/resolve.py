@@ -30,6 +30,7 @@ from .scenario import CollectiveKeys, CollectiveScenario
 
 BACKENDS: Mapping[str, Backend] = {"nccl": Nccl(), "gloo": GLOO, "mpi": MPI}
 
+_SWITCHES = "its switches have no links of their own, which groups could share"
 MOST_FLOWS = 2_000_000
 """Messages that share links one by one; more would take a minute."""
 
@@ -180,7 +181,15 @@ class ResolvedCollective(ResolvedScenario):
         """The algorithms that are asked for and can be done by these ranks."""
         if self.keys.level == MEASURED:
             return ()
-        return tuple(one for one in self._candidates if not one.refuses(self.net.group()))
+        return tuple(one for one in self._candidates if not self._refuses(one))
+
+    def _refuses(self, algorithm: Algorithm) -> str:
+        """Why these ranks cannot do an algorithm, or nothing is known of groups that do it; empty if they can."""
+        group = self.net.group()
+        if reason := algorithm.refuses(group):
+            return reason
+        meet = self.keys.groups > 1 and self.keys.level == "chunks" and group.islands > 1
+        return _SWITCHES if meet and algorithm.chunks(group).switches else ""
 
     @property
     def _candidates(self) -> list[Algorithm]:
@@ -192,7 +201,7 @@ class ResolvedCollective(ResolvedScenario):
     def refused(self) -> tuple[str, ...]:
         """Why algorithms that are asked for cannot be done, one line each; at level measured none is asked for."""
         asked = [] if self.keys.level == MEASURED else self._candidates
-        lines = [f"{one.name}: {reason}" for one in asked if (reason := one.refuses(self.net.group()))]
+        lines = [f"{one.name}: {reason}" for one in asked if (reason := self._refuses(one))]
         return (*lines, *self._not_measured)
 
     @cached_property
@@ -340,12 +349,14 @@ class ResolvedCollective(ResolvedScenario):
         if self.keys.seeds > 1 and all(row.draws_low_s == row.draws_high_s for row in self.rows):
             lines.append("all draws of hashes take as long: no two flows meet on a link that they fill")
         if self.keys.groups > 1 and self.keys.level != "chunks":
-            lines.append("groups share links at level chunks only: this is one group alone")
+            lines.append("groups share links at level chunks only: this is the first group alone")
         elif self._is_crowded:
             lines.append(
                 "links between switches carry less than all NICs: formulas of trees and direct exchanges take a mean "
                 "share of them; level chunks follows every message"
             )
+        if self.keys.groups > 1 and self.keys.level == "chunks" and self._takes_curve:
+            lines.append("measured: the curve is of the first group alone")
         if self.keys.level == "chunks" and self.chosen and self._may_fill_links:
             lines += [f"{one.name}: {reason}" for one in self.chosen if (reason := self._alone(one))]
         if self.keys.level == MEASURED and self.keys.algorithm not in ("all", MEASURED):
