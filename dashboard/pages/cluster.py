@@ -42,7 +42,8 @@ FORM = Form(
     also=LOADED[1:],
 )
 WORDS = {
-    "nvlink": "NVLink", "pcie": "PCIe", "nic": "NIC to leaf switch", "leaf": "leaf to spine", "spine": "spine to leaf",
+    "nvlink": "NVLink", "pcie": "PCIe", "nic": "NIC to its switch",
+    "leaf": "between switches, up or across", "spine": "between switches, down",
     "socket": "between sockets", "host_memory": "host memory", "hbm": "HBM", "c2c": "CPU to GPU (C2C)",
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ def cards(prediction: CollectivePrediction) -> list[parts.Card]:
     """The headline: the fastest algorithm at the largest size."""
     report = prediction.report
     small = {
-        "seconds": f"for {format_bytes(report.best.bytes)}; {parts.interval(report.best.low_s, report.best.high_s)}",
+        "seconds": f"for {format_bytes(report.best.bytes)}; {parts.interval(*report.interval_s)}",
         "busbw_bytes_per_s": "as nccl-tests counts",
         "algbw_bytes_per_s": "bytes over time",
         "algorithm": f"by {report.best.level}",

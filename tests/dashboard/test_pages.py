@@ -65,6 +65,15 @@ def test_a_card_says_that_the_step_does_not_fit(here, module, base, changes):
     assert "pipeline rank 0 needs " in found[0].small
 
 
+def test_the_interval_of_a_job_that_starts_late_is_of_when_it_ends(here):
+    late = Question("collective-two-jobs").change({"collective.jobs.1.start": "1 s"})
+    prediction = here.answers.predict(late)
+    time = collective.cards(prediction)[0]
+
+    assert prediction.report.best.job == "experts"
+    assert parts.interval(*prediction.report.interval_s) in time.small
+
+
 def test_sizes_that_double_are_written_as_a_range():
     assert collective.sizes_text([1024, 2048, 4096]) == "1 KiB:4 KiB"
     assert collective.sizes_text([1024, 3072]) == ""
