@@ -134,7 +134,7 @@ profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the p
 	  --wider 0.25 --also data/measured/a100.toml --prefer "nccl 2" \
 	  --source "$(AIC), $(VIDUR); what they lack from H100 SXM, a generation later"
 	$(FIT)b200-sxm.json $(NCCL) $(KERNELS) --device "B200 SXM" --cluster dgx-b200 --base h100-sxm --wider 0.25 \
-	  --prefer "nccl 2.29" --source "$(AIC); what it lacks from H100 SXM, a generation earlier"
+	  --also data/measured/b200.toml --prefer "nccl 2.29" --source "$(AIC); what it lacks from H100 SXM, a generation earlier"
 	$(FIT)gb200.json $(NCCL) --device GB200 --cluster gb200-nvl72 --base b200-sxm --wider 0.08 \
 	  --source "$(AIC); kernels from B200 SXM at this device's data-sheet rates"
 	$(FIT)b300.json --device "B300 SXM" --cluster b300-hgx --base b200-sxm --wider 0.1 \

@@ -22,7 +22,7 @@ class OpKind:
     measured (its name, if not given), `input_gradient` and `weight_gradient` the kinds that give those, with bytes
     per byte of the forward for memory-bound kernels, `reads_input` whether its backward reads the input and not the
     output, `besides` a parameter of host work beside it, `sm_rate` one of what an SM does in a second at most: FLOP of
-    a GEMM inside a kernel that does other work, too, or exponentials, the second entry of the op's shape. Of a weight
+    GEMMs inside a kernel that does other work, too, or exponentials, the second entry of the op's shape. Of a weight
     update: `step` is the phase of its report, `work` the parameters of host work that add up, each times that entry of
     the op's shape or once (None), `traffic` the bytes that a pass moves per byte of the op, and `per_tensor` whether
     each tensor has a launch of its own. `minor` ops only prepare, synchronise or clean up, and are drawn as one;
@@ -87,6 +87,16 @@ _KINDS = (
     _kernel("scan_dgrad", PRODUCT, model=".dgrad", sm_rate="scan.sm_flop_per_s"),
     _kernel("attention", ATTENTION, model="forward", back="attention_backward"),
     _kernel("attention_backward", ATTENTION, model="backward"),
+    _kernel(
+        "sparse_attention",
+        ATTENTION,
+        model="forward",
+        back="sparse_attention_backward",
+        sm_rate="attention.sparse_sm_flop_per_s",
+    ),
+    _kernel(
+        "sparse_attention_backward", ATTENTION, model="backward", sm_rate="attention.sparse_backward_sm_flop_per_s"
+    ),
     _kernel("experts", EXPERTS, model="", back="experts_dgrad", weights="experts_wgrad"),
     _kernel("experts_dgrad", EXPERTS, model="dgrad"),
     _kernel("experts_wgrad", EXPERTS, model="wgrad"),

@@ -74,7 +74,7 @@ class Kernels:
         if of.form == PRODUCT:
             return self._product(kind, shape, dtype)
         if of.form == ATTENTION:
-            return self._attention(of.model, shape, dtype)
+            return self._attention(of, shape, dtype)
         if of.form == EXPERTS:
             return self._experts(of.model, shape, dtype)
         if of.form == "issue":
@@ -148,8 +148,13 @@ class Kernels:
         label = np.full_like(found.provenance, PROVENANCE.index(parameter.provenance))
         return replace(found, spread=np.hypot(found.spread, parameter.spread), provenance=label)
 
-    def _attention(self, direction: str, shape: Shape, dtype: str) -> Estimate:
-        """Fused attention. A window skips tiles; a rank with a part of the queries takes that part of the time.
+    def _attention(self, of: OpKind, shape: Shape, dtype: str) -> Estimate:
+        """Fused attention. Kernels that gather what was picked for each token reach at most a rate of their own."""
+        found, rate = self._dense_attention(of.model, shape, dtype), self.profile.parameters.get(of.sm_rate)
+        return self._at_most_by_sm(found, _attention_flop(of.model, shape), rate) if rate else found
+
+    def _dense_attention(self, direction: str, shape: Shape, dtype: str) -> Estimate:
+        """Attention to neighbours. A window skips tiles; a rank with a part of the queries takes that part of the time.
 
         Heads are padded to a size that kernels are made for, and take the time of that size.
         """
@@ -278,6 +283,13 @@ class Kernels:
     def _memory_rate(self) -> float:
         """The rate of device memory that kernels sustain, in bytes/s."""
         return self.limits.memory_bytes_per_s * self.profile.value("link_fraction.hbm")
+
+
+def _attention_flop(direction: str, shape: Shape) -> float:
+    """FLOP of the kernel itself: two GEMMs of all pairs, and five in a backward, which makes the scores again."""
+    batch, seq, heads, _, qk_dim, v_dim, causal, window, parts = shape
+    widths = qk_dim + v_dim if direction == "forward" else 3 * qk_dim + 2 * v_dim
+    return 2.0 * batch * heads * widths * visible(seq, bool(causal), window) / parts
 
 
 def _turned(direction: str, product: Shape, experts: int) -> Shape:

@@ -88,9 +88,9 @@ def _scores(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kerne
     heads, dim, rows = split(spec.num_attention_heads, shard.tp), spec.head_dim, shard.tokens
     kept = (Kept("core_attn", rows * heads * (4 + dim * shard.wide)), Kept("proj", rows * heads * dim * shard.wide))
     shape = (shard.batch, shard.seq, heads, 1, dim, dim, 1)
-    near = Kernel("attention", "attention", "core_attn", (*shape, window, shard.cp), shard.plain)
+    near = Kernel("sparse_attention", "attention", "core_attn", (*shape, window, shard.cp), shard.plain)
     entries = (*shape, of.ratio * of.index_topk, of.ratio * shard.cp)
-    far = Kernel("attention", "attention_entries", "core_attn", entries, shard.plain, keeps=kept)
+    far = Kernel("sparse_attention", "attention_entries", "core_attn", entries, shard.plain, keeps=kept)
     scored = (shard.own_tokens * of.index_heads, max(shard.seq // (2 * max(of.ratio, 1)), 1), of.index_dim)
     index = product(shard, "core_attn", "index_scores", *scored)
     return (*(index,) * (of.index_topk > 0), near, far) if of.ratio else (replace(near, keeps=kept),)

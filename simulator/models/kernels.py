@@ -61,7 +61,7 @@ def flop(kernel: Kernel) -> float:
     if form == ATTENTION:
         batch, seq, heads, _, qk_dim, v_dim, causal, window, parts = kernel.shape
         forward = 2.0 * batch * heads * (qk_dim + v_dim) * visible(seq, bool(causal), window) / parts
-        return forward if kernel.kind == "attention" else 2 * forward
+        return forward if op_kind(kernel.kind).input_gradient else 2 * forward
     if form == EXPERTS:
         rows, hidden, inter, _, _, etp, _, matrices = kernel.shape
         return 2.0 * rows * hidden * inter * matrices / etp

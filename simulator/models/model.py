@@ -201,7 +201,7 @@ class ModelSpec:
             return "approximate"
         if self.linear_attention and self.linear_attention.architecture:
             return self.linear_attention.architecture
-        if self.indexer is not None:
+        if self.attends_to_latents:
             return "sparse-mla"
         return "sinks" if self.attention_sinks else "mla" if self.mla else "unknown" if self.unknown else ""
 

@@ -55,7 +55,7 @@ def _attention(mla: Mla, of: Indexer, heads: int, shard: Shard) -> Kernel:
     heads, parts = (-(-heads // shard.cp), 1) if ulysses else (heads, shard.cp)
     shape = (batch, seq, heads, 1, latent + mla.qk_rope_head_dim, latent, 1, _window(of, seq), parts)
     kept = Kept(_CORE, rows * (4 + latent * shard.wide))
-    return Kernel("attention", "attention", _CORE, shape, shard.plain, keeps=(kept,))
+    return Kernel("sparse_attention", "attention", _CORE, shape, shard.plain, keeps=(kept,))
 
 
 def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:

@@ -16,10 +16,10 @@ PAGE, ROWS = ROOT / "docs/unseen-models.md", shipped_table().with_name("training
 HEAD = """# Models that no fit has read
 
 `data/validation/training_unseen.csv` holds published steps of models that are not in the [ledger](training-ledger.md)
-to which stacks and devices are fitted, or of runs that came later: Nemotron 3 and 3.5, Qwen3.5, GLM-5.2, DeepSeek-V4,
-GPT-OSS 20B, a BERT, and adapters (LoRA); and runs on clusters of others. Their errors say what a prediction is worth
-for what runcast has never been shown. `python -m tests.docs.unseen_page` writes this page, a test compares it, and
-`runcast validate --kind train_step --rows data/validation/training_unseen.csv` prints every row.
+to which stacks and devices are fitted, or of runs that came later: Nemotron 3 and 3.5, Qwen3.5, GLM-5 and 5.2,
+DeepSeek-V4, GPT-OSS 20B, a BERT, and adapters (LoRA); and runs on clusters of others. Their errors say what a
+prediction is worth for what runcast has never been shown. `python -m tests.docs.unseen_page` writes this page, a test
+compares it, and `runcast validate --kind train_step --rows data/validation/training_unseen.csv` prints every row.
 
 ## Runs for speed
 """
@@ -31,10 +31,11 @@ which 2,048 sequences are assumed; on more nodes the error is the exchange's, wh
 On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits, 9.3
 to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.8, 6.5 and 5.7 are predicted. Until 2026-11-30 scans were priced as if their
 kernels used the rates of newer GPUs, and such steps were predicted 3 to 7 points shorter still; what else there is, is
-not known. Kernels that GLM-5.2 attends with were never timed alone. For DeepSeek-V3.2, which attends like it, no
-published step was found (on 2026-11-30, in NVIDIA's summaries, cards, recipes and pull requests). Llama 3 70B's
-adapters on 8 and 16 GPUs are the only rows with tensor parallelism by PyTorch's DTensor, without sequence parallelism,
-in ten chunks per stage: what its host does between small kernels is not modelled as such.
+not known. Of the kernels of GLM-5.2 those of the indexer were never timed alone. For DeepSeek-V3.2 no published step
+was found (on 2026-11-30, in NVIDIA's summaries, cards, recipes and pull requests): GLM-5 below has its attention, with
+an indexer in each layer. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor parallelism by
+PyTorch's DTensor, without sequence parallelism, in ten chunks per stage: what its host does between small kernels is
+not modelled as such.
 
 The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
 that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes
@@ -56,8 +57,9 @@ has read, their intervals are not.
 TAIL = """\
 Known of the rest: Super's runs have a part of the optimizer on the host, which a scenario has all or nothing of;
 packed texts of 32,768 tokens over several context-parallel ranks take up to 17 times as long as predicted, for
-reasons that are not known; GLM-5.2 ran on H100 in deterministic mode, its kernels for sparse attention were new, and
-its recipes' uneven stages stand in no row.
+reasons that are not known; GLM-5.2 ran on H100 in deterministic mode, and GLM-5's kernels for sparse attention were
+new. A layer of GLM-5 and GLM-5.2 takes as long with an indexer in each as with one in four of them: it is not what
+their steps lack.
 """
 
 SITES = """\

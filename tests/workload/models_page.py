@@ -134,6 +134,21 @@ was never timed.
 Limits: of RWKV-7's element-wise work only token shift and gate are priced. B300 computes twice as many exponentials in
 a clock, which is not in the rate above.
 
+## Attention to picked tokens
+
+DeepSeek-V3.2, GLM-5 and DeepSeek-V4 attend to 512 to 2,048 tokens, or entries, that an indexer picks for each token.
+Kernels for it gather keys from all over memory, and their backward adds up gradients by atomics. So they take at least
+as long as the rates say that their authors published, per SM (`attention.sparse_sm_flop_per_s`,
+`attention.sparse_backward_sm_flop_per_s`):
+
+| | forward | backward, five GEMMs counted |
+|---|--:|--:|
+| Hopper | 4.8 TFLOP/s (FlashMLA: 640 on H800) | 0.81 (TileLang: 100 on H800, 115 on H200) |
+| Blackwell | 7.1 (FlashMLA, FlashAttention: 784 to 1450) | 5.0 (cuDNN: 684, FlashAttention: 820) |
+
+The indexer's scores are GEMMs and its pick is a pass over memory; nobody published what those take in training. Other
+GPUs take the rate of Hopper, per SM.
+
 FLOP of small models of 94 types of transformers, these architectures, sparse and compressed latent attention, an
 encoder-decoder and a vision tower among them, are those that torch counts while transformers runs their forward
 (tests/workload/counted.py); where fused kernels compute in another way, the difference is computed, too.

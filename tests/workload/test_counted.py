@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+from runcast.simulator.base.op_kinds import ATTENTION, op_kind
 from runcast.simulator.models import from_hf_config
 from runcast.simulator.models.blocks import embedding, head, layer
 from runcast.simulator.models.kernels import flop
@@ -24,7 +25,7 @@ SMALL = {"gemma3n_text": 0.01, "doge": 0.001}
 
 def whole(kernel):
     """A kernel with all scores of its attention, which the eager code of transformers computes."""
-    masked = kernel.kind == "attention" and kernel.name != "cross_attention"
+    masked = op_kind(kernel.kind).form == ATTENTION and kernel.name != "cross_attention"
     return replace(kernel, shape=(*kernel.shape[:6], 0, 0, kernel.shape[8])) if masked else kernel
 
 

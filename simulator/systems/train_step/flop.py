@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ...base.op_kinds import ATTENTION, op_kind
 from ...models.blocks import embedding, head, layer, mtp_in
 from ...models.kernels import Kernel, Kernels, flop, input_gradient, weight_gradient
 from ...models.shard import Shard
@@ -54,7 +55,7 @@ def _flop(kernels: Kernels, causal: bool) -> float:
 
 
 def _unmasked(kernel: Kernel) -> Kernel:
-    *sizes, masked, _, parts = kernel.shape if kernel.kind == "attention" else (0, 0, 0)
+    *sizes, masked, _, parts = kernel.shape if op_kind(kernel.kind).form == ATTENTION else (0, 0, 0)
     if not masked:
         return kernel
     return replace(kernel, shape=(*sizes, 0, 0, parts))

@@ -85,6 +85,11 @@ def test_the_stage_of_the_loss_has_the_fewest_layers(case, pp, vpp, layers):
     assert case(**cells).scenario["parallel"].get("layers") == layers
 
 
+def test_a_row_may_list_the_layers_of_its_stages(case):
+    found = case(vpp="2", stage_layers="3 2 2 1").scenario
+    assert found["parallel"]["layers"] == [3, 2, 2, 1]
+
+
 @pytest.mark.parametrize(("more", "layers"), [({}, 1), ({"id": "nvidia_megatron_bridge-45b33e1335"}, 0)])
 def test_a_model_has_the_mtp_layers_that_its_flop_count(case, more, layers):
     config = case(**DEEPSEEK, **more).scenario["model"]["config"]
@@ -212,6 +217,9 @@ def test_a_stage_of_nanotron_ends_where_its_share_is_reached(case):
         ({"schedule": "gpipes"}, "schedule = 'gpipes': expected one of zb-1p,"),
         ({"iter_time_s": "fast"}, "iter_time_s = 'fast': expected a number"),
         ({"iter_time_s": "-1"}, "iter_time_s = '-1': expected a number above zero"),
+        ({"stage_layers": "4 5"}, "stage_layers = '4 5': expected 2 whole numbers that add up to layers = 8"),
+        ({"stage_layers": "4.5 3.5"}, "stage_layers = '4.5 3.5': expected 2 whole numbers that add up to"),
+        ({"stage_layers": "8"}, "stage_layers = '8': expected 2 whole numbers that add up to layers = 8"),
         ({"preset": "llama3-7b"}, "preset = 'llama3-7b': did you mean llama3-70b"),
         ({"preset": "llama3-70b"}, "layers = 8: preset llama3-70b has 80"),
     ],

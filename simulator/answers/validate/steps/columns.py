@@ -5,6 +5,7 @@ from itertools import accumulate
 from typing import Any
 
 from ....base.errors import did_you_mean
+from ....base.units import format_count
 from ....models import preset, preset_names
 from ..ledger import CellError, Cells
 
@@ -138,13 +139,25 @@ def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
         ep, etp = software.get("ep", 1) if ep == 1 else ep, cells.positive("etp", tp)
         found |= {"ep": ep, "etp": etp if ranks % (ep * etp) == 0 else 1}
     layers, chunks = cells.whole("layers"), pp * vpp
-    if software.get("split") == "cost" and pp > 1:
+    if cells.has("stage_layers"):
+        found["layers"] = _stage_layers(cells, layers, chunks)
+    elif software.get("split") == "cost" and pp > 1:
         found["layers"] = _by_cost(cells, words, pp)
     elif chunks > 1 and cells.text("model") in words["short_end"].get(cells.text("framework"), ()):
         found["layers"] = _short_end(layers, chunks)
     elif layers % chunks and (layers + 2) % chunks == 0:
         found["embedding_as_layer"] = True
     return found
+
+
+def _stage_layers(cells: Cells, layers: int, stages: int) -> list[int]:
+    """The layers of each stage as the row lists them, in model order, a chunk of a pipeline rank being a stage."""
+    words = cells.text("stage_layers").split()
+    counts = [int(word) for word in words if word.isdecimal()]
+    if len(counts) != len(words) or len(counts) != stages or sum(counts) != layers:
+        expected = f"{format_count(stages, 'whole number')} that add up to layers = {layers}"
+        raise CellError(f"stage_layers = {' '.join(words)!r}: expected {expected}")
+    return counts
 
 
 def _short_end(layers: int, stages: int) -> list[int]:
