@@ -18,7 +18,7 @@ import pandas as pd
 from ...simulator.answers.validate import predict_samples
 from ...simulator.base.errors import UserError, fault
 from ...simulator.base.files import digest, name_beside, read_json, read_toml, write_atomic
-from ...simulator.formats.samples import Samples, features_of, read_samples
+from ...simulator.formats.samples import RECORDS, Samples, features_of, read_samples
 from ...simulator.hardware import Cluster, Limits, cluster, cluster_names
 from ...simulator.hardware import device as find_device
 from ...simulator.hardware import limits as find_limits
@@ -66,6 +66,7 @@ class Flags:
     wider: float | None
     source: str
     also: Path | None
+    classes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> Written:
         raise UserError(f"--out = {str(out)!r}: expected a name that ends in .json")
     base = load_profile(flags.base, "--base")
     _refuse_circle(flags)
-    samples = read_samples(paths)
+    samples = _of_classes(read_samples(paths), flags.classes)
     device = _device(samples, flags)
     machine = _machine(device, flags.cluster or None)
     hardware = cluster(machine, 1, "--cluster")
@@ -140,6 +141,24 @@ def fit_files(paths: Sequence[Path], flags: Flags) -> Written:
     assumed = [] if flags.cluster else _assumed(table, machine, hardware)
     odd = [*assumed, *_odd(compared), *_doubtful(content), *_missing(mine, device)]
     return Written(_errors(content), samples, told, odd)
+
+
+def _of_classes(samples: Samples, classes: Sequence[str]) -> Samples:
+    """Of records of a suite the samples of these classes alone; of tables, and without classes, all.
+
+    Raises:
+        UserError: records have no class that begins so.
+    """
+    if not classes:
+        return samples
+    table = samples.table
+    recorded = table["file"].str.endswith(RECORDS)
+    for begin in classes:
+        if not (recorded & table["cost_class"].str.startswith(begin)).any():
+            known = ", ".join(sorted(set(table.loc[recorded, "cost_class"].str.split(".").str[0]))) or "none"
+            raise UserError(f"--classes = {begin!r}: expected the beginning of a class of records; there are {known}")
+    kept = table["cost_class"].str.startswith(tuple(classes))
+    return replace(samples, table=table[kept | ~recorded], others=())
 
 
 def _of_file(rows: pd.DataFrame, path: Path) -> int:
@@ -265,7 +284,9 @@ def _command(paths: Sequence[Path], flags: Flags, device: str, machine: str) -> 
         given["--also"] = flags.also.name
     words = ["runcast", "calibrate", "fit", *(path.name for path in paths), "-o", flags.out.name]
     words += [word for flag, value in given.items() for word in (flag, value)]
-    return shlex.join(words + [word for value in flags.prefer for word in ("--prefer", value)])
+    for flag, values in (("--prefer", flags.prefer), ("--classes", flags.classes)):
+        words += [word for value in values for word in (flag, value)]
+    return shlex.join(words)
 
 
 def _device(samples: Samples, flags: Flags) -> str:

@@ -145,13 +145,20 @@ def fit(
     also: Annotated[
         Path | None, typer.Option(help="A file with parameters that are known otherwise, each with its source.")
     ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Classes to take from records of `calibrate run`, by how their names begin, such as memory; "
+            "may be repeated. Tables are taken whole."
+        ),
+    ] = None,
 ) -> None:
     """Fit cost models to samples and write them as a Profile, with their errors on samples left out."""
     from ...simulator.formats.samples import OF_ALGORITHM
     from ...simulator.formats.samples.published import FORCED
     from ..fitting.profile import Flags, fit_files
 
-    flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also)
+    flags = Flags(out, device, cluster, name, prefer or (), base, wider, source, also, classes or ())
     written = fit_files(samples or (), flags)
     left_out = [line for line in written.samples.dropped if not line.endswith((OF_ALGORITHM, FORCED))]
     _print(left_out, written.errors)

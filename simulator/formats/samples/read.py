@@ -21,6 +21,8 @@ from ...profile.forms import FEATURES
 from . import published, records
 from .table import KEYS, Samples, join_samples, sound_samples
 
+RECORDS = (".jsonl", ".jsonl.gz")
+"""How names of files end that hold records of `calibrate run`, and not a table."""
 MOST_ROWS = 1_000_000
 """Longer tables are refused: the longest that is published has a tenth of this."""
 
@@ -68,7 +70,7 @@ def _rows(reader: Any, path: Path) -> Iterator[list[str]]:
 
 
 def _read(path: Path) -> Samples:
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
+    if path.name.endswith(RECORDS):
         lines = read_text(path).splitlines(keepends=True)  # ends tell a last line that was cut short
         return records.read(lines, str(path))
     table = read_table(path)

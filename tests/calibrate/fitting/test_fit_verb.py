@@ -8,6 +8,8 @@ import pytest
 from runcast.simulator import cli
 from runcast.simulator.profile import load_profile
 
+from .reach import MACHINE, groups, record
+
 HEADER = "cost_class,device,library,group,seconds,bytes,count\n"
 SIZES = 2.0 ** np.arange(10, 31)
 LINK = [f"send_recv,H100 SXM,nccl-2.27,g,{8e-6 + size / 3.6e11!r},{size:.0f},\n" for size in SIZES.tolist()]
@@ -128,6 +130,29 @@ def test_the_preferred_library_is_the_default_else_the_one_with_most_rows(fit, t
     (tmp_path / "s.csv").write_text(TABLE + LINK[0].replace("nccl-2.27", "rccl"))
     defaults = [fit("s.csv", *flags)["models"]["send_recv"]["default"] for flags in ([], ["--prefer", "rccl"])]
     assert defaults == ["nccl-2.27", "rccl"]
+
+
+@pytest.fixture
+def records(tmp_path):
+    """The name of a file of records of several classes, of the device of the table."""
+    taken = ("membound/copy", "gemm/forward NT bf16")
+    lines = [MACHINE, *(record(case) for name in taken for case in groups()[name])]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return "r.jsonl"
+
+
+def test_of_records_some_classes_may_be_taken_and_of_tables_all(fit, records):
+    found = fit("s.csv", records, "--classes", "memory", "--cluster", "dgx-h100")
+    assert set(found["models"]) == {"send_recv", "host.launch", "memory.copy"}
+    assert "--classes memory" in found["command"]
+
+
+def test_classes_that_no_record_has_are_named(runcast, records):
+    code, _, err = runcast("calibrate", "fit", "s.csv", records, "--classes", "membound", "-o", "mine.json")
+    assert (code, err) == (
+        2,
+        "error: --classes = 'membound': expected the beginning of a class of records; there are gemm, memory\n",
+    )
 
 
 def test_without_samples_a_profile_is_its_base_with_other_limits(fit):
