@@ -118,15 +118,17 @@ FIT = $(VENV)/bin/runcast calibrate fit -o data/profiles/
 NCCL := $(TABLES)/aic_nccl.csv
 KERNELS := $(addprefix $(TABLES)/,aic_gemm.csv aic_attention_context.csv aic_moe.csv)
 OTHERS := $(addprefix $(TABLES)/,multinode_collectives.csv vidur_network.csv vidur_membound.csv)
+SUITE := data/measured/h100-sxm/suite.jsonl.gz
 COPIES := $(TABLES)/transfers.csv
 AIC := NVIDIA AIConfigurator 095f58a (Apache-2.0)
 VIDUR := Microsoft Vidur 7d47513 (MIT)
 LOGS := logs of nccl-tests and nvbandwidth in public issues
 
 profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the published tables)
-	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv \
+	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv $(SUITE) --classes memory \
 	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm \
-	  --source "$(AIC), $(VIDUR), $(LOGS)"
+	  --prefer triton --prefer torch \
+	  --source "$(AIC), $(VIDUR), $(LOGS), our suite (docs/measuring.md)"
 	$(FIT)h200-sxm.json $(NCCL) $(KERNELS) --device "H200 SXM" --cluster h200-hgx --base h100-sxm --wider 0.08 \
 	  --prefer "nccl 2" --prefer sglang --prefer unquantized --prefer moe_torch_flow_cutlass \
 	  --source "$(AIC); what it lacks from H100 SXM"

@@ -11,7 +11,9 @@ from runcast.simulator.hardware import cluster
 from runcast.simulator.profile import load_numbers
 from runcast.simulator.program import ProgramBuilder
 
-NUMBERS = load_numbers({"H100 SXM": "h100-sxm"}, "", "", "generic", "")
+CASTS_AND_SUMS = ("memory.quantize_by", "memory.cast_fp8", "memory.quantize_tiles", "memory.fp32_accumulate")
+SHIPPED = load_numbers({"H100 SXM": "h100-sxm"}, "", "", "generic", "")
+NUMBERS = replace(SHIPPED, models={kind: of for kind, of in SHIPPED.models.items() if kind not in CASTS_AND_SUMS})
 NODE = cluster("dgx-h100", 1)
 SIZE = 10**9
 

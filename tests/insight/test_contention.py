@@ -57,7 +57,7 @@ def test_the_line_names_what_takes_longer_from_one_per_cent_on():
 @pytest.mark.parametrize(("overlap", "said"), [({}, True), ({"dp": False, "params": False}, False)])
 def test_an_overlapped_step_says_so_and_one_without_overlap_does_not(overlap, said):
     more = {"num_hidden_layers": 8}
-    scenario = resolved(16, 1, parallel={"zero": 1}, overlap=overlap, batch={"seq_len": 4096}, overrides=more).scenario
+    scenario = resolved(16, 1, parallel={"zero": 1}, overlap=overlap, batch={"seq_len": 1024}, overrides=more).scenario
     report = predict(scenario).report
     assert (sum(report.slowed_s.values()) > 1e-9 * report.step_time_s) == said
     assert any("because of what runs beside them" in note for note in report.notes) == said

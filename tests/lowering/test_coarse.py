@@ -81,7 +81,7 @@ SLOW_HOSTS = tuple(name for name in PLANS if "hosts" in name)
 before it is one wait.
 """
 
-CONTENDED = ("ep", "pairs", "dualpipe", "MTP")
+CONTENDED = ("ep", "pairs", "dualpipe", "MTP", "slow nodes")
 """Plans whose gradients meet tokens on NVLink and NICs: an action's own exchanges have their links to themselves."""
 
 

@@ -132,7 +132,7 @@ base.batch = { global = 64, seq_len = 1024 }"""
     counted = [line for line in lines(sweep, done.counts, done.results) if "longer" in line]
 
     assert (said, counted) == (
-        ["a micro-batch takes 2.0", ""],
+        ["a micro-batch takes 2.2", ""],
         ["points that may take longer than the interval says: 1 (column not_in_interval says why)"],
     )
 
