@@ -151,6 +151,8 @@ def _of_classes(samples: Samples, classes: Sequence[str]) -> Samples:
     """
     if not classes:
         return samples
+    if not len(samples):
+        raise UserError(f"--classes = {classes[0]!r}: there are no records to take it from")
     table = samples.table
     recorded = table["file"].str.endswith(RECORDS)
     for begin in classes:

@@ -77,10 +77,11 @@ def _rates(cluster: Cluster, groups: Sequence[Sequence[Sequence[_Ends]]]) -> dic
 
     found = defaultdict[_Ends, float](float)
     for pairs in groups:
-        lines = [sum(map(line, pair)) for pair in pairs]
+        lines = [[line(ends) for ends in pair] for pair in pairs]
+        slowest = min(map(sum, lines), default=0.0)
         for pair, own in zip(pairs, lines, strict=True):
-            for ends in pair:
-                found[ends] += line(ends) * min(lines) / own
+            for ends, rate in zip(pair, own, strict=True):
+                found[ends] += rate * slowest / sum(own)
     return found
 
 
@@ -99,10 +100,10 @@ def _rail_nics(cluster: Cluster, a: int, b: int) -> Iterator[tuple[str, str]]:
     own = cluster.nics_of_gpu(a)
     for k, into in enumerate(cluster.nics_of_gpu(b)):
         same_rail = f"n{home}.{into.partition('.')[2]}"
-        yield same_rail if same_rail in here else _towards(cluster, a, own[k % len(own)], into), into
+        yield same_rail if same_rail in here else _nic_to(cluster, a, own[k % len(own)], into), into
 
 
-def _towards(cluster: Cluster, rank: int, own: str, into: str) -> str:
+def _nic_to(cluster: Cluster, rank: int, own: str, into: str) -> str:
     """The NIC by which a rank whose node has not the receiver's rail sends: its own, if that is on the same plane."""
     numbers = (int(nic.partition(".nic")[2]) for nic in (own, into))
     return own if cluster.network.same_plane(*numbers) else cluster.nic_towards(rank, into)

@@ -106,7 +106,8 @@ class Kernels:
         """A kernel that does `work` at the rate which an SM reaches at most, where it takes longer for it.
 
         A GEMM inside a kernel with exponentials and masks has such a rate in Triton, on Hopper and Blackwell alike:
-        faster tensor cores and memory do not raise it. Nor do they raise that of exponentials.
+        faster tensor cores and memory do not raise it. Nor do they raise that of exponentials. Attention to picked
+        tokens has a rate for each generation of GPUs.
         """
         least = work / (self.limits.sms * rate.value)
         if least <= found.seconds[0]:
@@ -154,7 +155,7 @@ class Kernels:
         return self._at_most_by_sm(found, _attention_flop(of.model, shape), rate) if rate else found
 
     def _dense_attention(self, direction: str, shape: Shape, dtype: str) -> Estimate:
-        """Attention to neighbours. A window skips tiles; a rank with a part of the queries takes that part of the time.
+        """Dense attention. A window skips tiles; a rank with a part of the queries takes that part of the time.
 
         Heads are padded to a size that kernels are made for, and take the time of that size.
         """

@@ -26,18 +26,18 @@ from .node import Node
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
 _Answer = TypeVar("_Answer")
-_Asked = TypeVarTuple("_Asked")
+_Arguments = TypeVarTuple("_Arguments")
 
 
-def _keep(method: "Callable[[Cluster, *_Asked], _Answer]") -> "Callable[[Cluster, *_Asked], _Answer]":
+def _keep(method: "Callable[[Cluster, *_Arguments], _Answer]") -> "Callable[[Cluster, *_Arguments], _Answer]":
     """Keep what it answers: thousands of messages ask the same of each rank, and a cluster stays as it is."""
 
     @wraps(method)
-    def answer(self: "Cluster", *asked: *_Asked) -> _Answer:
+    def answer(self: "Cluster", *arguments: *_Arguments) -> _Answer:
         known = self._answers[method.__name__]
-        if asked not in known:
-            known[asked] = method(self, *asked)
-        found: _Answer = known[asked]
+        if arguments not in known:
+            known[arguments] = method(self, *arguments)
+        found: _Answer = known[arguments]
         return found
 
     return answer

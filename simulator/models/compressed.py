@@ -83,6 +83,9 @@ def kernels(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kerne
 def _scores(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kernels:
     """Attention to the window, and to entries: as many as a token has before it, or at most `index_topk` of them.
 
+    One kernel gathers both by their indices, whether they were picked or are all there is (sparse_attn in
+    inference/model.py of DeepSeek-V4's repositories).
+
     Of every `ratio` tokens in a window of `ratio` x `index_topk` there is one entry. The indexer scores all entries.
     """
     heads, dim, rows = split(spec.num_attention_heads, shard.tp), spec.head_dim, shard.tokens

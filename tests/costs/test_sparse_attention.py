@@ -1,4 +1,4 @@
-"""Attention to picked tokens takes as long as was published, and never less than attention to neighbours."""
+"""Attention to picked tokens takes as long as was published, and never less than dense attention."""
 
 import pytest
 from runcast.simulator.costs.kernels import Kernels

@@ -29,13 +29,13 @@ BERT's rows are of NeMo 22.11, on up to 16 nodes. NVIDIA published tokens per se
 which 2,048 sequences are assumed; on more nodes the error is the exchange's, which a smaller batch would hide less.
 
 On Blackwell Nemotron's steps are predicted too short. Fewer bits are not the reason: Super takes 9.9 s in 16 bits, 9.3
-to 9.9 in 8 and 9.1 to 9.7 in 4, where 6.8, 6.5 and 5.7 are predicted. Until 2026-11-30 scans were priced as if their
-kernels used the rates of newer GPUs, and such steps were predicted 3 to 7 points shorter still; what else there is, is
-not known. Of the kernels of GLM-5.2 those of the indexer were never timed alone. For DeepSeek-V3.2 no published step
-was found (on 2026-11-30, in NVIDIA's summaries, cards, recipes and pull requests): GLM-5 below has its attention, with
-an indexer in each layer. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor parallelism by
-PyTorch's DTensor, without sequence parallelism, in ten chunks per stage: what its host does between small kernels is
-not modelled as such.
+to 9.9 in 8 and 9.1 to 9.7 in 4, where 7.1, 6.6 to 7.0 and 5.9 to 6.0 are predicted. Until 2026-11-30 scans were priced
+as if their kernels used the rates of newer GPUs, and such steps were predicted 3 to 7 points shorter still; what else
+there is, is not known. Of the kernels of GLM-5.2 those of the indexer were never timed alone. For DeepSeek-V3.2 no
+published step was found (on 2026-11-30, in NVIDIA's summaries, cards, recipes and pull requests): GLM-5 below has its
+attention, with an indexer in each layer. Llama 3 70B's adapters on 8 and 16 GPUs are the only rows with tensor
+parallelism by PyTorch's DTensor, without sequence parallelism, in ten chunks per stage: what its host does between
+small kernels is not modelled as such.
 
 The spreads of `state-space` and `sparse-mla` in `data/architectures.toml` are from these misses: errors are of runs
 that no fit has read, intervals are not. Recomputation and dispatchers are those of the recipes
@@ -58,8 +58,8 @@ TAIL = """\
 Known of the rest: Super's runs have a part of the optimizer on the host, which a scenario has all or nothing of;
 packed texts of 32,768 tokens over several context-parallel ranks take up to 17 times as long as predicted, for
 reasons that are not known; GLM-5.2 ran on H100 in deterministic mode, and GLM-5's kernels for sparse attention were
-new. A layer of GLM-5 and GLM-5.2 takes as long with an indexer in each as with one in four of them: it is not what
-their steps lack.
+new. The indexer is not what these predictions lack: GLM-5 has one in each layer and GLM-5.2 in one of four, and both
+took 34 s a step.
 """
 
 SITES = """\

@@ -43,6 +43,15 @@ def test_a_run_of_one_worker_trains_on_all_kinds():
     assert "512 x H100 SXM" in report.question
 
 
+def test_parts_fail_on_the_nodes_that_have_them(four_workers):
+    """Two nodes of eight NICs, then two of four."""
+    small = {"base": "dgx-h100", "gpus_per_node": 4, "nics": 4, "nodes": 2}
+    mixed = resolved(four_workers, cluster={"mix": [FAST, small]})
+    nodes = [mixed._nodes_of("nic", number) for number in range(mixed.parts["nic"])]
+
+    assert nodes == [*[(0,)] * 8, *[(1,)] * 8, *[(2,)] * 4, *[(3,)] * 4]
+
+
 def test_workers_on_unequal_nodes_are_refused_where_their_step_is_predicted():
     mix = [{"base": "dgx-h100", "nodes": 4}, {"base": "dgx-a100", "nodes": 4}]
 

@@ -108,6 +108,14 @@ def test_folded_is_what_every_replica_by_itself_gives(parallel):
     assert seconds(unfolded) == pytest.approx(seconds(folded), rel=1e-12)
 
 
+def test_folded_is_nearly_what_replicas_give_where_sends_meet_gathers():
+    """Of an exchange of all replicas only the first one's NICs are loaded, so that sends of the others are faster."""
+    nodes = [{**H100, "nodes": 4}, {**A100, "nodes": 4}]
+    folded, unfolded = (step(*nodes, sequences=16, parallel={"tp": 8, "pp": 2}) for _ in range(2))
+    vars(unfolded)["replicas"] = tuple((place,) for place in range(unfolded.dims.dp))
+    assert seconds(unfolded) == pytest.approx(seconds(folded), rel=1e-3)
+
+
 @pytest.mark.parametrize(("nodes", "tables"), [
     ([{**H100, "nodes": 18}], {"slow": [{"node": node, "factor": 1 + node / 50} for node in range(18)]}),
     ([H100, A100], {"parallel": {"tp": 8, "pp": 2}}),

@@ -76,7 +76,8 @@ def test_the_interval_of_a_report_is_that_of_its_budget():
     assert report.budget.deviation == pytest.approx(width)
 
 
-def test_plans_of_one_site_differ_by_less_than_each_may_be_off():
+def test_plans_of_one_site_differ_by_a_third_less_than_each_may_be_off():
+    """They share the errors of their stack, device and site; what a plan has of its own is the rest."""
     one, other = (predicted(*changes).report.budget for changes in ((), ("batch.micro=2",)))
     assert ratio_deviation(one, other, shipped_fit()) < 2 / 3 * one.deviation
 

@@ -136,10 +136,10 @@ a clock, which is not in the rate above.
 
 ## Attention to picked tokens
 
-DeepSeek-V3.2, GLM-5 and DeepSeek-V4 attend to 512 to 2,048 tokens, or entries, that an indexer picks for each token.
-Kernels for it gather keys from all over memory, and their backward adds up gradients by atomics. So they take at least
-as long as the rates say that their authors published, per SM (`attention.sparse_sm_flop_per_s`,
-`attention.sparse_backward_sm_flop_per_s`):
+DeepSeek-V3.2 and GLM-5 attend to 2,048 tokens that an indexer picks for each one, DeepSeek-V4 to a window of tokens
+and to entries for several. Their kernels gather keys from all over memory, and the backward adds up gradients by
+atomics. Authors published which rates these kernels reach, and here they reach no more, per SM
+(`attention.sparse_sm_flop_per_s`, `attention.sparse_backward_sm_flop_per_s`):
 
 | | forward | backward, five GEMMs counted |
 |---|--:|--:|

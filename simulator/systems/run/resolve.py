@@ -1,9 +1,11 @@
 """A checked scenario of kind run in numbers: checkpoints, failures, how long it goes, the hash. `modes` simulate it."""
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from math import ceil, inf
 from typing import Any
 
@@ -136,7 +138,20 @@ class ResolvedRun(ResolvedSteps):
 
     def _nodes_of(self, part: str, number: int) -> tuple[int, ...]:
         """The nodes that a part takes away when it fails."""
-        return self.below_leaves[number] if part == "leaf" else (number * self.nodes // self.parts[part],)
+        if part == "leaf":
+            return self.below_leaves[number]
+        ends = self._parts_of_nodes.get(part)
+        if ends is None:
+            return (number * self.nodes // self.parts[part],)
+        return (bisect_right(ends, number * ends[-1] // self.parts[part]),)
+
+    @cached_property
+    def _parts_of_nodes(self) -> dict[str, list[int]]:
+        """How many GPUs and NICs there are up to the end of each node; nodes of several kinds have unequal ones."""
+        of = self.cluster
+        gpus = list(accumulate(len(of.nodes[node].gpus) for node in range(self.nodes)))
+        nics = list(accumulate(len(of.nics_of(node)) for node in range(self.nodes)))
+        return {"gpu": gpus, "nic": nics, "link": nics}
 
     @cached_property
     def mtbf_s(self) -> float:

@@ -135,12 +135,13 @@ class ResolvedWorkers(ResolvedScenario):
         return ResolvedTrain(said.model_copy(update={"cluster": own}), self.where, self.memo)
 
     def _check_alike(self) -> None:
-        """Of workers on nodes of several kinds, one step is predicted, so each has as many of each kind."""
+        """Of workers on nodes of several kinds one step is predicted, so each has the same nodes in the same order."""
         nodes, each = self.cluster.nodes, self.worker_nodes
         kinds = {tuple(map(id, nodes[first : first + each])) for first in range(0, self.workers * each, each)}
         if len(kinds) > 1:
-            allowed = "workers on different kinds of nodes take unequal steps: say step.time, or let each have the same"
-            raise self._fault("sync.workers", self.workers, f"{allowed} nodes, in the same order")
+            why = "workers on different kinds of nodes take unequal steps"
+            allowed = f"{why}: say step.time, or let each have the same nodes in the same order"
+            raise self._fault("sync.workers", self.workers, allowed)
 
     @cached_property
     def spec(self) -> ModelSpec | None:

@@ -155,6 +155,14 @@ def test_classes_that_no_record_has_are_named(runcast, records):
     )
 
 
+def test_classes_without_samples_are_one_line(runcast):
+    arguments = ("--classes", "memory", "--base", "h100-sxm", "--device", "H200 SXM", "-o", "mine.json")
+    assert runcast("calibrate", "fit", *arguments)[::2] == (
+        2,
+        "error: --classes = 'memory': there are no records to take it from\n",
+    )
+
+
 def test_without_samples_a_profile_is_its_base_with_other_limits(fit):
     said = fit("--device", "H200", "--base", "h20", "--wider", "0.2")
     assert (said["models"], said["devices"], said["wider"], said["limits"]["sms"]) == ({}, ["H200 SXM"], 0.2, 132)
