@@ -8,12 +8,13 @@ take between them, is `fabrics`.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import accumulate
 from math import inf
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from cachetools import cachedmethod
 from numpy.typing import NDArray
 
 from ..base.errors import UserError, fault
@@ -25,22 +26,13 @@ from .graph import Link, Route, Wire, join_links
 from .node import Node
 
 _Count = TypeVar("_Count", int, NDArray[np.int64])
-_Answer = TypeVar("_Answer")
-_Arguments = TypeVarTuple("_Arguments")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _keep(method: "Callable[[Cluster, *_Arguments], _Answer]") -> "Callable[[Cluster, *_Arguments], _Answer]":
+def _keep(method: _Method) -> _Method:
     """Keep what it answers: thousands of messages ask the same of each rank, and a cluster stays as it is."""
-
-    @wraps(method)
-    def answer(self: "Cluster", *arguments: *_Arguments) -> _Answer:
-        known = self._answers[method.__name__]
-        if arguments not in known:
-            known[arguments] = method(self, *arguments)
-        found: _Answer = known[arguments]
-        return found
-
-    return answer
+    name = method.__name__
+    return cast(_Method, cachedmethod(lambda cluster: cluster._answers[name])(method))
 
 
 class _Crossing(NamedTuple):

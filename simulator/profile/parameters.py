@@ -120,16 +120,8 @@ OPTIONAL = {
     "gemm.align2_factor": (1.0, 20.0, "the same of rows of an odd number of 16-bit elements, or of bytes"),
     "attention.head_multiple": (1.0, 256.0, "elements that fused attention pads heads to a multiple of"),
     "attention.flash2_factor": (0.5, 5.0, "time of FlashAttention-2's kernels over that of the device's own"),
-    "attention.sparse_sm_flop_per_s": (
-        1e9,
-        1e15,
-        "FLOP/s of one SM in attention to tokens picked for each one, at most",
-    ),
-    "attention.sparse_backward_sm_flop_per_s": (
-        1e9,
-        1e15,
-        "the same of its backward, which adds up gradients by atomics",
-    ),
+    "attention.sparse_sm_flop_per_s": (1e9, 1e15, "FLOP/s of one SM in attention to picked tokens, at most"),
+    "attention.sparse_backward_sm_flop_per_s": (1e9, 1e15, "the same in the backward of that attention, at most"),
     "scan.sm_flop_per_s": (1e9, 1e15, "FLOP/s of one SM in the GEMMs of a scan's chunks, at most"),
     "scan.sm_exp_per_s": (1e8, 1e13, "exponentials of one SM in Mamba-1's scan, at most"),
     "architecture.factor": (0.1, 10.0, "time of the kernels of an architecture's layers over that of their parts"),

@@ -251,6 +251,12 @@ def test_ranks_beyond_a_power_of_two_cost_two_steps(name):
     assert "4 of 12 ranks" in algorithms("all_reduce")[name].notes(Group(1, 12))
 
 
+@pytest.mark.parametrize("group", [Group(1, 8), Group(4, 8)], ids=["a node", "four"])
+def test_chunks_have_switches_where_the_algorithm_says_so(group):
+    could = [one for one in ALL if not one.refuses(group)]
+    assert [bool(one.chunks(group).switches) for one in could] == [one.in_switches for one in could]
+
+
 def test_one_rank_takes_no_time():
     alone = [
         one.chunks(Group(1, 1))

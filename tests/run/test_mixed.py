@@ -36,11 +36,18 @@ def test_a_mix_of_equal_nodes_is_a_cluster_of_them(four_workers):
 
 
 def test_a_run_of_one_worker_trains_on_all_kinds():
-    mix = [{"base": "dgx-h100", "nodes": 32}, {"base": "dgx-h100", "nic": "100 Gb/s", "nodes": 32}]
-    changes = {"cluster": {"mix": mix}, "run.samples": 1e10, "level": "coarse"}
-    report = simulate("run-llama3-70b-512xh100", changes).report
+    slow = {"base": "dgx-h100", "nic": "100 Gb/s"}
+    mixes = (
+        [{**slow, "nodes": 64}],
+        [{"base": "dgx-h100", "nodes": 32}, {**slow, "nodes": 32}],
+        [slow | {"nic": "400 Gb/s", "nodes": 64}],
+    )
+    all_slow, mixed, fast = (
+        simulate("run-llama3-70b-512xh100", {"cluster": {"mix": mix}, "run.samples": 1e10, "level": "coarse"}).report
+        for mix in mixes
+    )
 
-    assert "512 x H100 SXM" in report.question
+    assert fast.step_s < mixed.step_s <= all_slow.step_s
 
 
 def test_parts_fail_on_the_nodes_that_have_them(four_workers):

@@ -94,25 +94,28 @@ def test_replicas_on_equal_machines_are_simulated_once():
     assert resolved.replicas == (tuple(range(16, 24)), tuple(range(16)))
 
 
+def both(parallel: dict, **tables) -> tuple[ResolvedTrain, ResolvedTrain]:
+    """A step of which equal replicas are simulated once, and one of which each is."""
+    nodes = [{**H100, "nodes": 4}, {**A100, "nodes": 4}]
+    folded, unfolded = (step(*nodes, sequences=16, parallel={"tp": 8, **parallel}, **tables) for _ in range(2))
+    vars(unfolded)["replicas"] = tuple((place,) for place in range(unfolded.dims.dp))
+    return folded, unfolded
+
+
 @pytest.mark.parametrize("parallel", [{}, {"pp": 2}, {"zero": 3}, {"zero": 0}], ids=str)
 def test_folded_is_what_every_replica_by_itself_gives(parallel):
     """A replica per node, so that none shares a NIC with another, and no sends beside gathers or sums.
 
     What an exchange of all replicas takes of a NIC is counted on the first one's: one replica stands for all.
     """
-    nodes = [{**H100, "nodes": 4}, {**A100, "nodes": 4}]
-    alone = {"params": False, "dp": False} if "pp" in parallel else {}
-    folded, unfolded = (step(*nodes, sequences=16, parallel={"tp": 8, **parallel}, overlap=alone) for _ in range(2))
-    vars(unfolded)["replicas"] = tuple((place,) for place in range(unfolded.dims.dp))
+    folded, unfolded = both(parallel, overlap={"params": False, "dp": False} if "pp" in parallel else {})
     assert len(unfolded.program.places) > len(folded.program.places)
     assert seconds(unfolded) == pytest.approx(seconds(folded), rel=1e-12)
 
 
 def test_folded_is_nearly_what_replicas_give_where_sends_meet_gathers():
     """Of an exchange of all replicas only the first one's NICs are loaded, so that sends of the others are faster."""
-    nodes = [{**H100, "nodes": 4}, {**A100, "nodes": 4}]
-    folded, unfolded = (step(*nodes, sequences=16, parallel={"tp": 8, "pp": 2}) for _ in range(2))
-    vars(unfolded)["replicas"] = tuple((place,) for place in range(unfolded.dims.dp))
+    folded, unfolded = both({"pp": 2})
     assert seconds(unfolded) == pytest.approx(seconds(folded), rel=1e-3)
 
 

@@ -175,7 +175,8 @@ class Algorithm:
     """A way to exchange, with sizes as nccl-tests has them.
 
     `terms(group, size)` follow each other, unless they say otherwise. `refuses(group)` says why it cannot be done, or
-    is empty; `notes(group)` says what is unusual. A `pipelined` one cuts what it sends into pieces.
+    is empty; `notes(group)` says what is unusual. A `pipelined` one cuts what it sends into pieces. `in_switches` are
+    those whose sums switches add: they have no links of their own, which several groups could share.
     """
 
     op: str
@@ -185,6 +186,7 @@ class Algorithm:
     refuses: Callable[[Group], str] = lambda _group: ""
     notes: Callable[[Group], str] = lambda _group: ""
     pipelined: bool = False
+    in_switches: bool = False
 
 
 MOST_WAYS = 2

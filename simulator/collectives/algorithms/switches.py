@@ -95,5 +95,5 @@ def _no_sharp(group: Group) -> str:
     return "" if group.sharp else "needs a fabric of InfiniBand switches that add (sharp = true in the cluster)"
 
 
-NVLS = Algorithm("all_reduce", "nvls", _nvls_terms, _nvls, refuses=_no_nvls, pipelined=True)
-SHARP = Algorithm("all_reduce", "sharp", _sharp_terms, _sharp, refuses=_no_sharp, pipelined=True)
+NVLS = Algorithm("all_reduce", "nvls", _nvls_terms, _nvls, refuses=_no_nvls, pipelined=True, in_switches=True)
+SHARP = Algorithm("all_reduce", "sharp", _sharp_terms, _sharp, refuses=_no_sharp, pipelined=True, in_switches=True)

@@ -81,7 +81,7 @@ class ResolvedJob(ResolvedCollective):
         """Its algorithm, which its ranks can do."""
         found = algorithms(self.keys.op)[self.keys.algorithm]
         why = found.refuses(self.net.group())
-        if not why and found.chunks(self.net.group()).switches:
+        if not why and found.in_switches:
             why = "its switches have no links of their own, which jobs could share"
         if why:
             raise self._fault(f"collective.jobs.{self.number}.algorithm", found.name, why)

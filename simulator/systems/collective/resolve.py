@@ -189,7 +189,7 @@ class ResolvedCollective(ResolvedScenario):
         if reason := algorithm.refuses(group):
             return reason
         meet = self.keys.groups > 1 and self.keys.level == "chunks" and group.islands > 1
-        return _SWITCHES if meet and algorithm.chunks(group).switches else ""
+        return _SWITCHES if meet and algorithm.in_switches else ""
 
     @property
     def _candidates(self) -> list[Algorithm]:

@@ -140,18 +140,17 @@ class ResolvedRun(ResolvedSteps):
         """The nodes that a part takes away when it fails."""
         if part == "leaf":
             return self.below_leaves[number]
-        ends = self._parts_of_nodes.get(part)
-        if ends is None:
-            return (number * self.nodes // self.parts[part],)
+        ends = self._parts_of_nodes[part]
         return (bisect_right(ends, number * ends[-1] // self.parts[part]),)
 
     @cached_property
     def _parts_of_nodes(self) -> dict[str, list[int]]:
-        """How many GPUs and NICs there are up to the end of each node; nodes of several kinds have unequal ones."""
+        """How many parts there are up to the end of each node; nodes of several kinds have unequal ones."""
         of = self.cluster
         gpus = list(accumulate(len(of.nodes[node].gpus) for node in range(self.nodes)))
         nics = list(accumulate(len(of.nics_of(node)) for node in range(self.nodes)))
-        return {"gpu": gpus, "nic": nics, "link": nics}
+        ends = list(range(1, self.nodes + 1))
+        return {"gpu": gpus, "nic": nics, "link": nics, "node": ends, "job": ends}
 
     @cached_property
     def mtbf_s(self) -> float:
