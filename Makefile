@@ -125,8 +125,8 @@ VIDUR := Microsoft Vidur 7d47513 (MIT)
 LOGS := logs of nccl-tests and nvbandwidth in public issues
 
 profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the published tables)
-	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv $(SUITE) --classes memory \
-	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm \
+	$(FIT)h100-sxm.json $(NCCL) $(KERNELS) $(OTHERS) $(COPIES) data/measured/figures.csv $(SUITE) --classes memory --classes attention \
+	  --also data/measured/h100.toml --device "H100 SXM" --cluster dgx-h100 --prefer "nccl 2" --prefer vllm --prefer "torch cudnn" \
 	  --prefer triton --prefer torch \
 	  --source "$(AIC), $(VIDUR), $(LOGS), our suite (docs/measuring.md)"
 	$(FIT)h200-sxm.json $(NCCL) $(KERNELS) --device "H200 SXM" --cluster h200-hgx --base h100-sxm --wider 0.08 \
@@ -147,7 +147,7 @@ profiles: $(VENV)/.run  ## fit the shipped profiles again (TABLES=DIR with the p
 	  --also data/measured/h800.toml --source "copies and NVLink: $(LOGS); all else from H100 SXM at this device's data-sheet rates"
 	$(FIT)h20.json --device H20 --cluster h20-hgx --base h100-sxm --wider 0.1 --also data/measured/h20.toml \
 	  --source "small all-reduces and local copies: $(LOGS); all else from H100 SXM at this device's data-sheet rates"
-	$(FIT)v100.json --device "V100 SXM2 32GB" --cluster dgx-v100 --base a100-sxm --wider 0.3 \
+	$(FIT)v100.json --device "V100 SXM2 32GB" --cluster dgx-v100 --base a100-sxm --wider 0.3 --also data/measured/v100.toml \
 	  --source "all from A100 SXM at this device's data-sheet rates, a generation later"
 	$(FIT)l40s.json --device L40S --cluster l40s-pcie --base a100-sxm --wider 0.3 \
 	  --source "all from A100 SXM at this device's data-sheet rates; no NVLink: its collectives go far beyond the range"

@@ -53,13 +53,13 @@ ln(likelihood) is 100 more than without, 67 of it from one source (nvidia_dgxc o
 (tests/bench/own_runs.py). Runs in one type alone do not need it: they say what that type takes.
 """
 
-ALONE = 0.7
+ALONE = 1.0
 """Standard deviation by which the runs of one configuration alone are off.
 
 Nothing tells what a configuration takes for itself from what its site takes: the others of 13 groups are predicted no
-better by one run. With 0.7 they are off by 5.6 or 5.7 %, and by 5.4 to 5.7 % without it (medians over groups by two
-fits of stacks), and one drawn run makes no group worse by a tenth; with 0.15 it does in three, and with `SIGMA` in
-nine, where the medians are 6.0 and 6.6 % (tests/bench/own_runs.py).
+better by one run. With 1.0 one run, drawn or asked for, makes the median error of the others worse by a tenth in no
+group; with 0.7 the one that is asked for does in one, with 0.15 a drawn one did in three, and with `SIGMA` in nine
+(tests/bench/own_runs.py).
 """
 
 ODD = 0.15

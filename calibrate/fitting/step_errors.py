@@ -8,8 +8,9 @@ Some numbers are not in the fit. How far the load of experts throws a step off (
 is from its stack's factors (`floor`), are estimated from rows with their groups left out. The error that all runs of a
 source share (`site`), and how much of the distance between parameters a step of new software is off by (`novelty`), are
 estimated from rows with their sources left out: known software elsewhere, and new software, count alike. Each pair
-minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals. How much of
-its own error a configuration shares with others is estimated from pairs of rows (`step_pairs`).
+minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals. A
+source counts as the root of its rows, so that large ones do not drown small ones. How much of its own error a
+configuration shares with others is estimated from pairs of rows (`step_pairs`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,10 @@ from ...simulator.uncertainty.factors import split_covariance
 from .step_ledger import groups_of
 from .step_pairs import Pairs, estimate_alike, pairs_of
 from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
-from .steps import Bools
+from .steps import Bools, source_weights
+
+_SOURCE_POWER = -0.5
+"""Of the number of rows of a source, its rows' weight: half-way between counting rows and counting sources."""
 
 _ROUNDS = 3
 """Of widths that are estimated in turn; a fourth one changes no digit that is written."""
@@ -77,13 +81,17 @@ def leave_out(slopes: Slopes, groups: Sequence[object], error: Floats, apart: Ma
     return Variances(known + slopes.others, new, site, _routed(slopes), sites > 0, error)
 
 
-def widths(group: Variances, source: Variances) -> Fit:
-    """A fit with the widths that score best: `routing` and `floor` on groups left out, the others on sources."""
-    alike = np.where(source.heard, source.heard.mean(), 1 - source.heard.mean())
+def widths(group: Variances, source: Variances, weight: Floats) -> Fit:
+    """A fit with the widths that score best: `routing` and `floor` on groups left out, the others on sources.
+
+    `weight` is that of each row; rows of software that other sources ran, and the others, weigh alike as a whole.
+    """
+    heard = float(np.average(source.heard, weights=weight))
+    alike = np.where(source.heard, heard, 1 - heard)
     fit = Fit(np.zeros((0, 0)), {}, {}, frozenset(), site=0.1, novelty=0.3, routing=0.2, floor=0.05)
     for _ in range(_ROUNDS):
-        fit = _best(fit, ("routing", "floor"), group, np.ones(len(group.error)))
-        fit = _best(fit, ("site", "novelty"), source, 1 / alike)
+        fit = _best(fit, ("routing", "floor"), group, weight)
+        fit = _best(fit, ("site", "novelty"), source, weight / alike)
     return fit
 
 
@@ -122,7 +130,7 @@ def fit_errors(path: Path, tell: Callable[[str], None] = print) -> dict[str, Any
         name: leave_out(slopes, groups, np.log1p([errors[name] for errors in stored]), apart)
         for name, groups in groups_of(slopes.cases).items()
     }
-    best = widths(without["group"], without["source"])
+    best = widths(without["group"], without["source"], source_weights(slopes.cases, _SOURCE_POWER))
     pairs = {name: _pairs(slopes, name, stored, apart, best) for name in ("group", "source")}
     best = estimate_alike(pairs["group"], best)
     repeated, rows = run_to_run(slopes.cases)

@@ -29,7 +29,7 @@ from ...simulator.answers.validate.steps import StepCase
 from ...simulator.base.arrays import Floats
 from ...simulator.costs import PHASES
 from ...simulator.hardware import device
-from ...simulator.systems.train_step.flash2 import FLASH2
+from ...simulator.systems.train_step.flash_attention import FLASH1, FLASH2
 from ...simulator.systems.train_step.terms import (
     BLOCKED,
     CLOCK,
@@ -42,7 +42,7 @@ from ...simulator.systems.train_step.terms import (
     fit_terms,
 )
 from .ledger import deviations, least_squares, student_weights
-from .owners import DEVICE, OWNERS, SOFTWARE, owner_of
+from .owners import ATTENTION, DEVICE, OWNERS, SOFTWARE, owner_of
 
 Bools = NDArray[np.bool_]
 RowTerm = tuple[int, int, int, float]
@@ -57,12 +57,12 @@ _OF_EXCHANGES = (EXCHANGE, FAR, *(f"time_factor.{phase}" for phase in ("tp", "cp
 SPREADS = {
     "gemm": 0.07, "attention": 0.2, "experts": 0.2, "memory": 0.2, "loss": 0.25, "optimizer": 0.35, "tp": 0.2,
     "cp": 0.25, "ep": 0.25, "dp": 0.3, "fsdp": 0.3, "pipeline": 0.25, "host": 0.6,
-    BLOCKED: 0.6, FAR: 0.4, EXCHANGE: 0.6, MESSAGE: 0.35, STEP: 0.35, GROUPED: 0.05,
+    BLOCKED: 0.6, FAR: 0.4, EXCHANGE: 0.6, MESSAGE: 0.35, STEP: 0.35, GROUPED: 0.05, FLASH2: 0.05, FLASH1: 0.05,
 }  # fmt: skip
 """How far software is from its base, by phase or parameter: of three floors, 1.7 times as far from what is stated.
 
 A device's rate of experts' GEMMs is near that of dense ones: it and software's factor of experts make one product, and
-what all rows have in common is software's.
+what all rows have in common is software's. So it is with FlashAttention's kernels, which were measured apart.
 """
 
 OTHER_SPREAD = 0.15
@@ -106,7 +106,7 @@ class Design:
         self.free = [Free(*key) for key in self._index]
         self.spread = np.array([spread_of(of, name) for of, name in self.free])
         self._lowest = np.array([0.0 if is_no_slower(of, name) else -np.inf for of, name in self.free])
-        self._differs = np.array([  # devices whose own kernels are FlashAttention-2's have no factor for it
+        self._differs = np.array([  # devices without FlashAttention-2 have no factor for it
             name != FLASH2 or DEVICE.base_profile(of).value_or(FLASH2, 1.0) != 1.0 for of, name in self.free
         ])  # fmt: skip
         self._moves = np.ones((len(cases), len(self.free)), bool)  # until a simulation says which rows move what
@@ -147,6 +147,9 @@ class Design:
         of, name = self.free[at]
         if name == CLOCK or name.startswith(RATE):
             return name != CLOCK and bool(u[[at, *self._places(_siblings(of), CLOCK)]].any())
+        below = [link.of for link in SOFTWARE.links(of)[1:2]] if name == ATTENTION else []
+        if below and below[0] not in SOFTWARE.chain(of, name):  # it would inherit the factor of other kernels
+            return self.value(of, name, u) != self.value(below[0], name, u)
         if u[at] or owner_of(name) is not SOFTWARE or name not in SOFTWARE.links(of)[0].own:
             return bool(u[at])
         return self.value(of, name, u) != SOFTWARE.base_profile(of).value(name)
@@ -234,11 +237,11 @@ class Design:
         return error, self.slopes(rows, u), student_weights(error, SIGMA, self.weight)
 
 
-def source_weights(cases: Sequence[StepCase]) -> Floats:
-    """The weight of each row, by the number of rows of its source."""
+def source_weights(cases: Sequence[StepCase], power: float = SOURCE_POWER) -> Floats:
+    """The weight of each row: a power of the number of rows of its source, 1 for the median."""
     sources = [case.cells.text("source") for case in cases]
     many = np.array([sources.count(source) for source in sources], np.float64)
-    return (many / np.median(many)) ** SOURCE_POWER
+    return np.asarray((many / np.median(many)) ** power, np.float64)
 
 
 def spread_of(of: str, name: str) -> float:

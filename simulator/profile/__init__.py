@@ -46,14 +46,14 @@ from .parameters import (
     meaning_of,
     parameters,
 )
-from .profile import Profile
+from .profile import SERVING, Profile
 
 __all__ = [
-    "FACTORS", "FACTORS_OF_TYPES", "MEASURED_ON", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SIBLING_WIDER",
-    "TP_EXPOSED", "Z90", "Band", "Entry", "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio",
-    "Stated", "bounds", "check_complete", "check_devices", "check_stack", "choose_profiles", "devices_of", "errors_of",
-    "fitted_parameters", "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack",
-    "meaning_of", "own_values", "parameters", "profile_files", "profile_for", "profile_names", "profile_notes",
-    "read_profile", "shipped_base", "stack_chain", "stack_defaults", "stack_names", "without_profile", "write_limits",
-    "write_models",
+    "FACTORS", "FACTORS_OF_TYPES", "MEASURED_ON", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SERVING",
+    "SIBLING_WIDER", "TP_EXPOSED", "Z90", "Band", "Entry", "Errors", "Estimate", "Model", "Names", "Parameter",
+    "Profile", "Ratio", "Stated", "bounds", "check_complete", "check_devices", "check_stack", "choose_profiles",
+    "devices_of", "errors_of", "fitted_parameters", "load_architecture", "load_network", "load_numbers",
+    "load_profile", "load_stack", "meaning_of", "own_values", "parameters", "profile_files", "profile_for",
+    "profile_names", "profile_notes", "read_profile", "shipped_base", "stack_chain", "stack_defaults",
+    "stack_names", "without_profile", "write_limits", "write_models",
 ]  # fmt: skip

@@ -90,6 +90,8 @@ def main(cache: str = "") -> None:
         print("|", ", ".join(group.key), "|", len(group.steps), "|", cells, "|", flush=True)
     middle = np.median(np.array(table), axis=0)
     print("| **median over groups** | |", " | ".join(f"**{m:.1%} / {p:.1%}**" for m, p in middle), "|")
+    worst = max(_alone(group) for group in groups if len(group.steps) >= FEWEST)
+    print(f"one that is asked for makes no group's median more than {worst:.3f} times as large, on the rows beside it")
     several = [group for group in groups if len(group.every_factor) > len(FACTORS)]
     for width in WIDTHS:
         more = [_likelihood(group, width) - _likelihood(group, 0.0) for group in several]
@@ -141,6 +143,14 @@ def _cells(group: Group) -> Iterator[tuple[float, float]]:
     asked = choose_runs(parts.predict(np.zeros(len(prior)))[1], prior, SIGMA, max(RUNS))
     for k in RUNS:
         yield _score(group.errors(asked[:k]))
+
+
+def _alone(group: Group) -> float:
+    """The median error of the other rows with the run that is asked for first, over that without any."""
+    parts, prior = group.restrict(FACTORS)
+    asked = choose_runs(parts.predict(np.zeros(len(prior)))[1], prior, SIGMA, 1)
+    without = np.delete(group.errors([]), asked)
+    return _score(group.errors(asked))[0] / _score(without)[0]
 
 
 def _likelihood(group: Group, width: float) -> float:

@@ -91,7 +91,7 @@ def test_flash_is_the_default_and_has_no_scores():
 @pytest.mark.parametrize(("tables", "said"), [
     ({"parallel": {"cp": 2}, "attention": "unfused"}, "attention = 'unfused': scores are not split over ranks by cp"),
     ({"attention_dropout": False}, "attention_dropout = False: goes with attention = 'unfused'"),
-    ({"attention": "eager"}, "attention = 'eager': expected 'flash', 'flash-2' or 'unfused'"),
+    ({"attention": "eager"}, "attention = 'eager': expected 'flash', 'flash-2', 'flash-1' or 'unfused'"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_one_line(tables, said):
     with pytest.raises(UserError) as caught:

@@ -42,7 +42,7 @@ PLANS = st.fixed_dictionaries(
         "overlap.dp": st.just(False),
         "offload.activations": st.sampled_from([0.5, 1.0]),
         "offload.optimizer": st.just(True),
-        "attention": st.sampled_from(["flash-2", "unfused"]),
+        "attention": st.sampled_from(["flash-2", "flash-1", "unfused"]),
         "precision.compute": st.sampled_from(["fp8"]),
         "lora": st.just({"rank": 8}),
         "stack": st.sampled_from([

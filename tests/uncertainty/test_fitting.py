@@ -75,7 +75,7 @@ def test_widths_are_found_again_that_errors_were_drawn_with():
         variance = known + 3.0**2 * new + 0.15**2 * sites + 0.25**2 * routed + 0.06**2
         return Variances(known, new, sites, routed, random.random(rows) < 0.2, random.normal(0, np.sqrt(variance)))
 
-    found = widths(drawn(0.0, 0.0), drawn(2.0, 0.1))
+    found = widths(drawn(0.0, 0.0), drawn(2.0, 0.1), np.ones(rows))
 
     numbers = (found.novelty, found.site, found.routing, found.floor)
     assert numbers == pytest.approx((3.0, 0.15, 0.25, 0.06), rel=0.1)

@@ -89,6 +89,8 @@ def _impossible(scenario: TrainScenario, where: str) -> Iterator[str]:
             yield fault(
                 where, f"parallel.{axis}", size, "expected 1: only data parallelism is written, with FSDP or without"
             )
+    if scenario.attention not in _KERNELS:
+        yield fault(where, "attention", scenario.attention, f"the trainer has {', '.join(_KERNELS)}")
     if p.order != ORDER:
         yield fault(where, "parallel.order", p.order, f"expected {ORDER}")
     if scenario.freeze is not None:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from math import log2, sqrt
+from math import log2, prod, sqrt
 from typing import TYPE_CHECKING
 
 from ...base.errors import UserError
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
 from ...profile import Profile
 from ...program import Place, Program
-from .flash2 import FLASH2, FLASH2_KERNELS, measures_flash2
+from .flash_attention import FLASH2_KERNELS, measures_flash2, slower_by
 from .lower import Coarse
 from .lower.coarse import HOSTS, KIND
 from .pieces import CoarseCosts, cost_coarse
@@ -62,8 +62,8 @@ def profile_of_layout(resolved: "ResolvedTrain") -> Profile:
 
 
 def _with_kernels(resolved: "ResolvedTrain", profile: Profile) -> Profile:
-    """The profile with FlashAttention-2's own kernels, if the step takes these and the profile has measured them."""
-    if resolved.scenario.attention == "flash-2" and measures_flash2(profile):
+    """The profile with FlashAttention-2's kernels, if it has measured them and the step takes these or older ones."""
+    if resolved.scenario.attention in ("flash-1", "flash-2") and measures_flash2(profile):
         return profile.prefer(*FLASH2_KERNELS)
     return profile
 
@@ -80,8 +80,8 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
         more_s += of_experts_s * sum(spec.kind(number).moe for number in range(spec.n_layers)) / spec.n_layers
     if more_s:
         stated["layer.s"] = profile.value_or("layer.s", 0.0) + more_s
-    if resolved.scenario.attention == "flash-2" and not measures_flash2(profile):
-        slower = profile.value_or(FLASH2, 1.0)
+    if names := slower_by(resolved.scenario.attention, profile):
+        slower = prod(profile.value_or(name, 1.0) for name in names)
         stated["time_factor.attention"] = profile.value_or("time_factor.attention", 1.0) * slower
     slower = profile.value_or(f"time_factor.gemm.{resolved.gemm_type}", 1.0)
     if slower != 1.0:

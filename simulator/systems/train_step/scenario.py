@@ -361,8 +361,10 @@ class Trained(OnCluster):
     offload: Offload = Field(default=Offload(), description="what lies in host memory")
     overlap: Overlap = Field(default=Overlap(), description="what runs beside what")
     experts: Experts = Field(default=Experts(), description="how tokens go to experts")
-    attention: Literal["flash", "flash-2", "unfused"] = Field(
-        "flash", description="the device's fused kernels, FlashAttention-2's, or separate ones for scores and softmax"
+    attention: Literal["flash", "flash-2", "flash-1", "unfused"] = Field(
+        "flash",
+        description="the device's fused kernels, FlashAttention-2's, FlashAttention's first ones, "
+        "or separate ones for scores and softmax",
     )
     attention_dropout: bool = Field(True, description="unfused: whether scores have dropout")
     loss: Literal["fused", "passes"] = Field("fused", description="one kernel, or one pass over logits after another")

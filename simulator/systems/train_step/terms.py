@@ -9,14 +9,25 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from math import hypot, log2
 
 from ...base.files import path_beside
 from ...costs import GEMM_PHASES, OF_LAYERS, PHASES
 from ...hardware import Device, Limits
-from ...profile import FACTORS, SIBLING_WIDER, TP_EXPOSED, Parameter, Profile, load_network, load_profile, load_stack
+from ...profile import (
+    FACTORS,
+    SIBLING_WIDER,
+    TP_EXPOSED,
+    Parameter,
+    Profile,
+    load_network,
+    load_profile,
+    load_stack,
+    stack_defaults,
+)
 from ...uncertainty import DOUBLING, Term, size_error
-from .flash2 import FLASH2, measures_flash2
+from .flash_attention import slower_by
 from .resolve import ResolvedTrain
 
 RATE = "gemm.training_rate"
@@ -93,6 +104,12 @@ def _software(resolved: ResolvedTrain) -> Chain:
         partial(load_stack, fitted=False), stack, where))  # fmt: skip
 
 
+def of_one_attention(chain: Chain) -> Chain:
+    """A stack and those of its bases whose attention is of the same kernels: others say nothing of these."""
+    kernels = [stack_defaults(link.of).get("attention", "flash") for link in chain]
+    return chain[: sum(1 for _ in takewhile(kernels[0].__eq__, kernels))]
+
+
 def stack_of(resolved: ResolvedTrain) -> str:
     """The name by which errors of the scenario's own stack are known again."""
     return _software(resolved)[0].of
@@ -104,8 +121,9 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 
 
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
+    alike = of_one_attention(chain)
     for phase in FACTORS:
-        terms = _down(chain, f"time_factor.{phase}", phase, 1.0)
+        terms = _down(alike if phase == "attention" else chain, f"time_factor.{phase}", phase, 1.0)
         dwarfed = phase == "host" and _hosts_of_experts(resolved) is not None
         yield from (term for term in terms if term.stated is not None or not dwarfed)
     for phase in GEMM_PHASES:
@@ -130,8 +148,8 @@ def _of_device(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
         yield from _to_first_stated(chain, name, phase, -1.0)
     for phase in GEMM_PHASES:
         yield from (Term(PHASES.index(phase), link.of, CLOCK, -1.0) for link in chain if link.sibling and link.shipped)
-    if resolved.scenario.attention == "flash-2" and not measures_flash2(resolved.profile):
-        yield from _to_first_stated(chain, FLASH2, "attention", 1.0)
+    for name in slower_by(resolved.scenario.attention, resolved.profile):
+        yield from _to_first_stated(chain, name, "attention", 1.0)
 
 
 def _of_network(resolved: ResolvedTrain) -> Iterator[Term]:
