@@ -8,9 +8,9 @@ Some numbers are not in the fit. How far the load of experts throws a step off (
 is from its stack's factors (`floor`), are estimated from rows with their groups left out. The error that all runs of a
 source share (`site`), and how much of the distance between parameters a step of new software is off by (`novelty`), are
 estimated from rows with their sources left out: known software elsewhere, and new software, count alike. Each pair
-minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals. A
-source counts as the root of its rows, so that large ones do not drown small ones. How much of its own error a
-configuration shares with others is estimated from pairs of rows (`step_pairs`).
+minimises the mean interval score (Gneiting and Raftery, JASA 102, 2007), a proper score of 90 % intervals. A source
+counts as the root of its rows, so that large ones do not drown small ones. How much of its own error a configuration
+shares with others is estimated from pairs of rows (`step_pairs`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,11 @@ from .step_slopes import Key, Slopes, apart_of, devices_of, fit_of, slopes_of
 from .steps import Bools, source_weights
 
 _SOURCE_POWER = -0.5
-"""Of the number of rows of a source, its rows' weight: half-way between counting rows and counting sources."""
+"""Of the number of rows of a source, its rows' weight: half-way between counting rows and counting sources.
+
+It was chosen with the intervals in view: of rows with their source left out they hold 88.3 % with it, 88.0 with the
+fit's own -0.35, 87.0 where all rows weigh alike, and 90.2 where sources do, whose groups left out are 91.4.
+"""
 
 _ROUNDS = 3
 """Of widths that are estimated in turn; a fourth one changes no digit that is written."""

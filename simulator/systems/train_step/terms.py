@@ -121,7 +121,8 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 
 
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
-    alike = of_one_attention(chain)
+    key = resolved.scenario.stack, resolved.where
+    alike = resolved.memo.get("stacks of one attention", key, lambda: of_one_attention(chain))
     for phase in FACTORS:
         terms = _down(alike if phase == "attention" else chain, f"time_factor.{phase}", phase, 1.0)
         dwarfed = phase == "host" and _hosts_of_experts(resolved) is not None
