@@ -234,7 +234,7 @@ def test_sizes_of_jobs_may_be_changed():
         ([send([0, 4], MB)], {"groups": 2}, "collective.groups = 2: does not go with jobs"),
         ([send([0, 4], MB)], {"seeds": 3}, "collective.seeds = 3: does not go with jobs"),
         ([{"op": "all_reduce", "bytes": 1 << 30, "algorithm": "two_level", "pieces": 1 << 20}], {},
-         "collective.jobs = 1: at most 2,000,000 messages share links, these have "),
+         "collective.jobs = 1: at most 2,000,000 messages share links, these have more"),
     ],
 )  # fmt: skip
 def test_what_jobs_cannot_be_is_one_line(given, keys, line):

@@ -18,7 +18,7 @@ from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.hops import ClusterNet
 from ...collectives.algorithms.messages import Algorithm, Term
 from ...engine import simulate
-from .lower import EXCHANGE, Exchange, count_messages, lower
+from .lower import EXCHANGE, Exchange, has_more_messages, lower
 from .resolve import MOST_FLOWS, ResolvedCollective
 from .rows import Row, make_row
 from .scenario import CollectiveKeys, Job
@@ -218,9 +218,9 @@ class ResolvedJobs(ResolvedCollective):
         return {some: self._seconds([self.jobs[number] for number in sorted(some)]) for some in there}
 
     def _check_messages(self) -> None:
-        many = sum(count_messages(one) for job in self.jobs for one in job.exchanges(job.launch_s))
-        if many > MOST_FLOWS:
-            allowed = f"at most {MOST_FLOWS:,} messages share links, these have {many:,}: fewer ranks or pieces"
+        rounds = (one.chunks.rounds() for job in self.jobs for one in job.exchanges(job.launch_s))
+        if has_more_messages(chain.from_iterable(rounds), MOST_FLOWS):
+            allowed = f"at most {MOST_FLOWS:,} messages share links, these have more: fewer ranks or pieces"
             raise self._fault("collective.jobs", len(self.jobs), allowed)
 
     def _seconds(self, jobs: Sequence[ResolvedJob]) -> dict[int, float]:

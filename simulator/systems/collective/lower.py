@@ -4,15 +4,15 @@ Groups that exchange at the same time share links, as the engine shares them. Wi
 `collectives.algorithms.clock` says. A message holds its sender's and its receiver's port, which are lanes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from ...base.arrays import Ints
 from ...collectives.algorithms.hops import ClusterNet
-from ...collectives.algorithms.messages import Chunks, Group
+from ...collectives.algorithms.messages import Chunks, Group, Round
 from ...collectives.algorithms.ways import Ways
 from ...costs import Costs
 from ...hardware import Cluster
@@ -40,9 +40,9 @@ class Exchange:
     start_s: float = 0.0
 
 
-def count_messages(exchange: Exchange) -> int:
-    """The number of messages of a group."""
-    return sum(one.times * len(one.pairs.src) for one in exchange.chunks.rounds())
+def has_more_messages(rounds: Iterable[Round], most: int) -> bool:
+    """Whether there are more messages than `most`: no more are counted, as that of millions of pieces takes long."""
+    return any(many > most for many in accumulate(one.times * len(one.pairs.src) for one in rounds))
 
 
 @dataclass

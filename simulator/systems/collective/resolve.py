@@ -15,7 +15,7 @@ from ...collectives import MEASURED, Collective, Layout, Machines, Measured, Pri
 from ...collectives.algorithms import algorithms
 from ...collectives.algorithms.clock import end_s
 from ...collectives.algorithms.hops import ClusterNet
-from ...collectives.algorithms.messages import Algorithm, Chunks, Group, Term
+from ...collectives.algorithms.messages import Algorithm, Group, Term
 from ...collectives.backends import GLOO, MPI, Asked, Backend, Way
 from ...collectives.nccl import Nccl
 from ...engine import simulate
@@ -24,7 +24,7 @@ from ...profile.forms import BUS_FACTOR
 from ..machines import ResolvedScenario, content_hash, release, without_route
 from ..tables import FOR_PEOPLE
 from .draws import draw
-from .lower import Exchange, lower
+from .lower import Exchange, has_more_messages, lower
 from .rows import Row, make_row
 from .scenario import CollectiveKeys, CollectiveScenario
 
@@ -296,15 +296,13 @@ class ResolvedCollective(ResolvedScenario):
     def _shares_links(self, algorithm: Algorithm, group: Group) -> bool:
         """Whether messages may fill a link that others use, and are few enough to be flows."""
         chunks = algorithm.chunks(group)
-        return self._may_fill_links and not chunks.switches and self._messages(chunks) <= MOST_FLOWS
+        most = MOST_FLOWS // self.keys.groups
+        return self._may_fill_links and not chunks.switches and not has_more_messages(chunks.rounds(), most)
 
     @property
     def _may_fill_links(self) -> bool:
         """Whether there are other groups, or links between switches that carry less than all NICs."""
         return self.keys.groups > 1 or (self.net.islands > 1 and not self.cluster.period)
-
-    def _messages(self, chunks: Chunks) -> int:
-        return self.keys.groups * sum(one.times * len(one.pairs.src) for one in chunks.rounds())
 
     def _cut(self, algorithm: Algorithm, size: int) -> Group:
         """The ranks, with the pieces into which an algorithm cuts the data."""
