@@ -14,10 +14,8 @@ from ...simulator.profile import (
     load_stack,
     own_values,
 )
-from ...simulator.systems.train_step.terms import Chain, chain_of, of_one_attention
+from ...simulator.systems.train_step.terms import Chain, chain_of
 from ...simulator.uncertainty import part_of
-
-ATTENTION = "time_factor.attention"
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,6 @@ class Owner:
     def chain(self, of: str, name: str) -> list[str]:
         """The owners whose factors multiply to a parameter of `of`: itself and its bases."""
         links = self.links(of)
-        if name == ATTENTION:
-            links = of_one_attention(links)
         last = next((place for place, link in enumerate(links) if self.own and name in link.own), len(links))
         return [link.of for link in links[: last + 1]]
 

@@ -8,7 +8,7 @@ Between two simulations of all runs a step is taken as the sum of its phases; th
 with that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from math import exp
@@ -24,7 +24,7 @@ from ...simulator.base.errors import UserError
 from ...simulator.base.files import name_beside
 from ...simulator.base.units import format_count, format_seconds
 from ...simulator.costs import PHASES
-from ...simulator.profile import FACTORS, SCHEMA, Z90, Profile, load_stack
+from ...simulator.profile import ATTENTION, ATTENTION_OF, FACTORS, SCHEMA, Z90, Profile, load_stack
 from ...simulator.systems.train_step.errors import SITE, errors_of_phases, moved_phases, site_of
 from ...simulator.systems.train_step.resolve import ResolvedTrain
 from ...simulator.systems.train_step.terms import terms_of
@@ -202,8 +202,9 @@ class LearnedSteps(Learned):
         """The content of the stack file `out`: factors with what is left of their spreads."""
         head, values = self._head(out), values_of(load_stack(self.base), self.factors, self.posterior.u)
         entries = {
-            name: entry(value, spread, "fitted", self._source)
-            for (name, value), spread in zip(values.items(), self.deviation.tolist(), strict=True)
+            name: entry(values[name], spread, "fitted", self._source)
+            for factor, spread in zip(self.factors, self.deviation.tolist(), strict=True)
+            for name in _names_of(factor)
         }
         return head | {"parameters": entries, "covariance": self._covariance(head["base"])}
 
@@ -338,8 +339,14 @@ def prior_of(steps: Sequence[ResolvedTrain], factors: Sequence[str], fit: Fit) -
 
 def values_of(base: Profile, factors: Sequence[str], u: Floats) -> dict[str, float]:
     """The parameters of a stack for ln(factor) `u` beside a base."""
-    names = [f"time_factor.{name}" for name in factors]
-    return {name: base.value_or(name, 1.0) * exp(by) for name, by in zip(names, u.tolist(), strict=True)}
+    by = dict(zip(factors, u.tolist(), strict=True))
+    return {name: base.value_or(name, 1.0) * exp(by[factor]) for factor in factors for name in _names_of(factor)}
+
+
+def _names_of(factor: str) -> Iterable[str]:
+    """The parameters that a factor moves: of attention, those of all kernels."""
+    name = f"time_factor.{factor}"
+    return ATTENTION_OF.values() if name == ATTENTION else (name,)
 
 
 def refuse_other_units(runs: Sequence[Measured], ratio: Floats, most: float, whole: str) -> None:

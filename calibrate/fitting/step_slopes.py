@@ -14,7 +14,7 @@ import numpy as np
 from ...simulator.answers.validate.steps import StepCase
 from ...simulator.base.arrays import Floats
 from ...simulator.systems.train_step.terms import terms_of
-from ...simulator.uncertainty import Fit, Term
+from ...simulator.uncertainty import Fit, Term, kin_of
 from .ledger import NU
 from .owners import OWNERS, owner_of
 from .step_ledger import Crew, usable
@@ -73,7 +73,7 @@ def fit_of(slopes: Slopes, kept: Bools, apart: Mapping[str, float]) -> Fit:
     told = np.flatnonzero((np.abs(slopes.by_parameter[kept]) > _MOVES).any(axis=0))
     keys = [slopes.keys[at] for at in told.tolist()]
     moved = slopes.by_parameter[kept][:, told]
-    prior = np.diag([1 / apart[name] ** 2 for _, name in keys])
+    prior = np.diag([1 / apart[kin_of(name)] ** 2 for _, name in keys])
     told_of = (moved * slopes.weight[kept][:, None]).T @ moved
     covariance = np.asarray(np.linalg.inv(told_of + prior), np.float64)
     heard: set[str] = set()
@@ -97,11 +97,11 @@ def apart_of(slopes: Slopes) -> dict[str, float]:
     """
     found: dict[str, float] = {}  # how far the fit lets them be; of devices, the farthest
     for of, name in slopes.keys:
-        found[name] = max(found.get(name, 0.0), spread_of(of, name))
+        found[kin_of(name)] = max(found.get(kin_of(name), 0.0), spread_of(of, name))
     first = fit_of(slopes, np.ones(len(slopes.cases), bool), found)
     seen: dict[str, list[float]] = {}
     for (of, name), at in first.index.items():
-        seen.setdefault(name, []).append(_own_factor(of, name) ** 2 + float(first.covariance[at, at]))
+        seen.setdefault(kin_of(name), []).append(_own_factor(of, name) ** 2 + float(first.covariance[at, at]))
     return found | {name: float(np.sqrt(np.mean(squares))) for name, squares in seen.items()}
 
 

@@ -41,8 +41,9 @@ from ...simulator.systems.train_step.terms import (
     STEP,
     fit_terms,
 )
+from ...simulator.uncertainty import kin_of
 from .ledger import deviations, least_squares, student_weights
-from .owners import ATTENTION, DEVICE, OWNERS, SOFTWARE, owner_of
+from .owners import DEVICE, OWNERS, SOFTWARE, owner_of
 
 Bools = NDArray[np.bool_]
 RowTerm = tuple[int, int, int, float]
@@ -147,9 +148,6 @@ class Design:
         of, name = self.free[at]
         if name == CLOCK or name.startswith(RATE):
             return name != CLOCK and bool(u[[at, *self._places(_siblings(of), CLOCK)]].any())
-        below = [link.of for link in SOFTWARE.links(of)[1:2]] if name == ATTENTION else []
-        if below and below[0] not in SOFTWARE.chain(of, name):  # it would inherit the factor of other kernels
-            return self.value(of, name, u) != self.value(below[0], name, u)
         if u[at] or owner_of(name) is not SOFTWARE or name not in SOFTWARE.links(of)[0].own:
             return bool(u[at])
         return self.value(of, name, u) != SOFTWARE.base_profile(of).value(name)
@@ -249,6 +247,7 @@ def spread_of(of: str, name: str) -> float:
 
     Siblings of a device are no farther from it than its models are when they are carried over (`wider`).
     """
+    name = kin_of(name)
     spread = SPREADS.get(name, SPREADS.get(name.removeprefix("time_factor.")))
     if spread is not None:
         return spread

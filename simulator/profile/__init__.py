@@ -34,6 +34,8 @@ from .load import (
 )  # fmt: skip
 from .model import Z90, Band, Entry, Errors, Estimate, Model, Ratio, Stated, errors_of
 from .parameters import (
+    ATTENTION,
+    ATTENTION_OF,
     FACTORS,
     FACTORS_OF_TYPES,
     MEASURED_ON,
@@ -41,19 +43,22 @@ from .parameters import (
     PROVENANCE,
     READ_OFF,
     TP_EXPOSED,
+    AttentionKernels,
     Parameter,
     bounds,
     meaning_of,
     parameters,
+    say_of_all_kernels,
 )
 from .profile import SERVING, Profile
 
 __all__ = [
-    "FACTORS", "FACTORS_OF_TYPES", "MEASURED_ON", "PARAMETERS", "PROVENANCE", "READ_OFF", "SCHEMA", "SERVING",
-    "SIBLING_WIDER", "TP_EXPOSED", "Z90", "Band", "Entry", "Errors", "Estimate", "Model", "Names", "Parameter",
-    "Profile", "Ratio", "Stated", "bounds", "check_complete", "check_devices", "check_stack", "choose_profiles",
-    "devices_of", "errors_of", "fitted_parameters", "load_architecture", "load_network", "load_numbers",
-    "load_profile", "load_stack", "meaning_of", "own_values", "parameters", "profile_files", "profile_for",
-    "profile_names", "profile_notes", "read_profile", "shipped_base", "stack_chain", "stack_defaults",
-    "stack_names", "without_profile", "write_limits", "write_models",
+    "ATTENTION", "ATTENTION_OF", "FACTORS", "FACTORS_OF_TYPES", "MEASURED_ON", "PARAMETERS", "PROVENANCE",
+    "READ_OFF", "SCHEMA", "SERVING", "SIBLING_WIDER", "TP_EXPOSED", "Z90", "AttentionKernels", "Band", "Entry",
+    "Errors", "Estimate", "Model", "Names", "Parameter", "Profile", "Ratio", "Stated", "bounds", "check_complete",
+    "check_devices", "check_stack", "choose_profiles", "devices_of", "errors_of", "fitted_parameters",
+    "load_architecture", "load_network", "load_numbers", "load_profile", "load_stack", "meaning_of", "own_values",
+    "parameters", "profile_files", "profile_for", "profile_names", "profile_notes", "read_profile",
+    "say_of_all_kernels", "shipped_base", "stack_chain", "stack_defaults", "stack_names", "without_profile",
+    "write_limits", "write_models",
 ]  # fmt: skip

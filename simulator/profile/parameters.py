@@ -7,7 +7,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import StringConstraints
 
@@ -15,6 +15,8 @@ from ..base.errors import UserError, fault, unknown
 from ..base.schema import HUGE, number, one_of, validate
 from ..hardware import DTYPES, networks
 from .forms import cost_class, known_classes
+
+T = TypeVar("T")
 
 MEASURED_ON = "infiniband"
 """The network between nodes that was measured where a file does not name one."""
@@ -89,12 +91,24 @@ FACTORS = ("gemm", "attention", "experts", "memory", "loss", "optimizer",
 FACTORS_OF_TYPES = tuple(f"gemm.{dtype}" for dtype in DTYPES)
 """GEMMs of steps that compute in one data type, of which software may say the same."""
 
+AttentionKernels = Literal["flash", "flash-2", "flash-1", "unfused"]
+"""The kernels of a step's attention: the device's fused ones, FlashAttention's second or first, or separate ones."""
+
+ATTENTION = "time_factor.attention"
+"""Said of all attention; software has a factor for each kind of kernels, `ATTENTION_OF`, and this says all of them."""
+
+ATTENTION_OF = {kernels: f"{ATTENTION}.{kernels}" for kernels in get_args(AttentionKernels)}
+
 TP_EXPOSED = "tp.exposed_fraction"
 
 OPTIONAL = {
     **{
         f"time_factor.{phase}": (0.05, 50.0, f"time of {phase} in a training step over what the profile says")
         for phase in FACTORS
+    },
+    **{
+        name: (0.05, 50.0, f'time of attention in a training step with attention = "{kernels}", over the same')
+        for kernels, name in ATTENTION_OF.items()
     },
     "time_factor.tp.network": (0.05, 50.0, "the same of tp, more where its groups go over several nodes"),
     **{
@@ -243,7 +257,13 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
             faults += _misfits(parameter.measured_by, file, f"{name}.measured_by")
     if faults:
         raise UserError(*faults)
-    return found
+    return say_of_all_kernels(found)
+
+
+def say_of_all_kernels(values: Mapping[str, T]) -> dict[str, T]:
+    """These parameters, where one of all attention says the same of each kind of kernels that they do not name."""
+    every = dict.fromkeys(ATTENTION_OF.values(), values[ATTENTION]) if ATTENTION in values else {}
+    return {**every, **{name: value for name, value in values.items() if name != ATTENTION}}
 
 
 def _misfits(by: MeasuredBy, file: str, where: str) -> list[str]:

@@ -20,7 +20,7 @@ from ..hardware import Cluster, Device, cluster
 from ..insight import CriticalPath
 from ..models import ModelSpec, from_hf_config, load_hf_config, preset
 from ..models.awkward import Awkward
-from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers
+from ..profile import Names, Profile, choose_profiles, devices_of, load_numbers, say_of_all_kernels
 from ..program import Program
 from ..timeline import Timeline
 from .tables import FOR_PEOPLE, Model
@@ -134,7 +134,7 @@ class OnMachines(ResolvedScenario):
 
     def restate(self, values: Mapping[str, float]) -> Self:
         """The scenario with new values of its profile's parameters, equal for all devices."""
-        return self._with(self.profile.set_values(values, "stated"))
+        return self._with(self.profile.set_values(say_of_all_kernels(values), "stated"))
 
     def scale(self, factors: Mapping[str, float]) -> Self:
         """The scenario with its profile's parameters multiplied by factors, for each device."""

@@ -16,6 +16,7 @@ import numpy as np
 from ..base.arrays import Floats
 from ..base.files import digest, read_json
 from ..costs import PHASES
+from ..profile import ATTENTION, ATTENTION_OF
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Fit:
     """The result of the fit of errors of training steps. All widths are standard deviations of logarithms.
 
     `covariance` is that of ln(parameter), shape [parameters, parameters]; `index` maps (stack or profile, parameter) to
-    its rows. `apart` is, by parameter, the typical distance between a stack or device and its base, and `novelty` the
-    part of it that a step of a new one is off by. `heard` are the stacks, profiles and devices with rows in the ledger,
-    `sources` those of a stack on a device, and `ranges` the least and the most of these rows.
+    its rows. `apart` is, by parameter (`kin_of`), the typical distance between a stack or device and its base, and
+    `novelty` the part of it that a step of a new one is off by. `heard` are the stacks, profiles and devices with rows
+    in the ledger, `sources` those of a stack on a device, and `ranges` the least and the most of these rows.
 
     `site` is the error that all runs of a source share, `routing` that of experts and their exchanges because tokens
     choose experts unevenly, and `data_sheet` that of all steps on a device of a data sheet (`runcast calibrate
@@ -157,6 +158,11 @@ def part_of(name: str) -> str:
     return head if head in ("network", "architecture") else "software"
 
 
+def kin_of(name: str) -> str:
+    """The name by which it is known how far apart a parameter is: attention is, whatever its kernels."""
+    return ATTENTION if name in ATTENTION_OF.values() else name
+
+
 def split_covariance(terms: Sequence[Term], fit: Fit) -> tuple[Floats, Floats, Floats]:
     """The covariance of ln(seconds) in parts: of fitted parameters, of new ones for `novelty` 1, of stated ones."""
     split = _split(terms, fit)
@@ -184,7 +190,7 @@ def _split(terms: Sequence[Term], fit: Fit) -> _Split:
     seen = [term for term in free if (term.of, term.name) in fit.index]
     unseen = [term for term in free if (term.of, term.name) not in fit.index]
     strange = (*unseen, *_unheard(seen, terms, fit))
-    new = [(f"new {part_of(term.name)}", term, fit.apart.get(term.name, 0.0)) for term in strange]
+    new = [(f"new {part_of(term.name)}", term, fit.apart.get(kin_of(term.name), 0.0)) for term in strange]
     at = list(dict.fromkeys(fit.index[term.of, term.name] for term in seen))
     power = np.zeros((len(PHASES), len(at)))
     for term in seen:

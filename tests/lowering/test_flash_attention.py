@@ -3,12 +3,13 @@
 from math import prod
 
 import pytest
-from runcast.simulator.profile import load_profile
+from runcast.simulator.profile import ATTENTION, ATTENTION_OF, load_profile, load_stack
 from runcast.simulator.systems.train_step.flash_attention import FLASH1, FLASH2, FLASH2_KERNELS, slower_by
 from runcast.simulator.systems.train_step.prices import profile_of_layout
 
 from .steps import resolved
 
+OF_FLASH, OF_FLASH2 = ATTENTION_OF["flash"], ATTENTION_OF["flash-2"]
 LIBRARY, *KINDS = FLASH2_KERNELS
 ONE_H200 = {"base": "h200-hgx", "gpus_per_node": 1}
 
@@ -48,9 +49,25 @@ def test_what_was_not_measured_is_so_many_times_the_devices_own(case):
 
 @pytest.mark.parametrize(("attention", "names"), [("flash-2", (FLASH2,)), ("flash-1", (FLASH2, FLASH1))])
 def test_attention_takes_the_product_of_its_factors(attention, names):
-    own, other = (resolved(1, cluster=ONE_H200, attention=kernels) for kernels in ("flash", attention))
+    own, other = (
+        resolved(1, cluster=ONE_H200, attention=kernels).restate({ATTENTION: 1.0}) for kernels in ("flash", attention)
+    )
     factor = prod(own.profile.value(name) for name in names)
     assert attention_s(other) == pytest.approx(attention_s(own) * factor)
+
+
+def test_a_step_takes_the_factor_of_the_kernels_that_it_names():
+    own, slow = (resolved(1, attention="flash").restate({OF_FLASH: factor, OF_FLASH2: 9.0}) for factor in (1.0, 2.0))
+    assert attention_s(slow) == pytest.approx(2 * attention_s(own))
+
+
+def test_a_file_says_of_all_attention_what_it_says_of_no_kernels_alone(tmp_path):
+    entry = 'spread = 0.1, provenance = "assumed", source = "a test"'
+    said = f'"{ATTENTION}" = {{ value = 1.5, {entry} }}\n"{OF_FLASH2}" = {{ value = 1.2, {entry} }}\n'
+    (tmp_path / "mine.toml").write_text(f'schema = 2\nbase = "llm-foundry"\n[parameters]\n{said}')
+    mine = load_stack(str(tmp_path / "mine.toml"))
+    found = {kernels: mine.value(name) for kernels, name in ATTENTION_OF.items()}
+    assert found == {"flash": 1.5, "flash-2": 1.2, "flash-1": 1.5, "unfused": 1.5}
 
 
 def attention_s(step):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...base.errors import UserError
 from ...costs import EXCHANGES, GEMM_PHASES, Costs, cost
-from ...profile import Profile
+from ...profile import ATTENTION, ATTENTION_OF, Profile
 from ...program import Place, Program
 from .flash_attention import FLASH2_KERNELS, measures_flash2, slower_by
 from .lower import Coarse
@@ -80,9 +80,10 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
         more_s += of_experts_s * sum(spec.kind(number).moe for number in range(spec.n_layers)) / spec.n_layers
     if more_s:
         stated["layer.s"] = profile.value_or("layer.s", 0.0) + more_s
-    if names := slower_by(resolved.scenario.attention, profile):
-        slower = prod(profile.value_or(name, 1.0) for name in names)
-        stated["time_factor.attention"] = profile.value_or("time_factor.attention", 1.0) * slower
+    kernels = resolved.scenario.attention
+    names = ATTENTION_OF[kernels], *slower_by(kernels, profile)
+    if (slower := prod(profile.value_or(name, 1.0) for name in names)) != 1.0:
+        stated[ATTENTION] = slower
     slower = profile.value_or(f"time_factor.gemm.{resolved.gemm_type}", 1.0)
     if slower != 1.0:
         factors = [f"time_factor.{phase}" for phase in GEMM_PHASES]

@@ -21,7 +21,7 @@ from ...models import ModelSpec
 from ...models.awkward import Awkward, awkward_shapes
 from ...models.model import identity
 from ...models.shard import Shard
-from ...profile import FACTORS, Profile, check_stack, load_numbers, shipped_base
+from ...profile import ATTENTION, ATTENTION_OF, FACTORS, Profile, check_stack, load_numbers, shipped_base
 from ...program import Program, join
 from ...program.parallel import ParallelDims
 from ...schedules import SCHEDULES, Grid, build, load_grid
@@ -55,8 +55,9 @@ class ResolvedTrain(OnMachines):
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """Names of the profile's factors of phases, `time_factor.<phase>`."""
-        return tuple(f"time_factor.{phase}" for phase in FACTORS)
+        """Names of the profile's factors of phases: `time_factor.<phase>`, of attention that of its kernels."""
+        of = {ATTENTION: ATTENTION_OF[self.scenario.attention]}
+        return tuple(of.get(name, name) for name in (f"time_factor.{phase}" for phase in FACTORS))
 
     @property
     def derived(self) -> dict[str, object]:

@@ -16,6 +16,7 @@ from pydantic import (
 
 from ...collectives import MEASURED
 from ...models.shard import PRODUCTS
+from ...profile import AttentionKernels
 from ..lengths import check_lognormal
 from ..tables import Algorithms, Model, OnCluster, Seconds, Size, SlowNodes, Table, Time
 
@@ -361,7 +362,7 @@ class Trained(OnCluster):
     offload: Offload = Field(default=Offload(), description="what lies in host memory")
     overlap: Overlap = Field(default=Overlap(), description="what runs beside what")
     experts: Experts = Field(default=Experts(), description="how tokens go to experts")
-    attention: Literal["flash", "flash-2", "flash-1", "unfused"] = Field(
+    attention: AttentionKernels = Field(
         "flash",
         description="the device's fused kernels, FlashAttention-2's, FlashAttention's first ones, "
         "or separate ones for scores and softmax",

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from math import hypot, log2
 
 from ...base.files import path_beside
@@ -24,7 +23,6 @@ from ...profile import (
     load_network,
     load_profile,
     load_stack,
-    stack_defaults,
 )
 from ...uncertainty import DOUBLING, Term, size_error
 from .flash_attention import slower_by
@@ -104,12 +102,6 @@ def _software(resolved: ResolvedTrain) -> Chain:
         partial(load_stack, fitted=False), stack, where))  # fmt: skip
 
 
-def of_one_attention(chain: Chain) -> Chain:
-    """A stack and those of its bases whose attention is of the same kernels: others say nothing of these."""
-    kernels = [stack_defaults(link.of).get("attention", "flash") for link in chain]
-    return chain[: sum(1 for _ in takewhile(kernels[0].__eq__, kernels))]
-
-
 def stack_of(resolved: ResolvedTrain) -> str:
     """The name by which errors of the scenario's own stack are known again."""
     return _software(resolved)[0].of
@@ -121,10 +113,8 @@ def shipped_stack(resolved: ResolvedTrain) -> str:
 
 
 def _of_software(resolved: ResolvedTrain, chain: Chain) -> Iterator[Term]:
-    key = resolved.scenario.stack, resolved.where
-    alike = resolved.memo.get("stacks of one attention", key, lambda: of_one_attention(chain))
-    for phase in FACTORS:
-        terms = _down(alike if phase == "attention" else chain, f"time_factor.{phase}", phase, 1.0)
+    for phase, name in zip(FACTORS, resolved.factors, strict=True):
+        terms = _down(chain, name, phase, 1.0)
         dwarfed = phase == "host" and _hosts_of_experts(resolved) is not None
         yield from (term for term in terms if term.stated is not None or not dwarfed)
     for phase in GEMM_PHASES:
