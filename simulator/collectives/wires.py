@@ -82,6 +82,7 @@ class Crossings:
         self._cluster = cluster
         self._joined: dict[tuple[int, ...], bool] = {}
         self._ports: dict[tuple[int, tuple[int, ...]], Shares] = {}
+        self._wires: dict[tuple[int, tuple[int, ...]], Shares] = {}
         self._behind: dict[tuple[bool, tuple[int, ...], tuple[int, ...]], Shares] = {}
         self._beyond: dict[tuple[int, tuple[int, ...]], tuple[Shares, Shares]] = {}
 
@@ -127,12 +128,18 @@ class Crossings:
 
         Where NVLink wires join all of them, a library sends round several rings, which use all wires of a GPU.
         """
+        if len(out := self._out_of(near, a)) > 1:
+            return out
         cluster = self._cluster
-        if self._is_joined(near):
-            out, _ = _ways(cluster, a, [rank for rank in near if rank != a], joined=True)
-            if len(out) > 1:
-                return dict(_by_rate(cluster, out))
         return dict.fromkeys(cluster.route(cluster.gpu(a), cluster.gpu(b)), 1.0)
+
+    def _out_of(self, near: tuple[int, ...], me: int) -> Shares:
+        """The NVLink wires by which bytes of rank `me` leave it, where these join all of those near it."""
+        if (me, near) not in self._wires:
+            others = [rank for rank in near if rank != me]
+            out = _ways(self._cluster, me, others, joined=True)[0] if self._is_joined(near) else set()
+            self._wires[me, near] = dict(_by_rate(self._cluster, out))
+        return self._wires[me, near]
 
     def message(self, a: int, b: int, stages: Mapping[int, Sequence[int]]) -> Wires:
         """The links of a message from rank a to rank b; through NICs only between islands."""

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.predict import predict
 from runcast.simulator.scenario import change, check_question, resolve
+
+MEMO = Memo()
+"""Clusters, profiles and their hashes are made once."""
 
 
 def table(
@@ -16,7 +20,7 @@ def table(
 
 def collective(*arguments: Any, **keys: Any) -> Any:
     """The resolved scenario of such a table."""
-    return resolve(check_question(table(*arguments, **keys), "a.toml"), "a.toml")
+    return resolve(check_question(table(*arguments, **keys), "a.toml"), "a.toml", MEMO)
 
 
 def predicted(*arguments: Any, **keys: Any) -> Any:
@@ -31,4 +35,4 @@ def seconds(*arguments: Any, **keys: Any) -> dict[str, float]:
 
 def changed(changes: dict[str, Any], **keys: Any) -> Any:
     """The resolved scenario of a table with changes, as `--set` makes them."""
-    return resolve(check_question(change(table(**keys), changes, "a.toml"), "a.toml"), "a.toml")
+    return resolve(check_question(change(table(**keys), changes, "a.toml"), "a.toml"), "a.toml", MEMO)

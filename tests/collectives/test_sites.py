@@ -1,6 +1,7 @@
 """What links between sites add to hops of algorithms, fitted curves, steps and updates. Latencies are huge."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ def machine(nodes, latency, sites=2, **keys):
     return cluster(given, nodes)
 
 
+@cache
 def net(nodes, latency="1000 s", op="all_reduce", sites=2):
     return ClusterNet(Machines(machine(nodes, latency, sites), PROFILE), range(8 * nodes), op)
 

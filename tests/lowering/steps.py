@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.engine import simulate
 from runcast.simulator.program import Program
@@ -31,6 +32,9 @@ LAYER = HIDDEN * DIM * (2 * HEADS + 2 * KV_HEADS) + 3 * HIDDEN * INTER + 2 * HID
 TABLE = WORDS * HIDDEN
 """Parameters of its embedding, and of its output matrix."""
 
+MEMO = Memo()
+"""What steps have in common is made once."""
+
 
 def resolved(gpus: int = 1, micro_batches: int = 1, model: Mapping[str, Any] = DENSE, **tables: Any) -> ResolvedTrain:
     """A step on one node of so many GPUs, or on nodes of 8; `layers` changes the model's."""
@@ -40,7 +44,7 @@ def resolved(gpus: int = 1, micro_batches: int = 1, model: Mapping[str, Any] = D
     batch = {"global": max(dp, 1) * micro_batches, "seq_len": SEQ, **tables.pop("batch", {})}
     one_node = {"base": "dgx-h100", "gpus_per_node": min(gpus, 8)}
     given = {"kind": "train_step", "cluster": one_node, "nodes": -(-gpus // 8), "model": model, "batch": batch}
-    return ResolvedTrain(check_train(given | tables))
+    return ResolvedTrain(check_train(given | tables), memo=MEMO)
 
 
 def program(*given: Any, **tables: Any) -> Program:

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 from runcast.simulator import engine
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.hardware import Cluster
 from runcast.simulator.insight import critical_path, path_by_phase, split_by_place
 from runcast.simulator.predict import simulate
@@ -81,6 +82,9 @@ SLOW_HOSTS = tuple(name for name in PLANS if "hosts" in name)
 before it is one wait.
 """
 
+MEMO = Memo()
+"""What plans of one model have in common is made once."""
+
 CONTENDED = ("ep", "pairs", "dualpipe", "MTP", "slow nodes")
 """Plans whose gradients meet tokens on NVLink and NICs: an action's own exchanges have their links to themselves."""
 
@@ -92,13 +96,19 @@ def step(name, level, profile=None):
     dp = gpus // (parallel.get("tp", 1) * parallel.get("pp", 1))
     batch = {"global": dp * micro_batches, "seq_len": seq}
     given = {"kind": "train_step", "cluster": "dgx-h100", "nodes": gpus // 8, "model": model, "batch": batch}
-    return ResolvedTrain(check_train(given | tables | {"level": level} | ({"profile": profile} if profile else {})))
+    said = given | tables | {"level": level} | ({"profile": profile} if profile else {})
+    return ResolvedTrain(check_train(said), memo=MEMO)
+
+
+@cache
+def run(name, level, profile=None):
+    one = step(name, level, profile)
+    return engine.simulate(one.program, one.costs)
 
 
 def error(name, profile=None):
-    fine, few = (step(name, level, profile) for level in ("kernels", "coarse"))
-    seconds = [engine.simulate(one.program, one.costs).makespan_s for one in (fine, few)]
-    return seconds[1] / seconds[0] - 1
+    fine, few = (run(name, level, profile).makespan_s for level in ("kernels", "coarse"))
+    return few / fine - 1
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +134,9 @@ def test_kernels_and_messages_slow_each_other_at_both_levels(name):
 
 def shares(name, level, profile=None):
     """Of a step, by phase: in the time of each rank, and on the critical path."""
-    one = step(name, level, profile)
-    run = engine.simulate(one.program, one.costs)
-    path = path_by_phase(critical_path(run), one.program, one.mix)
-    return split_by_place(run, mix=one.mix) / run.makespan_s, path / run.makespan_s
+    one, found = step(name, level, profile), run(name, level, profile)
+    path = path_by_phase(critical_path(found), one.program, one.mix)
+    return split_by_place(found, mix=one.mix) / found.makespan_s, path / found.makespan_s
 
 
 @pytest.mark.parametrize("name", PLANS)

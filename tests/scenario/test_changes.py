@@ -3,6 +3,7 @@
 import pytest
 from runcast.simulator import simulate
 from runcast.simulator.base.errors import UserError
+from runcast.simulator.base.memo import Memo
 from runcast.simulator.scenario import change, check_question, parse_changes, what_ifs
 
 TABLE = {"kind": "train_step", "cluster": "dgx-h100", "nodes": 2, "batch": {"global": 8, "micro": 2}}
@@ -165,6 +166,7 @@ SCENARIOS = (
 )  # fmt: skip
 
 
+MEMO = Memo()
 OF_RUNS = [name for name, one in what_ifs().items() if one.subject == "run"]  # in tests/explain/test_explain_run.py
 
 
@@ -174,7 +176,7 @@ def test_every_shipped_what_if_goes_with_a_scenario(name):
     for table in SCENARIOS:
         try:
             given = check_question(change(table, what_ifs()[name].changes, "a.toml"))
-            predicted.append(simulate(given).report.to_json()["makespan_s"])
+            predicted.append(simulate(given, memo=MEMO).report.to_json()["makespan_s"])
         except UserError as error:
             refused.append(str(error))
 

@@ -1,5 +1,6 @@
 """Parameter counts in closed form, apart from the table of parameters that the simulator counts with."""
 
+from collections import Counter
 from dataclasses import replace
 
 from runcast.simulator.models.mixers import (
@@ -253,6 +254,13 @@ def tower_ends(spec):
         joined = (of.projector.copies - 1) * of.projector.matrices[0][0]
         projector = of.projector.copies * matrices + channels * (of.projector.norm + joined)
     return before * hidden + norms + pooling + projector
+
+
+def distinct_layers(spec, mtp=0):
+    """One layer of each kind and window, and how many are like it; each of the `mtp` layers stands for itself."""
+    first = {}
+    numbers = range(spec.n_layers + mtp)
+    return Counter(first.setdefault((spec.kind(n), spec.window(n), max(n - spec.n_layers, -1)), n) for n in numbers)
 
 
 def total(spec, mtp=False):

@@ -24,6 +24,8 @@ from runcast.simulator.models.tensors import layer_params
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from .closed_form import distinct_layers
+
 BATCH, SEQ = 2, 16
 DENSE = ModelSpec("dense", 32, 2, 4, 4, 8, 128, 64, gated_ffn=False, hidden_act="gelu")
 MLA = Mla(q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8)
@@ -332,7 +334,9 @@ def test_a_forward_is_two_per_active_parameter_and_token(name):
     """But for norms, biases, convolutions and decays, which no product reads."""
     spec = preset(name)
     spec = replace(spec, towers=tuple(map(reads_one_token, spec.towers)), weight_sets=1)
-    layers = range(spec.n_layers)
-    products = sum(flop(k) for n in layers for k in layer(spec, n, Shard(1, 1)).all if k.part not in WEIGHTLESS)
-    params = sum(layer_params(spec, spec.kind(n), active=True) - unmultiplied(spec, n) for n in layers)
+    products, params = 0, 0
+    for n, many in distinct_layers(spec).items():
+        kernels = layer(spec, n, Shard(1, 1)).all
+        products += many * sum(flop(kernel) for kernel in kernels if kernel.part not in WEIGHTLESS)
+        params += many * (layer_params(spec, spec.kind(n), active=True) - unmultiplied(spec, n))
     assert math.isclose(products / 2, params, rel_tol=2e-3)

@@ -53,10 +53,6 @@ EVERYWHERE = (  # what no tensor-parallel rank splits
 SPLIT_NORMS = ("mamba.norm.weight", "attn.g_norm.weight", "attn.g_norm.bias")
 
 
-def layers(spec):
-    return range(spec.n_layers + spec.num_nextn_predict_layers)
-
-
 def replicated(spec, number, etp):
     """Dense parameters of a layer that all tensor-parallel ranks hold, and those of experts that all of etp hold."""
     split = SPLIT_NORMS + ("self_attn.q_norm.weight", "self_attn.k_norm.weight") * (spec.qk_norm_weights == "own")
@@ -86,10 +82,11 @@ def test_ranks_together_hold_the_model_and_what_is_on_all_of_them(name, data):
     tp, etp = (data.draw(st.sampled_from(splits(spec))) for _ in range(2))
     experts = spec.moe.n_routed_experts if spec.moe else 1
     ep = data.draw(st.sampled_from([ep for ep in (1, 2, 4, 8, 16) if experts % ep == 0]))
-    held = [layer_count(spec, number, tp=tp, ep=ep, etp=etp) for number in layers(spec)]
+    layers = closed_form.distinct_layers(spec, spec.num_nextn_predict_layers).items()
+    held = [of for n, many in layers for of in [layer_count(spec, n, tp=tp, ep=ep, etp=etp)] * many]
     ends = [embedding_count(spec, tp=tp), head_count(spec, tp=tp, tied_here=True)]
     whole = tp * sum_counts([*held, *ends]).dense + ep * etp * sum_counts(held).expert
-    again = [replicated(spec, number, etp) for number in layers(spec)]
+    again = [of for n, many in layers for of in [replicated(spec, n, etp)] * many]
     norms = (spec.final_norm + spec.embedding_norm) * closed_form.norm(spec) + closed_form.head(spec)
     norms += (spec.position_embeddings + spec.token_types) * spec.hidden_size + closed_form.modulation(spec)
     dense = (tp - 1) * (sum(dense for dense, _ in again) + norms)
