@@ -208,7 +208,8 @@ def test_what_is_no_option_of_a_search_is_one_line(options, line):
 
 
 def test_headroom_of_a_search_is_a_share_or_a_text():
-    searches = [runcast.search(TINY, budget=1, check=0, headroom=headroom).to_json() for headroom in (0.05, "5%")]
+    one = {"budget": 1, "check": 0, "fix": {"parallel.pp": 4, "parallel.cp": 1, "batch.micro": 1}}
+    searches = [runcast.search(TINY, headroom=headroom, **one).to_json() for headroom in (0.05, "5%")]
 
     assert searches[0] == searches[1]
 

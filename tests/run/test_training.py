@@ -474,10 +474,11 @@ def test_failures_at_a_constant_rate_cost_what_daly_expects(work_s):
 
 SPREADS = [
     Spread(),
-    Spread(kind="gaussian", spread=0.3),
-    Spread(kind="lognormal", spread=2.0),
-    Spread(kind="pareto", spread=1.0),
     Spread(kind="trace", values=(0.1, 1.5)),
+    *(
+        pytest.param(Spread(kind=kind, spread=spread), marks=pytest.mark.slow)
+        for kind, spread in (("gaussian", 0.3), ("lognormal", 2.0), ("pareto", 1.0))
+    ),
 ]
 
 
