@@ -233,31 +233,8 @@ def _run_of(case: StepCase) -> Run:
 def _check_plan(case: StepCase) -> None:
     if case.scenario is None:
         raise CellError(case.reason)
-    if wrong := list(_contradictions(case)):
+    if wrong := list(case.contradictions()):
         raise UserError(*(f"{case.where}: {said}" for said in wrong))
-
-
-def _contradictions(case: StepCase) -> Iterator[str]:
-    """What a row states of its ranks and its batch that cannot be."""
-    cells = case.cells
-    tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
-    if gpus % (tp * pp * cp):
-        yield f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp}: expected a divisor of n_gpus = {gpus}"
-        return
-    if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
-        ranks = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
-        yield f"n_gpus = {gpus}: expected {ranks} = {tp * pp * cp * cells.positive('dp')}"
-    micro = cells.positive("mbs") * cells.positive("dp", gpus // (tp * pp * cp))
-    batch = cells.positive("gbs")
-    if batch % micro:
-        yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
-    elif cells.has("grad_accum") and cells.positive("grad_accum") not in (batch // micro, _passes(case)):
-        yield f"grad_accum = {cells.text('grad_accum')}: expected gbs / (mbs x dp) = {batch // micro}"
-
-
-def _passes(case: StepCase) -> int:
-    """How often its pipeline is filled, which grad_accum may count."""
-    return int((case.scenario or {}).get("schedule", {}).get("passes", 1))
 
 
 def check_together(runs: Sequence[Measured], column: str = "framework") -> None:

@@ -125,7 +125,34 @@ class StepCase(Case):
         except CellError as error:
             return str(error)
 
+    def contradictions(self) -> Iterator[str]:
+        """What the row states of its ranks and its batch that cannot be; a CellError if a cell is no number."""
+        cells = self.cells
+        tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
+        if gpus % (tp * pp * cp):
+            yield f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp}: expected a divisor of n_gpus = {gpus}"
+            return
+        if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
+            product = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
+            yield f"n_gpus = {gpus}: expected {product} = {tp * pp * cp * cells.positive('dp')}"
+        micro = cells.positive("mbs") * cells.positive("dp", gpus // (tp * pp * cp))
+        batch = cells.positive("gbs")
+        if batch % micro:
+            yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
+        elif cells.has("grad_accum") and cells.positive("grad_accum") not in (batch // micro, self._passes):
+            yield f"grad_accum = {cells.text('grad_accum')}: expected gbs / (mbs x dp) = {batch // micro}"
+        if pp == 1 and (chunks := cells.whole("vpp", 1)) > 1:
+            yield f"vpp = {chunks}: expected pp above 1"
+        if not cells.text("arch").startswith("moe") and (ranks := cells.whole("ep", 1)) > 1:
+            yield f"ep = {ranks}: expected a model with experts, which arch says"
+
+    @property
+    def _passes(self) -> int:
+        """How often its pipeline is filled, which grad_accum may count."""
+        return int((self.scenario or {}).get("schedule", {}).get("passes", 1))
+
     def _faults(self) -> Iterator[str]:
+        yield from self.contradictions()
         seconds, resolved = self.seconds, self.resolved
         checks: dict[str, Callable[[float], str | None]] = {
             TIME: partial(time_fault, resolved),
@@ -221,9 +248,7 @@ def _scenario(
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
         "model": model_of(cells, words), "parallel": parallel, "schedule": schedule,
-        # in whole micro-batches of all replicas: some sources state their own rounding
-        "batch": {"global": max(round(micro_batches), 1) * micro * replicas, "micro": micro,
-                  "seq_len": cells.positive("seq_len")},
+        "batch": {"global": cells.positive("gbs"), "micro": micro, "seq_len": cells.positive("seq_len")},
         "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
         "overlap": overlap_of(cells, parallel),
         "level": level_of(micro_batches, cells.positive("layers"), parallel["zero"]),
