@@ -171,6 +171,17 @@ def test_words_of_a_row_recompute_the_first_layer_of_chunks_and_keep_activations
     assert (found["recompute"], found["offload"]) == ({"mode": "full", "layers": 1}, {"activations": 0.0625})
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"framework": "torchtitan FSDP2", "grad_accum": "8"},  # how often its pipelines are filled, if less than all
+        {"arch": "moe", "n_experts": "8", "topk": "2", "moe_ffn": "512", "ep": "4", "pp": "1", "dp": "8"},
+    ],
+)
+def test_replicas_that_a_row_leaves_blank_are_the_gpus_over_its_other_axes(case, cells):
+    assert case(**cells | {"dp": ""}).scenario == case(**cells).scenario
+
+
 def test_a_row_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{HEADER}\n{ROW}\n{ROW}\n")

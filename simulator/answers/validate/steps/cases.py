@@ -37,6 +37,7 @@ from .columns import (
     REQUIRED,
     SHAPE,
     cluster_of,
+    fill_replicas,
     fill_shape,
     model_of,
     overlap_of,
@@ -135,7 +136,7 @@ class StepCase(Case):
         if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
             product = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
             yield f"n_gpus = {gpus}: expected {product} = {tp * pp * cp * cells.positive('dp')}"
-        micro = cells.positive("mbs") * cells.positive("dp", gpus // (tp * pp * cp))
+        micro = cells.positive("mbs") * cells.positive("dp")
         batch = cells.positive("gbs")
         if batch % micro:
             yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
@@ -210,7 +211,7 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, softwar
     cells = Cells({**cells, **words["said"].get(cells.get("id", ""), {})})
     try:
         cells.time(TIME)
-        cells = fill_shape(cells)
+        cells = fill_replicas(fill_shape(cells))
         scenario, assumed = _scenario(words, cells, _software_of(words, cells) if software is None else software)
     except CellError as error:
         return StepCase(line, cells, None, str(error), where)

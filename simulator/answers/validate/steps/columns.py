@@ -1,5 +1,6 @@
 """The columns of a row of training steps, which are those of data/validation/training.csv, as tables of a scenario."""
 
+import math
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
@@ -40,6 +41,16 @@ def fill_shape(cells: Cells) -> Cells:
             raise CellError(f"{column} = {cells.text(column)}: {PRESET} {name} has {size}")
     arch = ("moe_mla" if spec.mla else "moe") if spec.moe else "dense"
     return Cells({**cells, **{column: str(size) for column, size in sizes.items()}, "arch": arch})
+
+
+def fill_replicas(cells: Cells) -> Cells:
+    """The row with its replicas: where it leaves `dp` blank the GPUs over tp, cp and pp, if these divide them.
+
+    A CellError if one of them is no number above zero.
+    """
+    ranks = math.prod(cells.positive(axis, 1) for axis in ("tp", "cp", "pp"))
+    replicas, rest = divmod(cells.whole("n_gpus"), ranks)
+    return cells if cells.has("dp") or rest or not replicas else Cells({**cells, "dp": str(replicas)})
 
 
 def model_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
