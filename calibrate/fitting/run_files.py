@@ -5,21 +5,20 @@ Whatever is wrong is said before anything is simulated, in the order of the file
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
-from ...simulator.answers.validate.ledger import Case, CellError
+from ...simulator.answers.validate.ledger import Case, CellError, check_slips
 from ...simulator.answers.validate.steps import (
     TIME,
     TOKENS,
     Answer,
     StepCase,
+    known_columns,
     peak_of,
     predict_step,
     read_cases,
-    shipped_table,
     training_stacks,
 )
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
@@ -40,7 +39,6 @@ MOST_TIMES = 1.5
 _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
 _Case = TypeVar("_Case", bound=Case)
-_NEAR = 0.85  # of a known column's name
 _NAMED = ("model", "n_gpus", "tp", "pp", "cp", "dp", "ep", "mbs", "gbs", "seq_len", "precision")
 """Columns by which a plan is named."""
 
@@ -190,21 +188,17 @@ def _read_rows(path: Path, base: str) -> list[Run]:
     return read_rows(read_cases(path, base), _run_of)
 
 
-def check_columns(path: Path, known: Sequence[str]) -> list[str]:
-    """The columns of a table; one that is nearly a known one is a slip, any other is the user's own."""
-    columns = [str(column) for column in read_table(path).columns.drop("line")]
-    if not set(columns) & set(known):
+def check_columns(path: Path, known: Collection[str]) -> None:
+    """Raise UserError for a table that has none of the known columns, or one that is nearly a known one."""
+    if not set(read_table(path).columns) & set(known):
         raise UserError(f"{path}:1: no column of a table of runs; expected comma-separated CSV with a header")
-    near = {own: get_close_matches(own.casefold(), known, n=1, cutoff=_NEAR) for own in columns if own not in known}
-    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
-        raise UserError(*wrong)
-    return columns
+    check_slips(path, known)
 
 
 def _check_times(path: Path) -> None:
     """Raise UserError unless a table has the ledger's columns, or a user's own, and times."""
-    columns = check_columns(path, list(read_table(shipped_table()).columns))
-    if TIME not in columns and TOKENS not in columns:
+    check_columns(path, known_columns())
+    if not {TIME, TOKENS} & set(read_table(path).columns):
         raise UserError(f"{path}:1: no column {TIME}; expected seconds of one step, or {TOKENS}")
 
 

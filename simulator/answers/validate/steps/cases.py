@@ -18,7 +18,7 @@ from ....scenario import check_train
 from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....systems.train_step.terms import chain_of
-from ..ledger import Case, CellError, Cells, full_name, read_cells, shipped_file
+from ..ledger import Case, CellError, Cells, check_slips, full_name, read_cells, shipped_file
 from .answer import (
     Answer,
     Peak,
@@ -36,6 +36,7 @@ from .columns import (
     PRESET,
     REQUIRED,
     SHAPE,
+    UNSHIPPED,
     cluster_of,
     fill_replicas,
     fill_shape,
@@ -62,6 +63,12 @@ _DEVICE = {"rank": "fullest", "counts": "device"}
 def shipped_table() -> Path:
     """The ledger that ships with runcast."""
     return shipped_file("training.csv")
+
+
+@cache
+def known_columns() -> tuple[str, ...]:
+    """The columns of a row of which a prediction, or a ledger, reads something."""
+    return (*map(str, read_table(shipped_table()).columns), *UNSHIPPED)
 
 
 @cache
@@ -188,8 +195,10 @@ def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
     """The rows of a file, on the software that each names, or all on one `stack` (a shipped one, or a file).
 
     Raises:
-        UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice; or no such stack.
+        UserError: the file cannot be read, holds no rows, lacks a column or misspells one, or names a row twice; or no
+            such stack.
     """
+    check_slips(path, known_columns())
     blank: tuple[str, ...] = ("framework",) if stack is not None else ()
     blank += SHAPE if PRESET in read_table(path) else ()
     required = [column for column in REQUIRED if column not in blank]

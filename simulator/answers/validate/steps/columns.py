@@ -13,6 +13,8 @@ from ..ledger import CellError, Cells
 PRESET = "preset"
 """The column that names a model, in place of its shape."""
 SHAPE = ("layers", "hidden", "ffn_hidden", "heads", "vocab")
+UNSHIPPED = (PRESET, "stage_layers", "mtp")
+"""Columns that data/validation/training.csv does not have."""
 REQUIRED = ("framework", *SHAPE, "seq_len", "gpu", "gpus_per_node", "n_gpus", "mbs", "gbs", "precision")
 """Columns without which a table is none of training steps."""
 
