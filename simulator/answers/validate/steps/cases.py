@@ -37,6 +37,7 @@ from .columns import (
     REQUIRED,
     SHAPE,
     UNSHIPPED,
+    adapters_of,
     cluster_of,
     fill_replicas,
     fill_shape,
@@ -266,8 +267,7 @@ def _scenario(
     table |= {"profile": known["profile"]} if "profile" in known else {}
     if (again := recompute_of(cells, words, software)) is not None:
         table["recompute"] = again
-    if cells.text("task") == "lora":
-        table["lora"] = words["lora"]
+    table |= adapters_of(cells, words)
     for word, tables in words["flags"].items():  # words of extra_flags that stand for keys of a scenario
         if word in cells.text("extra_flags"):
             table |= {key: {**table.get(key, {}), **said} if isinstance(said, dict) else said
