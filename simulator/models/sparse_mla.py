@@ -62,7 +62,7 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     """The indexer's keys, weights and queries, its scores of all tokens before each one, and the pick; its learning.
 
     Every rank of a tensor-parallel group computes them for all tokens, and keeps what it gathered for that. No gradient
-    passes to what they read.
+    passes to what they read. The tokens before each one are rows of GEMMs: their mean number is the width of no matrix.
     """
     tokens, (_, seq), table = shard.tokens, shard.texts, parameters(spec, mla, own)
     learns = own.learns and shard.trains
@@ -75,7 +75,7 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
               kept_width=own.num_heads * own.head_dim + gathered * (mla.q_lora_rank or 0)),
     ]  # fmt: skip
     before = max(round(visible(seq, True, 0) / seq), 1)
-    scores = Kernel("gemm", "index_scores", _CORE, (tokens * own.num_heads, before, own.head_dim), shard.plain)
+    scores = Kernel("gemm", "index_scores", _CORE, (before, tokens * own.num_heads, own.head_dim), shard.plain)
     moved = 2 * _SCORE_BYTES * tokens * before  # written, and read by the pick
     indices = Kept(_CORE, tokens * min(own.topk, seq) * 4)
     pick = Kernel("route", "index_topk", _CORE, (before,), shard.dtype, moved, (indices,))
@@ -91,8 +91,8 @@ def _learning(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     """
     heads, (_, seq) = split(spec.num_attention_heads, shard.tp), shard.texts
     picked = max(round(visible(seq, True, _window(own, seq)) / seq), 1)
-    teacher = shard.tokens * heads, picked, mla.kv_lora_rank + mla.qk_rope_head_dim
-    gradients = 2 * shard.tokens * own.num_heads, picked, own.head_dim
+    teacher = picked, shard.tokens * heads, mla.kv_lora_rank + mla.qk_rope_head_dim
+    gradients = picked, 2 * shard.tokens * own.num_heads, own.head_dim
     shapes = (teacher, gradients)[: 1 + shard.trains] if own.learns else ()
     return tuple(Kernel("gemm", name, _CORE, shape, shard.plain) for name, shape in zip(LEARNING, shapes, strict=False))
 
