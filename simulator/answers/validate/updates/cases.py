@@ -295,10 +295,8 @@ def _scenario(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cluster(cells: Cells, base: str) -> str | dict[str, Any]:
     """The vendor's node, with what the row states of its own."""
-    stated: dict[str, Any] = {}
-    if cells.has("nics_per_node"):
-        columns = {"nics": "nics_per_node", "gpus_per_node": "gpus_per_node"}
-        stated = {key: cells.positive(column) for key, column in columns.items() if cells.has(column)}
+    columns = {"nics": "nics_per_node", "gpus_per_node": "gpus_per_node"}
+    stated: dict[str, Any] = {key: cells.positive(column) for key, column in columns.items() if cells.has(column)}
     if cells.has("nic_gbps"):
         stated["nic"] = f"{cells.text('nic_gbps')} Gb/s"
     return {"base": base, **stated} if stated else base
