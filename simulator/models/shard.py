@@ -78,9 +78,9 @@ class Shard:
         """
         if not self.document:
             return self.batch, self.seq
-        tokens = self.batch * self.seq
+        tokens, seen = self.batch * self.seq, window if window < self.text else 0
         number = max(round(tokens / self.text), 1)
-        pairs = tokens / self.text * visible(self.text, causal, window and min(window, self.seq)) / number
+        pairs = tokens / self.text * visible(self.text, causal, seen) / number
         return number, round(_length(pairs, causal, window))
 
     def seen(self, window: int = 0) -> int:

@@ -77,6 +77,12 @@ def test_tokens_of_documents_see_no_more_than_a_window(model, number, window, me
     assert flop(kernel) == pytest.approx(flop(whole) * of_documents, rel=2e-3)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_that_is_longer_than_documents_changes_nothing(causal):
+    shard = Shard(1, 8192, document=300.0)
+    assert shard.texts(causal, 1024) == shard.texts(causal)
+
+
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
