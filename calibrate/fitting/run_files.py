@@ -5,21 +5,20 @@ Whatever is wrong is said before anything is simulated, in the order of the file
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
-from ...simulator.answers.validate.ledger import Case, CellError
+from ...simulator.answers.validate.ledger import Case, CellError, check_slips
 from ...simulator.answers.validate.steps import (
     TIME,
     TOKENS,
     Answer,
     StepCase,
+    known_columns,
     peak_of,
     predict_step,
     read_cases,
-    shipped_table,
     training_stacks,
 )
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
@@ -40,7 +39,6 @@ MOST_TIMES = 1.5
 _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
 _Case = TypeVar("_Case", bound=Case)
-_NEAR = 0.85  # of a known column's name
 _NAMED = ("model", "n_gpus", "tp", "pp", "cp", "dp", "ep", "mbs", "gbs", "seq_len", "precision")
 """Columns by which a plan is named."""
 
@@ -190,21 +188,17 @@ def _read_rows(path: Path, base: str) -> list[Run]:
     return read_rows(read_cases(path, base), _run_of)
 
 
-def check_columns(path: Path, known: Sequence[str]) -> list[str]:
-    """The columns of a table; one that is nearly a known one is a slip, any other is the user's own."""
-    columns = [str(column) for column in read_table(path).columns.drop("line")]
-    if not set(columns) & set(known):
+def check_columns(path: Path, known: Collection[str]) -> None:
+    """Raise UserError for a table that has none of the known columns, or one that is nearly a known one."""
+    if not set(read_table(path).columns) & set(known):
         raise UserError(f"{path}:1: no column of a table of runs; expected comma-separated CSV with a header")
-    near = {own: get_close_matches(own.casefold(), known, n=1, cutoff=_NEAR) for own in columns if own not in known}
-    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
-        raise UserError(*wrong)
-    return columns
+    check_slips(path, known)
 
 
 def _check_times(path: Path) -> None:
     """Raise UserError unless a table has the ledger's columns, or a user's own, and times."""
-    columns = check_columns(path, list(read_table(shipped_table()).columns))
-    if TIME not in columns and TOKENS not in columns:
+    check_columns(path, known_columns())
+    if not {TIME, TOKENS} & set(read_table(path).columns):
         raise UserError(f"{path}:1: no column {TIME}; expected seconds of one step, or {TOKENS}")
 
 
@@ -233,31 +227,8 @@ def _run_of(case: StepCase) -> Run:
 def _check_plan(case: StepCase) -> None:
     if case.scenario is None:
         raise CellError(case.reason)
-    if wrong := list(_contradictions(case)):
+    if wrong := list(case.contradictions()):
         raise UserError(*(f"{case.where}: {said}" for said in wrong))
-
-
-def _contradictions(case: StepCase) -> Iterator[str]:
-    """What a row states of its ranks and its batch that cannot be."""
-    cells = case.cells
-    tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
-    if gpus % (tp * pp * cp):
-        yield f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp}: expected a divisor of n_gpus = {gpus}"
-        return
-    if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
-        ranks = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
-        yield f"n_gpus = {gpus}: expected {ranks} = {tp * pp * cp * cells.positive('dp')}"
-    micro = cells.positive("mbs") * cells.positive("dp", gpus // (tp * pp * cp))
-    batch = cells.positive("gbs")
-    if batch % micro:
-        yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
-    elif cells.has("grad_accum") and cells.positive("grad_accum") not in (batch // micro, _passes(case)):
-        yield f"grad_accum = {cells.text('grad_accum')}: expected gbs / (mbs x dp) = {batch // micro}"
-
-
-def _passes(case: StepCase) -> int:
-    """How often its pipeline is filled, which grad_accum may count."""
-    return int((case.scenario or {}).get("schedule", {}).get("passes", 1))
 
 
 def check_together(runs: Sequence[Measured], column: str = "framework") -> None:

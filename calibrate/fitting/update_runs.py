@@ -20,17 +20,10 @@ import numpy as np
 
 from ...simulator.answers.validate.ledger import CellError
 from ...simulator.answers.validate.steps import training_stacks
-from ...simulator.answers.validate.updates import (
-    SCENARIO,
-    UpdateCase,
-    read_cases,
-    shipped_table,
-    update_stacks,
-)
+from ...simulator.answers.validate.updates import UpdateCase, known_columns, read_cases, update_stacks
 from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import check_once
-from ...simulator.formats.samples import read_table
 from ...simulator.profile import Parameter, bounds, load_stack, meaning_of
 from .learning import Parts, Posterior, learn, learn_products, learn_sums, leave_one_out, scatter_of
 from .ledger import SIGMA
@@ -93,7 +86,7 @@ def _read_table(path: Path, base: str) -> list[UpdateRun]:
     """The rows of a table; a UserError with a line for each that is no update."""
     if is_log(path):
         raise UserError(f"{path}: logs are read of training steps only; expected a table of weight updates")
-    check_columns(path, [*read_table(shipped_table()).columns, SCENARIO])
+    check_columns(path, known_columns())
     return read_rows(read_cases(path, base), _run_of)
 
 

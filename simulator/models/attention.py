@@ -90,7 +90,8 @@ def scores(spec: ModelSpec, window: int, shard: Shard, heads: int, kv_heads: int
     if shard.unfused:
         return _unfused(spec, shard, heads, repeated)
     qk_dim, v_dim, causal = spec.qk_head_dim, spec.v_head_dim, int(spec.causal)
-    (batch, seq), made = shard.texts, shard.tokens * heads
+    made, chunked = shard.tokens * heads, spec.window_is_chunk and 0 < window < shard.text
+    batch, seq = shard.texts(spec.causal, window)
     steps, parts, ulysses = 1, 1, shard.cp_type == "ulysses" and shard.cp > 1
     if not causal:
         window = min(window, seq)
@@ -100,8 +101,8 @@ def scores(spec: ModelSpec, window: int, shard: Shard, heads: int, kv_heads: int
         seq, steps = max(seq // shard.cp, 1), shard.cp
     else:
         parts = shard.cp
-    if spec.window_is_chunk and 0 < window < seq:
-        batch, seq, window = split(batch * seq, window), window, 0
+    if chunked:
+        batch, seq, window = split(shard.batch * shard.seq, window), window, 0
     shape = (batch, seq, heads, kv_heads, qk_dim, v_dim, causal, window, parts)
     next_reads = shard.wide if spec.output_gate or spec.sub_norms else shard.stored_bytes("attn_proj", shard.narrow)
     shared = "attn_proj" in dict(shard.stored) or next_reads == shard.wide

@@ -86,7 +86,8 @@ def _scores(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kerne
     One kernel gathers both by their indices, whether they were picked or are all there is (sparse_attn in
     inference/model.py of DeepSeek-V4's repositories).
 
-    Of every `ratio` tokens in a window of `ratio` x `index_topk` there is one entry. The indexer scores all entries.
+    Of every `ratio` tokens in a window of `ratio` x `index_topk` there is one entry. The indexer scores all entries,
+    which are rows of its GEMM: how many a token has before it on average is the width of no matrix.
     """
     heads, dim, rows = split(spec.num_attention_heads, shard.tp), spec.head_dim, shard.tokens
     kept = (Kept("core_attn", rows * heads * (4 + dim * shard.wide)), Kept("proj", rows * heads * dim * shard.wide))
@@ -94,6 +95,6 @@ def _scores(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kerne
     near = Kernel("sparse_attention", "attention", "core_attn", (*shape, window, shard.cp), shard.plain)
     entries = (*shape, of.ratio * of.index_topk, of.ratio * shard.cp)
     far = Kernel("sparse_attention", "attention_entries", "core_attn", entries, shard.plain, keeps=kept)
-    scored = (shard.own_tokens * of.index_heads, max(shard.seq // (2 * max(of.ratio, 1)), 1), of.index_dim)
+    scored = (max(shard.seq // (2 * max(of.ratio, 1)), 1), shard.own_tokens * of.index_heads, of.index_dim)
     index = product(shard, "core_attn", "index_scores", *scored)
     return (*(index,) * (of.index_topk > 0), near, far) if of.ratio else (replace(near, keeps=kept),)

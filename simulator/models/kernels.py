@@ -79,7 +79,7 @@ def weights_of(kind: str, shape: tuple[int, ...]) -> int:
     return 0
 
 
-def visible(seq: int, causal: bool, window: int) -> float:
+def visible(seq: float, causal: bool, window: int) -> float:
     """Pairs of tokens that attend to each other: half of `seq` squared if causal, a band with a window.
 
     Without causality each token attends to `window` tokens, or to all.

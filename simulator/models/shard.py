@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import sqrt
 
-from .kernels import Kept, Kernel, Kernels, element_bytes
+from .kernels import Kept, Kernel, Kernels, element_bytes, visible
 from .model import ModelSpec
 from .parameters import Parameters, matrix
 
@@ -67,16 +67,25 @@ class Shard:
         return self.learns and not self.lora_rank
 
     @property
-    def texts(self) -> tuple[int, int]:
-        """(number, tokens of each) of the texts whose tokens attend to each other.
+    def text(self) -> float:
+        """Tokens of a text, all of which attend to each other: of a sequence, or of a document."""
+        return min(self.document * self.slowest, self.seq) if self.document else self.seq
+
+    def texts(self, causal: bool = True, window: int = 0) -> tuple[int, int]:
+        """(number, tokens of each) of the texts; attention has a `window` if it is above 0.
 
         Of documents as many as there are, rounded, and so long that their pairs are those of the documents.
         """
         if not self.document:
             return self.batch, self.seq
-        tokens, each = self.batch * self.seq, min(self.document * self.slowest, self.seq)
-        number = max(round(tokens / each), 1)
-        return number, round(sqrt(tokens * each / number))
+        tokens, seen = self.batch * self.seq, window if window < self.text else 0
+        number = max(round(tokens / self.text), 1)
+        pairs = tokens / self.text * visible(self.text, causal, seen) / number
+        return number, round(_length(pairs, causal, window))
+
+    def seen(self, window: int = 0) -> int:
+        """Tokens that a token attends to on average: those up to itself, `window` at most if that is above 0."""
+        return max(round(visible(self.text, True, window) / self.text), 1)
 
     @property
     def tokens(self) -> int:
@@ -116,6 +125,14 @@ class Shard:
     def chunks(self, length: int) -> int:
         """Chunks of `length` tokens, each of one sequence, that ranks of a tensor-parallel group compute together."""
         return -(-self.batch * -(-self.seq // length) // self.cp)
+
+
+def _length(pairs: float, causal: bool, window: int) -> float:
+    """Tokens of a text with so many pairs that attend to each other: the inverse of `visible`."""
+    whole = sqrt(2 * pairs) if causal else sqrt(pairs)
+    if not window or whole <= window:
+        return whole
+    return pairs / window + window / 2 * causal
 
 
 def block(spec: ModelSpec, side: int) -> ModelSpec:

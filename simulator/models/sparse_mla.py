@@ -7,7 +7,7 @@ projection, attention has one head of latents as keys and as values, and its out
 
 from dataclasses import replace
 
-from .kernels import Kept, Kernel, Kernels, visible
+from .kernels import Kept, Kernel, Kernels
 from .mla import output_gate, parameters
 from .model import ModelSpec
 from .parameters import split
@@ -50,7 +50,7 @@ def _attention(mla: Mla, of: Indexer, heads: int, shard: Shard) -> Kernel:
 
     Ranks that share a sequence gather latents; with Ulysses each has whole sequences of its heads.
     """
-    (batch, seq), latent, rows = shard.texts, mla.kv_lora_rank, shard.tokens * heads
+    (batch, seq), latent, rows = shard.texts(window=of.topk), mla.kv_lora_rank, shard.tokens * heads
     ulysses = shard.cp_type == "ulysses"
     heads, parts = (-(-heads // shard.cp), 1) if ulysses else (heads, shard.cp)
     shape = (batch, seq, heads, 1, latent + mla.qk_rope_head_dim, latent, 1, _window(of, seq), parts)
@@ -62,9 +62,9 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     """The indexer's keys, weights and queries, its scores of all tokens before each one, and the pick; its learning.
 
     Every rank of a tensor-parallel group computes them for all tokens, and keeps what it gathered for that. No gradient
-    passes to what they read.
+    passes to what they read. The tokens before each one are rows of GEMMs: their mean number is the width of no matrix.
     """
-    tokens, (_, seq), table = shard.tokens, shard.texts, parameters(spec, mla, own)
+    tokens, before, table = shard.tokens, shard.seen(), parameters(spec, mla, own)
     learns = own.learns and shard.trains
     gathered, keeps = shard.tp > 1, shard.wide * learns
     made = [
@@ -74,10 +74,9 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
         *gemm(shard, table, "index_queries", "qkv", tokens, keeps=keeps,
               kept_width=own.num_heads * own.head_dim + gathered * (mla.q_lora_rank or 0)),
     ]  # fmt: skip
-    before = max(round(visible(seq, True, 0) / seq), 1)
-    scores = Kernel("gemm", "index_scores", _CORE, (tokens * own.num_heads, before, own.head_dim), shard.plain)
+    scores = Kernel("gemm", "index_scores", _CORE, (before, tokens * own.num_heads, own.head_dim), shard.plain)
     moved = 2 * _SCORE_BYTES * tokens * before  # written, and read by the pick
-    indices = Kept(_CORE, tokens * min(own.topk, seq) * 4)
+    indices = Kept(_CORE, tokens * min(own.topk, round(shard.text)) * 4)
     pick = Kernel("route", "index_topk", _CORE, (before,), shard.dtype, moved, (indices,))
     rest = [replace(kernel, trained=False) for kernel in (scores, pick, *_learning(spec, mla, own, shard))]
     return tuple(replace(kernel, passes=False) for kernel in (*[replace(each, trained=learns) for each in made], *rest))
@@ -89,10 +88,9 @@ def _learning(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     Those are computed once more, for all heads, and scores have gradients there (the report's equation 4;
     `--dsa-indexer-use-sparse-loss`). Beside adapters there is a loss, and nothing that it could train.
     """
-    heads, (_, seq) = split(spec.num_attention_heads, shard.tp), shard.texts
-    picked = max(round(visible(seq, True, _window(own, seq)) / seq), 1)
-    teacher = shard.tokens * heads, picked, mla.kv_lora_rank + mla.qk_rope_head_dim
-    gradients = 2 * shard.tokens * own.num_heads, picked, own.head_dim
+    heads, picked = split(spec.num_attention_heads, shard.tp), shard.seen(own.topk)
+    teacher = picked, shard.tokens * heads, mla.kv_lora_rank + mla.qk_rope_head_dim
+    gradients = picked, 2 * shard.tokens * own.num_heads, own.head_dim
     shapes = (teacher, gradients)[: 1 + shard.trains] if own.learns else ()
     return tuple(Kernel("gemm", name, _CORE, shape, shard.plain) for name, shape in zip(LEARNING, shapes, strict=False))
 

@@ -23,6 +23,7 @@ from .conftest import ROOT
     [
         ("parallel.tp * parallel.pp <= 32", (("parallel.tp", "parallel.pp"), "<=", 32.0)),
         ("peak_memory_bytes<=80 GiB", (("peak_memory_bytes",), "<=", 80 * 2.0**30)),
+        ("peak_memory_bytes <= '60 GiB'", (("peak_memory_bytes",), "<=", 60 * 2.0**30)),
         ("step_time_s < 500 ms", (("step_time_s",), "<", 0.5)),
         ("cluster.nic == 400 Gb/s", (("cluster.nic",), "==", 5e10)),
         ("a*b*c > -1e-3", (("a", "b", "c"), ">", -1e-3)),

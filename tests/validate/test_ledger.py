@@ -63,7 +63,7 @@ def test_rows_and_their_scenarios(cases):
     assert cases[4].scenario == {
         "name": "checkpoint-engine: GLM-4.5-Air, p2p_read+broadcast",
         "kind": "weight_update",
-        "cluster": "h800-hgx",
+        "cluster": {"base": "h800-hgx", "gpus_per_node": 8},
         "nodes": 1,
         "stack": "checkpoint-engine",
         "model": {"preset": "glm-4.5-air"},

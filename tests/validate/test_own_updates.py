@@ -48,6 +48,14 @@ def test_on_a_stated_stack_a_row_needs_no_system_and_no_phase(tmp_path):
     assert case.answer() == read_cases(known, "generic")[0].answer()
 
 
+def test_nodes_have_as_many_gpus_as_a_row_says_whether_or_not_it_states_nics(tmp_path):
+    row = published(3) | {"gpus_per_node": "4", "nics_per_node": ""}
+
+    (case,) = read_cases(write(tmp_path / "rows.csv", row), "generic")
+
+    assert (case.scenario["cluster"]["gpus_per_node"], case.scenario["nodes"]) == (4, 2)
+
+
 def test_notes_on_published_rows_are_not_of_own_ones(tmp_path):
     """vime's rows in the ledger leave their layout to a note; a user's row states its own."""
     row = published(62) | {"seconds": "9.9", "src_gpus": "16", "dst_gpus": "16", "tp": "4", "max_bucket_bytes": ""}

@@ -201,6 +201,7 @@ def test_compressed_attention_reads_a_window_and_entries():
     assert flop(all_entries["attention_entries"]) == pair * 8192**2 / 2 / 128
     assert flop(picked["attention_entries"]) == pair * 512 * (8192 - 4 * 512 / 2)
     assert "index_scores" not in all_entries
+    assert picked["index_scores"].shape[1:] == (8192 * 64, 128)
     assert flop(picked["index_scores"]) == 2 * 64 * 128 * 8192 * 8192 / 2 / 4
 
 

@@ -5,7 +5,7 @@ import pytest
 from runcast.simulator.base.errors import UserError
 from runcast.simulator.models import preset
 from runcast.simulator.models.blocks import layer
-from runcast.simulator.models.kernels import flop
+from runcast.simulator.models.kernels import flop, visible
 from runcast.simulator.models.shard import Shard
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.lengths import Lengths
@@ -66,6 +66,21 @@ def test_pairs_grow_with_the_length_of_documents(mean):
     (kernel,) = [k for k in layer(preset("llama3-8b"), 0, Shard(1, 8192, document=mean)).all if k.kind == "attention"]
     (whole,) = [k for k in layer(preset("llama3-8b"), 0, Shard(1, 8192)).all if k.kind == "attention"]
     assert flop(kernel) == pytest.approx(flop(whole) * mean / 8192, rel=2e-3)
+
+
+@pytest.mark.parametrize(("model", "number", "window"), [("gemma3-1b", 0, 512), ("deepseek-v3.2", 4, 2048)])
+@pytest.mark.parametrize("mean", [256.0, 3300.0, 5400.0, 5500.0, 8192.0])
+def test_tokens_of_documents_see_no_more_than_a_window(model, number, window, mean):
+    (kernel,) = [k for k in layer(preset(model), number, Shard(1, 8192, document=mean)).all if k.name == "attention"]
+    (whole,) = [k for k in layer(preset(model), number, Shard(1, 8192)).all if k.name == "attention"]
+    of_documents = 8192 / mean * visible(mean, True, window) / visible(8192, True, window)
+    assert flop(kernel) == pytest.approx(flop(whole) * of_documents, rel=2e-3)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_that_is_longer_than_documents_changes_nothing(causal):
+    shard = Shard(1, 8192, document=300.0)
+    assert shard.texts(causal, 1024) == shard.texts(causal)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from runcast.simulator.costs.kernels import alignment_penalty
 from runcast.simulator.models import preset
 from runcast.simulator.models.blocks import layer
 from runcast.simulator.models.kernels import weight_gradient
@@ -78,3 +79,9 @@ def test_attention_keeps_one_key_of_latents_and_indices():
         SEQ * HEADS * (LATENT + ROPE) * 2,
         SEQ * HEADS * (LATENT * 2 + 4),
     )
+
+
+def test_how_many_tokens_a_query_has_before_it_is_no_width_of_a_matrix():
+    """5,003 of them on average; with rows of so many elements GEMMs would take 2 to 5 times as long."""
+    scores = [k for k in layer(GLM, INDEXED, Shard(1, 10_006)).all if k.name in ("index_scores", *LEARNING)]
+    assert [alignment_penalty(kernel.shape[1:], kernel.dtype) for kernel in scores] == [None] * 3

@@ -26,6 +26,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 _FORM = re.compile(r"([^<>=]+)(<=|>=|==|<|>)([^<>=]+)")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_QUOTED = re.compile(r"^(['\"])(.*)\1$")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def read_constraint(text: str, where: str, key: str) -> Constraint:
     if match is None or not all(map(_NAME.fullmatch, names)) or len(names) <= match[1].count("*"):
         allowed = "expected a product of keys, one of <= < >= > ==, and a number: 'parallel.tp * parallel.pp <= 32'"
         raise UserError(fault(where, key, text, allowed))
-    said = match[3].strip()
+    said = _QUOTED.sub(r"\2", match[3].strip())  # as `--set` has quantities
     try:
         return Constraint(text, names, match[2], quantity(said)[0], said)
     except ValueError as error:

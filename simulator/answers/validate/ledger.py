@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +19,7 @@ from ...runner import Died, InProcess, Processes, Runner, cores
 
 _MOST = 10**9
 _CHUNK = 4
+_NEAR = 0.85  # of a known column's name
 _FEW = 64  # rows below which other processes cost more than they save
 
 
@@ -117,6 +119,14 @@ def shipped_file(name: str) -> Path:
 def full_name(stack: str) -> str:
     """A stack as a scenario anywhere may name it: a file by its full path."""
     return str(Path(stack).resolve()) if stack.endswith((".toml", ".json")) else stack
+
+
+def check_slips(path: Path, known: Collection[str]) -> None:
+    """Raise UserError for columns of a table that are nearly known ones, which are slips; others are the user's own."""
+    own = [str(column) for column in read_table(path).columns.drop("line") if column not in known]
+    near = {name: get_close_matches(name.casefold(), known, n=1, cutoff=_NEAR) for name in own}
+    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
+        raise UserError(*wrong)
 
 
 def read_cells(path: Path, required: Collection[str], like: str) -> list[tuple[int, str, Cells]]:

@@ -37,25 +37,29 @@ def model_flop(plan: TrainPlan, sequences: int, causal: bool = True) -> float:
     for number in layers:
         key = (spec.kind(number), spec.window(number))
         if key not in kinds:
-            kinds[key] = _flop(layer(spec, number, whole).all, causal)
+            kinds[key] = _flop(layer(spec, number, whole).all, whole, causal)
         total += kinds[key]
     losses = 1 + sum(len(stage.mtp) for stage in plan.stages)
-    total += losses * _flop(head(spec, whole), causal) + _flop(embedding(spec, whole), causal)
-    total += (losses - 1) * _flop(mtp_in(spec, whole), causal)
+    total += losses * _flop(head(spec, whole), whole, causal) + _flop(embedding(spec, whole), whole, causal)
+    total += (losses - 1) * _flop(mtp_in(spec, whole), whole, causal)
     return total * sequences
 
 
-def _flop(kernels: Kernels, causal: bool) -> float:
+def _flop(kernels: Kernels, shard: Shard, causal: bool) -> float:
     total = 0.0
     for kernel in kernels:
-        kernel = kernel if causal else _unmasked(kernel)
+        kernel = kernel if causal else _unmasked(kernel, shard)
         weights = weight_gradient(kernel)
         total += flop(kernel) + kernel.passes * flop(input_gradient(kernel)) + (flop(weights) if weights else 0.0)
     return total
 
 
-def _unmasked(kernel: Kernel) -> Kernel:
-    *sizes, masked, _, parts = kernel.shape if op_kind(kernel.kind).form == ATTENTION else (0, 0, 0)
+def _unmasked(kernel: Kernel, shard: Shard) -> Kernel:
+    """Attention without mask and window: of documents to all of each, which are texts of another length."""
+    *sizes, masked, window, parts = kernel.shape if op_kind(kernel.kind).form == ATTENTION else (0, 0, 0)
     if not masked:
         return kernel
-    return replace(kernel, shape=(*sizes, 0, 0, parts))
+    batch, seq, *heads = sizes
+    if (batch, seq) == shard.texts(window=window):
+        batch, seq = shard.texts()
+    return replace(kernel, shape=(batch, seq, *heads, 0, 0, parts))

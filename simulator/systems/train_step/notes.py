@@ -5,6 +5,8 @@ What no measured row has is in `distance`.
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from ...base.units import format_seconds
 from ...insight import CriticalPath, slowed_lines
 from ...models import ModelSpec, total_params, trained_params
@@ -34,6 +36,7 @@ def notes_of(resolved: ResolvedTrain) -> Iterator[str]:
     yield from profile_notes(resolved.profile_names, scenario.profile)
     yield from resolved.cluster.notes
     yield from _on_machines(resolved)
+    yield from _on_groups(resolved)
     yield from _on_attention(resolved)
     yield from _on_layers(resolved)
     if len(resolved.replicas) > 1:
@@ -64,6 +67,20 @@ def _on_machines(resolved: ResolvedTrain) -> Iterator[str]:
         yield network
     if offload.activations:
         yield f"offload: the last {offload.slots} layers before a backward, heads and MTP layers stay on the device"
+
+
+def _on_groups(resolved: ResolvedTrain) -> Iterator[str]:
+    """A note on each axis with groups on more nodes than the first one of their stage, which stands for all of them."""
+    dims, islands = resolved.dims, np.array([resolved.cluster.island(gpu) for gpu in range(resolved.dims.world_size)])
+    axes = ("tp", "cp", "ep", "etp") if resolved.spec.moe else ("tp", "cp")
+    for axis in [axis for axis in axes if dims.size(axis) > 1]:
+        groups = dims.table(axis)
+        spans, stages = (np.diff(np.sort(islands[groups])) > 0).sum(axis=1) + 1, dims.place("pp", groups[:, 0])
+        simulated = spans[np.unique(stages, return_index=True)[1]][stages]
+        if more := int((spans > simulated).sum()):
+            first = f"exchanges are those of a stage's first group, on {simulated.min()} of them"
+            slower = f"{more} of {len(spans)} groups lie on more and are slower, which is not simulated"
+            yield f"{axis}: groups of {dims.size(axis)} do not divide nodes, or NVLink domains: {first}; {slower}"
 
 
 def _on_attention(resolved: ResolvedTrain) -> Iterator[str]:

@@ -171,6 +171,21 @@ def test_words_of_a_row_recompute_the_first_layer_of_chunks_and_keep_activations
     assert (found["recompute"], found["offload"]) == ({"mode": "full", "layers": 1}, {"activations": 0.0625})
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"framework": "torchtitan FSDP2", "grad_accum": "8"},  # how often its pipelines are filled, if less than all
+        {"arch": "moe", "n_experts": "8", "topk": "2", "moe_ffn": "512", "ep": "4", "pp": "1", "dp": "8"},
+    ],
+)
+def test_replicas_that_a_row_leaves_blank_are_the_gpus_over_its_other_axes(case, cells):
+    assert case(**cells | {"dp": ""}).scenario == case(**cells).scenario
+
+
+def test_adapters_are_trained_however_the_task_is_written(case):
+    assert case(task="LoRA").scenario == case(task="lora").scenario
+
+
 def test_a_row_that_stands_twice_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{HEADER}\n{ROW}\n{ROW}\n")
@@ -222,6 +237,13 @@ def test_a_stage_of_nanotron_ends_where_its_share_is_reached(case):
         ({"stage_layers": "8"}, "stage_layers = '8': expected 2 whole numbers that add up to layers = 8"),
         ({"preset": "llama3-7b"}, "preset = 'llama3-7b': did you mean llama3-70b"),
         ({"preset": "llama3-70b"}, "layers = 8: preset llama3-70b has 80"),
+        (
+            dict.fromkeys(("layers", "hidden", "ffn_hidden", "heads", "kv_heads", "vocab"), "")
+            | {"preset": "qwen3-30b-a3b", "topk": "4"},
+            "topk = 4: preset qwen3-30b-a3b has 8",
+        ),
+        ({"task": "dpo"}, "task = 'dpo': expected pretrain, sft or lora"),
+        ({"overlap_tp": "yes"}, "overlap_tp = 'yes': expected one of 0, false, 1, true, async_tp"),
     ],
 )
 def test_a_row_that_says_too_little_is_left_out_with_its_reason(case, cells, reason):

@@ -104,6 +104,27 @@ def test_what_was_measured_is_a_number_above_zero(ledger, cells, reason):
     assert ledger(cells).reasons == {2: reason}
 
 
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"dp": "2"}, "n_gpus = 16: expected tp 2 x pp 2 x cp 1 x dp 2 = 8"),
+        ({"gbs": "34"}, "gbs = 34: expected a multiple of mbs x dp = 4"),
+        ({"pp": "1", "dp": "8", "vpp": "2"}, "vpp = 2: expected pp above 1"),
+        ({"ep": "4"}, "ep = 4: expected a model with experts, which arch says"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_not_predicted(ledger, cells, reason):
+    assert ledger(cells).reasons == {2: reason}
+
+
+def test_a_column_that_is_nearly_known_is_a_slip(written, tmp_path):
+    slip = tmp_path / "slip.csv"
+    slip.write_text(written({}).read_text().replace(",pp,vpp,", ",PP,vpp,", 1))
+
+    with pytest.raises(UserError, match=r"slip.csv:1: column 'PP': unknown; did you mean pp\?$"):
+        read_step_ledger(slip)
+
+
 def test_a_table_of_which_nothing_is_predicted_says_only_why(ledger):
     found = ledger({"gpu": "TPU"})
     said = [line.partition(" = ")[0].rpartition(" ")[2] for line in found.lines()]

@@ -18,7 +18,7 @@ from ....scenario import check_train
 from ....systems.train_step.memory import RankMemory
 from ....systems.train_step.resolve import ResolvedTrain
 from ....systems.train_step.terms import chain_of
-from ..ledger import Case, CellError, Cells, full_name, read_cells, shipped_file
+from ..ledger import Case, CellError, Cells, check_slips, full_name, read_cells, shipped_file
 from .answer import (
     Answer,
     Peak,
@@ -36,7 +36,10 @@ from .columns import (
     PRESET,
     REQUIRED,
     SHAPE,
+    UNSHIPPED,
+    adapters_of,
     cluster_of,
+    fill_replicas,
     fill_shape,
     model_of,
     overlap_of,
@@ -61,6 +64,12 @@ _DEVICE = {"rank": "fullest", "counts": "device"}
 def shipped_table() -> Path:
     """The ledger that ships with runcast."""
     return shipped_file("training.csv")
+
+
+@cache
+def known_columns() -> tuple[str, ...]:
+    """The columns of a row of which a prediction, or a ledger, reads something."""
+    return (*map(str, read_table(shipped_table()).columns), *UNSHIPPED)
 
 
 @cache
@@ -125,7 +134,34 @@ class StepCase(Case):
         except CellError as error:
             return str(error)
 
+    def contradictions(self) -> Iterator[str]:
+        """What the row states of its ranks and its batch that cannot be; a CellError if a cell is no number."""
+        cells = self.cells
+        tp, pp, cp, gpus = (cells.positive(name, 1) for name in ("tp", "pp", "cp", "n_gpus"))
+        if gpus % (tp * pp * cp):
+            yield f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp}: expected a divisor of n_gpus = {gpus}"
+            return
+        if cells.has("dp") and tp * pp * cp * cells.positive("dp") != gpus:
+            product = f"tp {tp} x pp {pp} x cp {cp} x dp {cells.text('dp')}"
+            yield f"n_gpus = {gpus}: expected {product} = {tp * pp * cp * cells.positive('dp')}"
+        micro = cells.positive("mbs") * cells.positive("dp")
+        batch = cells.positive("gbs")
+        if batch % micro:
+            yield f"gbs = {batch}: expected a multiple of mbs x dp = {micro}"
+        elif cells.has("grad_accum") and cells.positive("grad_accum") not in (batch // micro, self._passes):
+            yield f"grad_accum = {cells.text('grad_accum')}: expected gbs / (mbs x dp) = {batch // micro}"
+        if pp == 1 and (chunks := cells.whole("vpp", 1)) > 1:
+            yield f"vpp = {chunks}: expected pp above 1"
+        if not cells.text("arch").startswith("moe") and (ranks := cells.whole("ep", 1)) > 1:
+            yield f"ep = {ranks}: expected a model with experts, which arch says"
+
+    @property
+    def _passes(self) -> int:
+        """How often its pipeline is filled, which grad_accum may count."""
+        return int((self.scenario or {}).get("schedule", {}).get("passes", 1))
+
     def _faults(self) -> Iterator[str]:
+        yield from self.contradictions()
         seconds, resolved = self.seconds, self.resolved
         checks: dict[str, Callable[[float], str | None]] = {
             TIME: partial(time_fault, resolved),
@@ -160,8 +196,10 @@ def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
     """The rows of a file, on the software that each names, or all on one `stack` (a shipped one, or a file).
 
     Raises:
-        UserError: the file cannot be read, holds no rows, lacks a column, or names a row twice; or no such stack.
+        UserError: the file cannot be read, holds no rows, lacks a column or misspells one, or names a row twice; or no
+            such stack.
     """
+    check_slips(path, known_columns())
     blank: tuple[str, ...] = ("framework",) if stack is not None else ()
     blank += SHAPE if PRESET in read_table(path) else ()
     required = [column for column in REQUIRED if column not in blank]
@@ -183,7 +221,7 @@ def _case(words: Mapping[str, Any], line: int, where: str, cells: Cells, softwar
     cells = Cells({**cells, **words["said"].get(cells.get("id", ""), {})})
     try:
         cells.time(TIME)
-        cells = fill_shape(cells)
+        cells = fill_replicas(fill_shape(cells))
         scenario, assumed = _scenario(words, cells, _software_of(words, cells) if software is None else software)
     except CellError as error:
         return StepCase(line, cells, None, str(error), where)
@@ -221,9 +259,7 @@ def _scenario(
     table: dict[str, Any] = {
         "name": cells.text("id"), "kind": "train_step", "cluster": cluster, "nodes": nodes, "stack": software["stack"],
         "model": model_of(cells, words), "parallel": parallel, "schedule": schedule,
-        # in whole micro-batches of all replicas: some sources state their own rounding
-        "batch": {"global": max(round(micro_batches), 1) * micro * replicas, "micro": micro,
-                  "seq_len": cells.positive("seq_len")},
+        "batch": {"global": cells.positive("gbs"), "micro": micro, "seq_len": cells.positive("seq_len")},
         "precision": {"compute": words["precision"].get(cells.text("precision"), cells.text("precision"))},
         "overlap": overlap_of(cells, parallel),
         "level": level_of(micro_batches, cells.positive("layers"), parallel["zero"]),
@@ -231,8 +267,7 @@ def _scenario(
     table |= {"profile": known["profile"]} if "profile" in known else {}
     if (again := recompute_of(cells, words, software)) is not None:
         table["recompute"] = again
-    if cells.text("task") == "lora":
-        table["lora"] = words["lora"]
+    table |= adapters_of(cells, words)
     for word, tables in words["flags"].items():  # words of extra_flags that stand for keys of a scenario
         if word in cells.text("extra_flags"):
             table |= {key: {**table.get(key, {}), **said} if isinstance(said, dict) else said

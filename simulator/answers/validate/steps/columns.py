@@ -1,5 +1,6 @@
 """The columns of a row of training steps, which are those of data/validation/training.csv, as tables of a scenario."""
 
+import math
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
@@ -12,6 +13,8 @@ from ..ledger import CellError, Cells
 PRESET = "preset"
 """The column that names a model, in place of its shape."""
 SHAPE = ("layers", "hidden", "ffn_hidden", "heads", "vocab")
+UNSHIPPED = (PRESET, "stage_layers", "mtp")
+"""Columns that data/validation/training.csv does not have."""
 REQUIRED = ("framework", *SHAPE, "seq_len", "gpu", "gpus_per_node", "n_gpus", "mbs", "gbs", "precision")
 """Columns without which a table is none of training steps."""
 
@@ -35,11 +38,24 @@ def fill_shape(cells: Cells) -> Cells:
         "heads": spec.num_attention_heads, "kv_heads": spec.num_key_value_heads, "head_dim": spec.head_dim,
         "vocab": spec.vocab_size,
     }  # fmt: skip
+    if spec.moe is not None:
+        experts = spec.moe.n_routed_experts, spec.moe.num_experts_per_tok, spec.moe.moe_intermediate_size
+        sizes |= dict(zip(("n_experts", "topk", "moe_ffn"), experts, strict=True))
     for column, size in sizes.items():
         if cells.has(column) and cells.whole(column) != size:
             raise CellError(f"{column} = {cells.text(column)}: {PRESET} {name} has {size}")
     arch = ("moe_mla" if spec.mla else "moe") if spec.moe else "dense"
     return Cells({**cells, **{column: str(size) for column, size in sizes.items()}, "arch": arch})
+
+
+def fill_replicas(cells: Cells) -> Cells:
+    """The row with its replicas: where it leaves `dp` blank the GPUs over tp, cp and pp, if these divide them.
+
+    A CellError if one of them is no number above zero.
+    """
+    ranks = math.prod(cells.positive(axis, 1) for axis in ("tp", "cp", "pp"))
+    replicas, rest = divmod(cells.whole("n_gpus"), ranks)
+    return cells if cells.has("dp") or rest or not replicas else Cells({**cells, "dp": str(replicas)})
 
 
 def model_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,15 +261,30 @@ def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, 
     return {"mode": "selective", "modules": [words["recompute"][name] for name in names]}
 
 
+_OVERLAPS_TP = {
+    "": None, "0": False, "false": False, "1": True, "true": True, "async_tp": True,
+    "1 (reduce_scatter async)": None,  # nanotron's, which its stack has
+}  # fmt: skip
+
+
+def adapters_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of adapters, where the row trains those alone; a CellError for another task than training."""
+    if (task := cells.text("task").casefold()) not in ("", "pretrain", "sft", "lora"):
+        raise CellError(f"task = {task!r}: expected pretrain, sft or lora")
+    return {"lora": words["lora"]} if task == "lora" else {}
+
+
 def overlap_of(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
-    """What runs beside what, as far as the row states it."""
+    """What runs beside what, as far as the row states it; a CellError for a word that nobody explains."""
     found: dict[str, bool] = {}
     if cells.has("overlap_dp"):
         found["dp"] = cells.flag("overlap_dp", True)
         if parallel["zero"] in (1, 2):
             found["params"] = found["dp"]
-    if cells.text("overlap_tp") == "0":
-        found["tp"] = False
-    elif cells.text("overlap_tp") in ("1", "async_tp") and parallel["tp"] > 1 and parallel["sequence_parallel"]:
-        found["tp"] = True
+    said = cells.text("overlap_tp").casefold()
+    if said not in _OVERLAPS_TP:
+        raise CellError(f"overlap_tp = {said!r}: expected one of {', '.join(filter(None, _OVERLAPS_TP))}")
+    beside = _OVERLAPS_TP[said]
+    if beside is False or (beside and parallel["tp"] > 1 and parallel["sequence_parallel"]):
+        found["tp"] = beside
     return found

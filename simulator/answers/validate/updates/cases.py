@@ -30,6 +30,7 @@ from ..ledger import (
     Case,
     CellError,
     Cells,
+    check_slips,
     full_name,
     read_cells,
     shipped_file,
@@ -38,6 +39,7 @@ from ..ledger import (
 REQUIRED = ("system", "model", "method", "gpu", "seconds", "phase")
 SCENARIO = "scenario"
 """The column of a user's table that names a scenario file, from which all but the time is then taken."""
+_UNSHIPPED = (SCENARIO, "stack", "max_bucket_bytes", "quantize")  # columns that weight_update.csv does not have
 _WHOLE = "update"
 
 
@@ -125,10 +127,17 @@ def read_cases(path: Path, stack: str | None = None) -> list[UpdateCase]:
     Rows on a stated stack are a user's own: what the words of the ledger say of published rows is of those alone.
 
     Raises:
-        UserError: the file cannot be read or lacks a column, or seconds are no number.
+        UserError: the file cannot be read, lacks a column or misspells one, or seconds are no number.
     """
+    check_slips(path, known_columns())
     rows = read_cells(path, _required(path, stack), "those of data/validation/weight_update.csv")
     return [_case(_words_of(cells, stack), line, where, cells, stack) for line, where, cells in rows]
+
+
+@cache
+def known_columns() -> tuple[str, ...]:
+    """The columns of a row of weight updates."""
+    return (*map(str, read_table(shipped_table()).columns), *_UNSHIPPED)
 
 
 def _required(path: Path, stack: str | None) -> tuple[str, ...]:
@@ -286,10 +295,8 @@ def _scenario(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cluster(cells: Cells, base: str) -> str | dict[str, Any]:
     """The vendor's node, with what the row states of its own."""
-    stated: dict[str, Any] = {}
-    if cells.has("nics_per_node"):
-        columns = {"nics": "nics_per_node", "gpus_per_node": "gpus_per_node"}
-        stated = {key: cells.positive(column) for key, column in columns.items() if cells.has(column)}
+    columns = {"nics": "nics_per_node", "gpus_per_node": "gpus_per_node"}
+    stated: dict[str, Any] = {key: cells.positive(column) for key, column in columns.items() if cells.has(column)}
     if cells.has("nic_gbps"):
         stated["nic"] = f"{cells.text('nic_gbps')} Gb/s"
     return {"base": base, **stated} if stated else base
