@@ -112,6 +112,17 @@ def test_groups_exchange_inside_after_each_step_and_between_them_after_several(g
     assert simulate(given, [*changes, inside]).report.wall_s == pytest.approx(1000 * (2 + every) + 20 * rarely)
 
 
+@pytest.mark.parametrize(
+    ("mode", "steps"),
+    [("mode='local', inner=50", 100), ("mode='parameter_server', server={on='workers'}", 50), ("mode='gossip'", 100)],
+)  # servers: 100 updates of two groups
+def test_an_exchange_inside_groups_is_no_computing_and_slow_workers_do_not_slow_it(given, mode, steps):
+    sync = f"sync={{{mode}, inside={{workers=2, bandwidth='1 GB/s'}}}}"
+    slow = "speed={per='worker', jitter={kind='trace', values=[1.5]}}"
+
+    assert breakdown(given, sync, slow, "run.steps=100")["compute"] == pytest.approx(steps * 2 * 1.5)
+
+
 def test_groups_on_equal_links_take_as_long_as_one_ring(given):
     """2(G-1)/G + 2(M-1)/M/G = 2(N-1)/N (Thakur et al., IJHPCA 2005): each byte crosses the links as often."""
     serial = "sync.overlap.order=none"
