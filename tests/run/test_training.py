@@ -274,6 +274,12 @@ def test_all_wait_for_a_rank_that_turned_slow():
     assert train(ranks=8, steps=20, speed=Speed(turn=(turn,))).wall_s == pytest.approx(10 + 20)
 
 
+def test_a_rank_that_is_slow_from_the_start_slows_the_first_round():
+    turn = Turn(at=0.0, rank=3, factor=2.0)
+
+    assert train(Local(1.0, steps=50), ranks=8, steps=100, speed=Speed(turn=(turn,))).wall_s == pytest.approx(2 * 100)
+
+
 def test_a_slow_rank_that_is_found_is_replaced_after_a_planned_stop():
     speed = Speed(turn=(Turn(at=10.0, rank=3, factor=2.0),), detect=20.0)
     history = train(ranks=8, steps=40, speed=speed, saving=Saving(1.0), work_s=1000.0, restart=Restart(5.0))

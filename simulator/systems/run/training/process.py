@@ -58,12 +58,12 @@ class _Training:
         self.noticed_s = -inf  # when all of it is noticed
         self.save_end_s: float | None = None  # of the checkpoint before a planned stop
         self.restarts_s = plan.restart.draw(plan.seed)
+        for turn in plan.speed.turn:  # before the trainer: its first round has ranks that are slow from the start
+            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts, plan.repair_s))
         self.trainer = self.env.process(self._train())
 
     def run(self) -> History:
         self.env.process(self._fail())
-        for turn in self.plan.speed.turn:
-            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts, self.plan.repair_s))
         if self.plan.wall_s < inf:
             self.env.process(self._end())
         self.env.run(self.trainer)
@@ -231,7 +231,8 @@ class _Training:
         self, wait_s: float, rank: int, factor: float, lasts_s: float | None, repair_s: float
     ) -> ProcessGenerator:
         """A rank turns slow, and is found, is well again, or neither. One that is found is replaced, and repaired."""
-        yield self.env.timeout(wait_s)
+        if wait_s:
+            yield self.env.timeout(wait_s)
         node = self.ranks.node_of(rank)
         if node in self.ranks.gaps:
             return
@@ -249,7 +250,8 @@ class _Training:
         if self.trainer.is_alive:
             self.ranks.turn(rank, factor)
             self.record.happen(self.env.now, "speed", words)
-            self.trainer.interrupt(None)
+            if self.env.now:  # else it has not begun
+                self.trainer.interrupt(None)
 
     def _end(self) -> ProcessGenerator:
         yield self.env.timeout(self.plan.wall_s)
