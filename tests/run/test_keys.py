@@ -45,6 +45,8 @@ nodes = 4
 [jobs]
 job = [{ name = "a", gpus = 8, time = "10 h", count = 4 }]
 """
+ALONE = FOUR.replace('gradient = "1 GB"', "")
+"""Workers that send each other nothing."""
 SERVERS, LOCAL, GOSSIP = "sync.mode=parameter_server", ("sync.mode=local", "sync.inner=100"), "sync.mode=gossip"
 
 
@@ -72,6 +74,7 @@ REFUSED = {
     (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
     (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
     (FOUR, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
+    (ALONE, "compress.method=int8"): "compress.method = 'int8': there are no gradients to compress: give step.gradient",
     (FOUR, "sync.workers=1", "compress.method=int8"): "sync.workers = 1: one worker exchanges nothing",
     (FOUR, "sync.backup=1", "sync.inside.workers=2"): "sync.backup = 1: is not for groups of workers",
     (FOUR, "sync.backup=1", "elastic.mode=drop"): "elastic.least = 1: expected more than the 1 backup workers",
@@ -202,6 +205,11 @@ def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
 
     assert history.breakdown_s["repair"] == pytest.approx(500 * history.counts["failures"])
     assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
+
+
+@pytest.mark.parametrize("mode", [("sync.mode=all_reduce",), LOCAL, (SERVERS,), (GOSSIP,)])
+def test_a_note_says_that_workers_send_each_other_nothing(run, mode):
+    assert "nothing travels between workers; see step.gradient" in run(ALONE, *mode, "run.steps=100").report.notes
 
 
 def test_spare_nodes_need_no_repair(run):

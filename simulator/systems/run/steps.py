@@ -84,6 +84,8 @@ class ResolvedSteps(ResolvedWorkers):
     @property
     def exchange_note(self) -> str | None:
         """How exchanges between workers are priced, for the report; None where the scenario states their links."""
+        if self.mode.has_workers and self.sites > 1 and not self._message_bytes:
+            return "nothing travels between workers; see step.gradient"
         if (price := self._price_between) is None:
             return None
         what = f"{self.message.exchange.replace('_', '-')} of {format_bytes(self.message.wire_bytes)}"
@@ -91,6 +93,11 @@ class ResolvedSteps(ResolvedWorkers):
         return f"exchanges between workers are priced as in a training step: an {what} takes " + (
             f"{format_seconds(self.message.rounds * price.seconds)} ({label}, ±{price.spread:.0%})"
         )
+
+    @property
+    def _message_bytes(self) -> float:
+        """Bytes that workers send before compression, those of gradients or of parameters."""
+        return self.gradient_bytes if self.mode.in_step else max(self.gradient_bytes, self.parameter_bytes)
 
     @cached_property
     def _price_between(self) -> Price | None:
