@@ -368,6 +368,12 @@ def test_no_run_is_shorter_than_its_stated_steps_and_stalls(four):
     assert low_s == pytest.approx(60_000 * 2.1, rel=1e-3)
 
 
+def test_no_run_is_shorter_or_more_useful_than_its_stated_pauses_let_it_be(four):
+    report = simulate(four, ["pause=[{every=10, time='1 s'}]", "run.steps=60_000"]).report
+
+    assert (report.wall_interval_s[0], report.goodput_interval[1]) == pytest.approx((60_000 * 2.1, 2 / 2.1), rel=1e-3)
+
+
 def test_no_run_of_a_given_time_has_more_steps_than_fit_into_it(four):
     _, high = simulate(four, [*STATED, "run={wall='10 d'}"]).report.steps_interval
 

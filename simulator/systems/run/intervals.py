@@ -191,7 +191,7 @@ def _points(of: Range) -> Floats:
 class Certain:
     """What stated times leave no doubt of: the least time of all steps and of one, the most samples and goodput.
 
-    A step's part of the time in which training stands for checkpoints is in `step_s`.
+    A step's part of the time in which training stands for checkpoints and pauses is in `step_s`.
     """
 
     wall_s: float = 0.0
@@ -215,7 +215,7 @@ class Certain:
 
 
 def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
-    """What is certain of a run whose step time is stated, and the stall of its checkpoints if that is stated, too.
+    """What is certain of a run whose step time is stated: pauses, too, and stalls of checkpoints if they are stated.
 
     What published runs were off is not of these; draws of a stated spread are in, by their quantiles.
     """
@@ -231,9 +231,9 @@ def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
 
 
 def _stated_stalls_s(resolved: ResolvedRun, history: History) -> float:
-    """How long training stands for the checkpoints of a run at least; 0 where their stall is not stated."""
-    said = resolved.scenario.checkpoint
-    return history.counts.get("checkpoints", 0.0) * (said.stall or 0.0) if said is not None else 0.0
+    """How long training stands in a run at least: for pauses, and for checkpoints whose stall is stated."""
+    said, pauses_s = resolved.scenario.checkpoint, history.breakdown_s.get("pause", 0.0)
+    return pauses_s + history.counts.get("checkpoints", 0.0) * (said.stall or 0.0 if said is not None else 0.0)
 
 
 def added_by_failures(history: History) -> float:
