@@ -216,6 +216,23 @@ def test_a_note_says_that_workers_send_each_other_nothing(run, mode):
     assert "nothing travels between workers; see step.gradient" in run(ALONE, *mode, "run.steps=100").report.notes
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ((cause(mtbf="1e9 h"),), ["nothing is saved, so every failure loses all work; see [checkpoint]"]),
+        ((cause(effect="slow"),), []),
+        (
+            (cause(effect="slow"), "checkpoint.stall=1"),
+            ["no checkpoint is made at intervals: no failure undoes work, and checkpoint.interval is not given"],
+        ),
+    ],
+)
+def test_notes_on_what_is_saved_are_of_what_failures_undo(run, keys, words):
+    notes = run(FOUR, *keys, "run.repeats=1", "run.steps=10").report.notes
+
+    assert [note for note in notes if "saved" in note or "checkpoint is" in note] == words
+
+
 def test_spare_nodes_need_no_repair(run):
     assert run(FOUR, cause(mtbf="1e9 h"), "failures.spares=1", "run.repeats=1").report.steps == 1000
 

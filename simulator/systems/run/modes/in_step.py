@@ -128,10 +128,10 @@ def _lose_leaves(resolved: "ResolvedRun") -> bool:
 def _notes(resolved: "ResolvedRun") -> list[str]:
     said, saving = resolved.scenario, resolved.saving
     notes = []
-    if said.failures is not None and said.checkpoint is None:
+    if (of := said.failures) is not None and said.checkpoint is None and (of.trace or any(_stops(resolved, of))):
         notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
     if said.checkpoint is not None and resolved.work_s is None:
-        notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
+        notes.append("no checkpoint is made at intervals: no failure undoes work, and checkpoint.interval is not given")
     if said.failures is not None and saving is not None and not resolved.restart.read_s:
         notes.append("reading a checkpoint again takes no time; see checkpoint.store, failures.read")
     if said.checkpoint is not None and said.checkpoint.mode == "memory" and _lose_leaves(resolved):
