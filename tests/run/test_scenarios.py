@@ -26,6 +26,8 @@ CHANGES = {
     ("failures.cause=[{name='x', mtbf='9 h', shape=0.005}]",): "failures.cause.0.shape = 0.005: expected at least 0.1",
     (CAUSE, "failures.init=4 h"): "no work is ever done: a failure every 10,800 s on 4 nodes, and it takes 14,400 s",
     (CAUSE, "run.steps=1_000_000"): "checkpoint = '2,000,000 s': nothing is ever saved",
+    (CAUSE, "input={sample='1 MB', samples=4000, store='100 MB/s'}"): "checkpoint = '159,626 s': nothing is ever saved",
+    ("failures.cause=[{name='x', part='job', mtbf='3 min', effect='planned'}]",): "'2,000 s': nothing is ever saved",
     (CAUSE, "checkpoint.interval=1 h"): "checkpoint: give store, the rate of the shared store, or stall",
     (CAUSE, "checkpoint.store=lustre"): "checkpoint.store = 'lustre': expected a quantity such as",
     (CAUSE, "checkpoint.store=2 GB/s"): "checkpoint.bytes = None: say what is saved",
