@@ -8,11 +8,9 @@ from math import inf
 import numpy as np
 
 from ....base.arrays import Floats, Ints
+from ..history import AT_END
 from ..sync.rounds import Parts
 from .storage import Saving
-
-_AT_END = ("exchange", "encode", "pause")
-"""Causes of a round that come after its steps."""
 
 
 @dataclass
@@ -88,7 +86,7 @@ class Stretch:
         number = self.ended(at_s)
         if number == len(self.ends_s) or at_s < self.starts_s[number]:
             return None
-        steps_s = sum(float(part[number]) for cause, part in self.parts.items() if cause not in _AT_END)
+        steps_s = sum(float(part[number]) for cause, part in self.parts.items() if cause not in AT_END)
         return min((at_s - float(self.starts_s[number])) / steps_s, 1.0) if steps_s else 1.0
 
     def change(self, at_s: float, seconds: Mapping[str, float]) -> "Stretch":
