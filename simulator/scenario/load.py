@@ -80,7 +80,7 @@ def _open(scenario: Given) -> tuple[Mapping[str, Any], str]:
     if isinstance(scenario, SystemPrediction):
         return scenario.resolved.inputs["scenario"], scenario.resolved.where
     if isinstance(scenario, Mapping):
-        return (_of_report(scenario, "report"), "report") if _is_report(scenario) else (scenario, "scenario")
+        return (open_report(dict(scenario), "report"), "report") if _is_report(scenario) else (scenario, "scenario")
     return _read(scenario)
 
 
@@ -94,16 +94,18 @@ def _read(said: str | Path) -> tuple[dict[str, Any], str]:
     where = str(path) if path == Path(said) else path.stem
     if path.suffix != ".json":
         return read_toml(path), where
-    report = read_json(path)
+    return open_report(read_json(path), where), where
+
+
+def open_report(report: Any, where: str) -> dict[str, Any]:
+    """The scenario of a report in a file.
+
+    A UserError where it has none, or where a file that it rests on is not there, or is another one now.
+    """
     if not isinstance(report, dict) or not _is_report(report):
         raise UserError(
             f"{where}: inputs.scenario: is missing; expected a scenario (TOML), or a report with its inputs"
         )
-    return _of_report(report, where), where
-
-
-def _of_report(report: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The scenario of a report; a UserError where a file that it rests on is not there, or is another one now."""
     table: dict[str, Any] = report["inputs"]["scenario"]
     rested = report["inputs"].get("files")
     for (name, place), sha256 in find_places(without_words(table), where).items():

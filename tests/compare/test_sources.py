@@ -91,6 +91,21 @@ def test_a_report_equals_its_scenario(folder):
     )  # fmt: skip
 
 
+def test_a_report_tells_all_inputs_of_its_scenario(folder):
+    found = compare(
+        open_side(Operand(folder / "r.json")), open_side(Operand(folder / "step.toml", ("overlap.pp=false",)))
+    )
+
+    assert found.inputs == (Input("overlap.pp", True, False),)
+
+
+def test_a_report_of_another_prediction_tells_what_it_says_itself(folder, tmp_path):
+    report = json.loads((folder / "r.json").read_text())
+    (tmp_path / "r.json").write_text(json.dumps(report | {"scenario_hash": "0" * 16}))
+
+    assert "overlap.pp" not in open_side(Operand(tmp_path / "r.json")).inputs
+
+
 def test_a_packed_report_is_a_report(folder, tmp_path):
     assert left_with("simulate", folder / "step.toml", "--json", tmp_path / "r.json.gz") == 0
 

@@ -166,6 +166,13 @@ def test_a_synchronous_split_leaves_each_pool_idle_while_the_other_works(given):
     assert (report.step_time_s, report.trainer_idle, report.rollout_idle) == pytest.approx((14, 8 / 14, 4 / 14))
 
 
+@pytest.mark.parametrize(("staleness", "words"), [(0, "one after another"), (1, "rollout and train at once")])
+def test_pools_of_staleness_0_take_turns_in_the_text_too(given, staleness, words):
+    lines = str(simulate(given, [*ASYNCHRONOUS, f"cycle.staleness={staleness}"])).splitlines()
+
+    assert [line for line in lines if line.startswith("step  ")][-1].endswith(words)
+
+
 def test_warm_up_is_not_counted(given):
     report = simulate(given, [*ASYNCHRONOUS, "cycle.steps=6"]).report
 

@@ -45,6 +45,8 @@ nodes = 4
 [jobs]
 job = [{ name = "a", gpus = 8, time = "10 h", count = 4 }]
 """
+ALONE = FOUR.replace('gradient = "1 GB"', "")
+"""Workers that send each other nothing."""
 SERVERS, LOCAL, GOSSIP = "sync.mode=parameter_server", ("sync.mode=local", "sync.inner=100"), "sync.mode=gossip"
 
 
@@ -72,6 +74,11 @@ REFUSED = {
     (FOUR, SERVERS, "run.start=true"): "run.start = True: is not for sync.mode",
     (FOUR, GOSSIP, "sync.workers=3", "sync.gossip.topology=torus"): "a torus needs a product of two numbers",
     (FOUR, "compress={method='low_rank', rank=4}"): "compress.method = 'low_rank': method = 'low_rank' needs rows",
+    (FOUR, "failures.cause=[{name='x', mtbf='9 h', factor=3}]"): "factor goes with effect = 'slow', not 'stop'",
+    (FOUR, cause(effect="slow", detect="9 s")): "detect goes with effect = 'stop', not 'slow': speed.detect says when",
+    (FOUR, cause(effect="planned", notice="9 s")): "notice goes with effect = 'stop', not 'planned'",
+    (FOUR, "failures.trace=[{at=9, effect='planned', detect=9}]"): "detect goes with effect = 'stop', not 'planned'",
+    (ALONE, "compress.method=int8"): "compress.method = 'int8': there are no gradients to compress: give step.gradient",
     (FOUR, "sync.workers=1", "compress.method=int8"): "sync.workers = 1: one worker exchanges nothing",
     (FOUR, "sync.backup=1", "sync.inside.workers=2"): "sync.backup = 1: is not for groups of workers",
     (FOUR, "sync.backup=1", "elastic.mode=drop"): "elastic.least = 1: expected more than the 1 backup workers",
@@ -202,6 +209,28 @@ def test_a_rail_leaf_takes_all_nodes_of_its_pod_away(run):
 
     assert history.breakdown_s["repair"] == pytest.approx(500 * history.counts["failures"])
     assert {event.detail for event in history.events} == {"rail, node 0 and 3 more"}
+
+
+@pytest.mark.parametrize("mode", [("sync.mode=all_reduce",), LOCAL, (SERVERS,), (GOSSIP,)])
+def test_a_note_says_that_workers_send_each_other_nothing(run, mode):
+    assert "nothing travels between workers; see step.gradient" in run(ALONE, *mode, "run.steps=100").report.notes
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ((cause(mtbf="1e9 h"),), ["nothing is saved, so every failure loses all work; see [checkpoint]"]),
+        ((cause(effect="slow"),), []),
+        (
+            (cause(effect="slow"), "checkpoint.stall=1"),
+            ["no checkpoint is made at intervals: no failure undoes work, and checkpoint.interval is not given"],
+        ),
+    ],
+)
+def test_notes_on_what_is_saved_are_of_what_failures_undo(run, keys, words):
+    notes = run(FOUR, *keys, "run.repeats=1", "run.steps=10").report.notes
+
+    assert [note for note in notes if "saved" in note or "checkpoint is" in note] == words
 
 
 def test_spare_nodes_need_no_repair(run):

@@ -26,6 +26,8 @@ CHANGES = {
     ("failures.cause=[{name='x', mtbf='9 h', shape=0.005}]",): "failures.cause.0.shape = 0.005: expected at least 0.1",
     (CAUSE, "failures.init=4 h"): "no work is ever done: a failure every 10,800 s on 4 nodes, and it takes 14,400 s",
     (CAUSE, "run.steps=1_000_000"): "checkpoint = '2,000,000 s': nothing is ever saved",
+    (CAUSE, "input={sample='1 MB', samples=4000, store='100 MB/s'}"): "checkpoint = '159,626 s': nothing is ever saved",
+    ("failures.cause=[{name='x', part='job', mtbf='3 min', effect='planned'}]",): "'2,000 s': nothing is ever saved",
     (CAUSE, "checkpoint.interval=1 h"): "checkpoint: give store, the rate of the shared store, or stall",
     (CAUSE, "checkpoint.store=lustre"): "checkpoint.store = 'lustre': expected a quantity such as",
     (CAUSE, "checkpoint.store=2 GB/s"): "checkpoint.bytes = None: say what is saved",
@@ -110,6 +112,17 @@ def test_groups_exchange_inside_after_each_step_and_between_them_after_several(g
     )  # each worker exchanges a half with the other group, and passes it on inside
 
     assert simulate(given, [*changes, inside]).report.wall_s == pytest.approx(1000 * (2 + every) + 20 * rarely)
+
+
+@pytest.mark.parametrize(
+    ("mode", "steps"),
+    [("mode='local', inner=50", 100), ("mode='parameter_server', server={on='workers'}", 50), ("mode='gossip'", 100)],
+)  # servers: 100 updates of two groups
+def test_an_exchange_inside_groups_is_no_computing_and_slow_workers_do_not_slow_it(given, mode, steps):
+    sync = f"sync={{{mode}, inside={{workers=2, bandwidth='1 GB/s'}}}}"
+    slow = "speed={per='worker', jitter={kind='trace', values=[1.5]}}"
+
+    assert breakdown(given, sync, slow, "run.steps=100")["compute"] == pytest.approx(steps * 2 * 1.5)
 
 
 def test_groups_on_equal_links_take_as_long_as_one_ring(given):

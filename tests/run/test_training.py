@@ -274,6 +274,20 @@ def test_all_wait_for_a_rank_that_turned_slow():
     assert train(ranks=8, steps=20, speed=Speed(turn=(turn,))).wall_s == pytest.approx(10 + 20)
 
 
+def test_a_rank_that_is_slow_from_the_start_slows_the_first_round():
+    turn = Turn(at=0.0, rank=3, factor=2.0)
+
+    assert train(Local(1.0, steps=50), ranks=8, steps=100, speed=Speed(turn=(turn,))).wall_s == pytest.approx(2 * 100)
+
+
+@pytest.mark.parametrize(("lasts", "more_s"), [(20.0, 10.0), (60.0, 30.0), (None, 90.0)])
+def test_a_rank_slows_the_rest_of_a_round_of_many_steps_for_as_long_as_it_is_slow(lasts, more_s):
+    speed = Speed(turn=(Turn(at=10.0, rank=3, factor=2.0, lasts=lasts),))
+    history = train(Local(1.0, steps=50, exchange_s=5.0), ranks=8, steps=100, speed=speed)
+
+    assert (history.wall_s, history.breakdown_s["exchange"]) == (pytest.approx(100 + 2 * 5 + more_s), 10.0)
+
+
 def test_a_slow_rank_that_is_found_is_replaced_after_a_planned_stop():
     speed = Speed(turn=(Turn(at=10.0, rank=3, factor=2.0),), detect=20.0)
     history = train(ranks=8, steps=40, speed=speed, saving=Saving(1.0), work_s=1000.0, restart=Restart(5.0))

@@ -14,8 +14,18 @@ from ...base.memo import Memo
 from ...base.shipped import is_name
 from ...hardware import cluster_inputs, cluster_keys
 from ...predict import AnyPrediction, simulate
-from ...scenario import change, check_question, open_table, parse_changes, retitle, value_at, what_if
-from ...systems.registry import SYSTEMS
+from ...scenario import (
+    change,
+    check_question,
+    open_report,
+    open_table,
+    parse_changes,
+    resolve,
+    retitle,
+    value_at,
+    what_if,
+)
+from ...systems.registry import SYSTEMS, AnyResolved
 from ...systems.tables import FOR_PEOPLE
 from ...uncertainty import Budget
 from .comparison import Drawn, Side, Source, complete
@@ -124,15 +134,14 @@ def side_of(prediction: AnyPrediction, where: str, called: Sequence[str] = ()) -
         side,
         source="scenario",
         label=f"{side.label} with {', '.join(called)}" if called else side.label,
-        inputs={**_inputs_of(prediction), **side.inputs},
+        inputs={**_inputs_of(prediction.resolved), **side.inputs},
         all_inputs=True,
         drawn=Drawn(prediction.timeline, prediction.grid, prediction.shown_ranks),
     )
 
 
-def _inputs_of(prediction: AnyPrediction) -> dict[str, object]:
+def _inputs_of(given: AnyResolved) -> dict[str, object]:
     """Keys as `--set` takes them; below `cluster` and `model` what the names stand for, the names themselves too."""
-    given = prediction.resolved
     scenario = given.scenario
     said = scenario.model_dump(mode="json", by_alias=True, exclude={*FOR_PEOPLE, "cluster"})
     found = dict(_flat(said)) | _machines(scenario.cluster, scenario.nodes, given.where)
@@ -178,7 +187,19 @@ def _read_report(path: Path) -> Side:
         raise UserError(f"{where}: this report {lacks}")
     _check(report, where)
     _check_types(report, where)
-    return _side_of_report(report, where)
+    side = _side_of_report(report, where)
+    if (given := _resolve(report, where)) is None:
+        return side
+    return replace(side, inputs={**_inputs_of(given), **side.inputs}, all_inputs=True)
+
+
+def _resolve(report: Mapping[str, Any], where: str) -> AnyResolved | None:
+    """The scenario of a report with what its names stand for; None where that is no longer what was predicted."""
+    try:
+        given = resolve(check_question(open_report(report, where), where), where)
+        return given if given.hash == report.get("scenario_hash") else None
+    except UserError:  # another version wrote it, or a file that it rests on is not here
+        return None
 
 
 def _side_of_report(report: Mapping[str, Any], where: str) -> Side:

@@ -85,7 +85,7 @@ class CycleReport(Report):
     of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended, `pause_s` how
     long engines stand still, except for a lack of requests. `slots_busy` is the mean share of busy slots while any
     decodes. A GPU is idle if nothing runs on it; an engine with any request is not idle. `rest` is the part of the
-    budget that is of no phase: what whole cycles were off beyond their parts.
+    budget that is of no phase: what whole cycles were off beyond their parts. `at_once`: rollouts go on in training.
     """
 
     mode: str
@@ -122,6 +122,7 @@ class CycleReport(Report):
     forward_s: float | None = None
     budget: Budget = _SURE
     rest: float = 0.0
+    at_once: bool = False
 
     kind = "rl_cycle"
     metrics = (
@@ -294,6 +295,7 @@ def make_cycle_report(resolved: ResolvedCycle, run: CycleRun, update: Update | N
             update=_SURE if update is None else update.budget,
         ).add_own(rest),
         rest=rest,
+        at_once=plan.staleness > 0,
         update=update,
         rates=held,
         notes=(*notes_of(resolved), *held.notes),

@@ -99,7 +99,7 @@ def _phases(report: CycleReport) -> list[tuple[str, ...]]:
         for name, (value, what) in seconds.items()
         if value
     ]
-    together = "one after another" if report.mode == "synchronous" else "rollout and train at once"
+    together = "rollout and train at once" if report.at_once else "one after another"
     return [*rows, ("step", format_seconds(report.step_time_s), "100.0%", "", together)]
 
 

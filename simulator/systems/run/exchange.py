@@ -17,13 +17,9 @@ Exchange = Callable[[Message, int], float]
 
 @dataclass(frozen=True)
 class Exposed:
-    """What a step waits for an exchange that the cluster prices, in seconds, and if it took a standard deviation more.
-
-    `cause` is that of a History to which the seconds belong.
-    """
+    """Seconds that a step waits for an exchange that the cluster prices, and if it took a standard deviation more."""
 
     price: Price
-    cause: str
     seconds: float
     longer_s: float
 

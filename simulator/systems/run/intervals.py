@@ -191,7 +191,7 @@ def _points(of: Range) -> Floats:
 class Certain:
     """What stated times leave no doubt of: the least time of all steps and of one, the most samples and goodput.
 
-    A step's part of the time in which training stands for checkpoints is in `step_s`.
+    A step's part of the time in which training stands for checkpoints and pauses is in `step_s`.
     """
 
     wall_s: float = 0.0
@@ -215,14 +215,14 @@ class Certain:
 
 
 def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
-    """What is certain of a run whose step time is stated, and the stall of its checkpoints if that is stated, too.
+    """What is certain of a run whose step time is stated: pauses, too, and stalls of checkpoints if they are stated.
 
     What published runs were off is not of these; draws of a stated spread are in, by their quantiles.
     """
     if resolved.step is not None or not resolved.mode.in_step or not all(one.steps for one in histories):
         return Certain()
     stalls_s = [_stated_stalls_s(resolved, one) for one in histories]
-    steps_s = [_own_s(resolved, one, "compute") + stall_s for one, stall_s in zip(histories, stalls_s, strict=True)]
+    steps_s = [one.breakdown_s.get("compute", 0.0) + stall_s for one, stall_s in zip(histories, stalls_s, strict=True)]
     kept_s = [sum_of(one.breakdown_s, KEPT) for one in histories]
     step_s, _ = range_of(seconds / one.steps for seconds, one in zip(steps_s, histories, strict=True)).ends()
     _, goodput = range_of(kept / (kept + stall) for kept, stall in zip(kept_s, stalls_s, strict=True)).ends()
@@ -231,9 +231,9 @@ def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
 
 
 def _stated_stalls_s(resolved: ResolvedRun, history: History) -> float:
-    """How long training stands for the checkpoints of a run at least; 0 where their stall is not stated."""
-    said = resolved.scenario.checkpoint
-    return history.counts.get("checkpoints", 0.0) * (said.stall or 0.0) if said is not None else 0.0
+    """How long training stands in a run at least: for pauses, and for checkpoints whose stall is stated."""
+    said, pauses_s = resolved.scenario.checkpoint, history.breakdown_s.get("pause", 0.0)
+    return pauses_s + history.counts.get("checkpoints", 0.0) * (said.stall or 0.0 if said is not None else 0.0)
 
 
 def added_by_failures(history: History) -> float:
@@ -277,7 +277,7 @@ def price_width(resolved: ResolvedRun, history: History) -> float:
 def _step_width(resolved: ResolvedRun, history: History) -> float:
     if (step := resolved.step) is None:
         return 0.0
-    return log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90) * step_share(resolved, history)
+    return log(step.report.interval_high_s / step.report.interval_low_s) / (2 * Z90) * step_share(history)
 
 
 def priced_shares(resolved: ResolvedRun, history: History) -> list[Priced]:
@@ -306,12 +306,6 @@ def _coding(resolved: ResolvedRun, history: History) -> Iterator[Priced]:
         yield Priced(origin, part, spread * part)
 
 
-def step_share(resolved: ResolvedRun, history: History) -> float:
-    """The share of the time in steps, to which the uncertainty of a step belongs; local ones exchange inside groups."""
-    return _own_s(resolved, history, "compute", "wait") / (history.wall_s or 1.0)
-
-
-def _own_s(resolved: ResolvedRun, history: History, *causes: str) -> float:
-    """Seconds by cause without exchanges inside groups, which are in those of local steps."""
-    inside_s = history.steps * sum(one.seconds for one in resolved.exposed if one.cause == "compute")
-    return max(sum_of(history.breakdown_s, causes) - inside_s, 0.0)
+def step_share(history: History) -> float:
+    """The share of the time in steps, to which the uncertainty of a step belongs."""
+    return sum_of(history.breakdown_s, ("compute", "wait")) / (history.wall_s or 1.0)

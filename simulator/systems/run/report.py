@@ -321,7 +321,7 @@ def _provenance(resolved: ResolvedRun, history: History) -> dict[str, float]:
     """Shares of the time by where their numbers are from: the step, what has a price of its own, and what is given."""
     shares = [(one.origin, one.share) for one in priced_shares(resolved, history)]
     if (step := resolved.step) is not None:
-        of_step = step_share(resolved, history)
+        of_step = step_share(history)
         shares = [*((origin, of_step * part) for origin, part in step.report.provenance.items()), *shares]
     found = {"given": 1 - sum(share for _, share in shares)}
     for origin, share in shares:

@@ -22,14 +22,11 @@ class ResolvedSteps(ResolvedWorkers):
     """Workers with what they exchange; parts are made on first use."""
 
     def team(self, seed: int) -> Team:
-        """The workers as those who do not all wait for each other; groups of them, if they wait inside.
-
-        Steps of a group end with an exchange inside the group.
-        """
+        """The workers as those who do not all wait for each other; groups of them, if they wait inside."""
         units = self.crew(seed).units
         return Team(
             workers=self.sites,
-            step_s=self.step_s + self._inside_s,
+            step_s=self.step_s,
             samples=self.samples * self.site_workers,
             gradient_bytes=self.gradient_bytes,
             parameter_bytes=self.parameter_bytes,
@@ -38,6 +35,7 @@ class ResolvedSteps(ResolvedWorkers):
             speeds=tuple(units.speeds.tolist()),
             jitter=units.jitter,
             seed=seed,
+            inside_s=self._inside_s,
         )
 
     @property
@@ -86,6 +84,8 @@ class ResolvedSteps(ResolvedWorkers):
     @property
     def exchange_note(self) -> str | None:
         """How exchanges between workers are priced, for the report; None where the scenario states their links."""
+        if self.mode.has_workers and self.sites > 1 and not self._message_bytes:
+            return "nothing travels between workers; see step.gradient"
         if (price := self._price_between) is None:
             return None
         what = f"{self.message.exchange.replace('_', '-')} of {format_bytes(self.message.wire_bytes)}"
@@ -93,6 +93,11 @@ class ResolvedSteps(ResolvedWorkers):
         return f"exchanges between workers are priced as in a training step: an {what} takes " + (
             f"{format_seconds(self.message.rounds * price.seconds)} ({label}, ±{price.spread:.0%})"
         )
+
+    @property
+    def _message_bytes(self) -> float:
+        """Bytes that workers send before compression, those of gradients or of parameters."""
+        return self.gradient_bytes if self.mode.in_step else max(self.gradient_bytes, self.parameter_bytes)
 
     @cached_property
     def _price_between(self) -> Price | None:
@@ -115,16 +120,16 @@ class ResolvedSteps(ResolvedWorkers):
         if not self.mode.in_step:
             return ()
         whole_s, inside_s, found = self._wait_s(), self._inside_s, list[Exposed]()
-        local = self.scenario.sync.mode == "local"  # whose exchange inside a group is part of each step
+        local = self.scenario.sync.mode == "local"  # whose exchange inside a group nothing hides
         within_s = 0.0 if local else whole_s * self._share_inside
         if (price := self._price_between) is not None:
             more_s = self._wait_s(between=1 + price.spread) - whole_s
-            found.append(Exposed(price, "exchange", whole_s - within_s, whole_s - within_s + more_s))
+            found.append(Exposed(price, whole_s - within_s, whole_s - within_s + more_s))
         if (price := self._price_inside) is not None and local:
-            found.append(Exposed(price, "compute", inside_s, inside_s * (1 + price.spread)))
+            found.append(Exposed(price, inside_s, inside_s * (1 + price.spread)))
         elif price is not None:
             more_s = self._wait_s(inside=1 + price.spread) - whole_s
-            found.append(Exposed(price, "exchange", within_s, within_s + more_s))
+            found.append(Exposed(price, within_s, within_s + more_s))
         return tuple(found)
 
     @property
@@ -148,8 +153,8 @@ class ResolvedSteps(ResolvedWorkers):
         """Rounds of several steps, whose exchange between groups takes `more` times as long as priced."""
         sync = self.scenario.sync
         assert sync.inner is not None
-        step_s, outer_s = self.step_s + self._inside_s, self._outer_s(message, sites, more)
-        return Local(step_s, sync.inner, outer_s, encode_s, sync.fragments, sync.delay)
+        outer_s = self._outer_s(message, sites, more)
+        return Local(self.step_s, sync.inner, outer_s, encode_s, sync.fragments, sync.delay, self._inside_s)
 
     def _outer_s(self, message: Message, sites: int, more: float) -> float:
         """The exchange of models between groups, of whose result each worker has a shard: groups gather it inside."""

@@ -12,7 +12,8 @@ class Team:
     """`workers` that each train on `samples` per step.
 
     A step takes `step_s` on average, times the worker's own factor of `speeds` (empty: all 1), times a draw of
-    `jitter`: that of all workers, or one for each. Gradients of a worker have `gradient_bytes`, the model
+    `jitter`: that of all workers, or one for each; then an exchange of `inside_s` inside the worker, as those of groups
+    do. Gradients of a worker have `gradient_bytes`, the model
     `parameter_bytes`. Each worker's link carries `link_bytes_per_s` in each direction, after `latency_s`. Equal seeds
     give equal runs.
     """
@@ -27,6 +28,7 @@ class Team:
     speeds: tuple[float, ...] = ()
     jitter: Distribution | tuple[Distribution, ...] = field(default_factory=Spread)
     seed: int = 0
+    inside_s: float = 0.0
 
     def speed(self, worker: int) -> float:
         """How many times longer this worker's steps take than those of a usual one."""

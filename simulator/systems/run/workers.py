@@ -275,6 +275,8 @@ class ResolvedWorkers(ResolvedScenario):
     def _message(self, sites: int) -> Message:
         if (said := self.scenario.compress) is None:
             return dense(self.gradient_bytes)
+        if not self.gradient_bytes:
+            raise self._fault("compress.method", said.method, "there are no gradients to compress: give step.gradient")
         device = self.devices[0]
         gradient = Gradient(self.gradient_bytes, self._value_bytes, self._shapes)
         flop_per_s = max(device.peak_flop_per_s.values())

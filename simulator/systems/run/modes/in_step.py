@@ -72,15 +72,24 @@ def _check_progress(resolved: "ResolvedRun") -> None:
 
 def _goal(resolved: "ResolvedRun") -> Goal:
     """The run's work, and what is saved of it at once: what is between two checkpoints, a round of steps at least."""
-    saving, round_s = resolved.saving, resolved.rounds(resolved.workers).round_s
-    key, work_s, save_s = "checkpoint", resolved.length_s, 0.0
+    saving, rounds = resolved.saving, resolved.rounds(resolved.workers)
+    round_s = max(rounds.round_s, rounds.steps * _least_batch_s(resolved))
+    length_s = resolved.length_s * (round_s / rounds.round_s)
+    key, work_s, save_s = "checkpoint", length_s, 0.0
     if saving is not None and resolved.work_s is not None and resolved.work_s < work_s:
         key, work_s, save_s = "checkpoint.interval", resolved.work_s, resolved.save_s
     if round_s > work_s:
-        key, work_s = "step.time" if resolved.scenario.sync.bandwidth is None else "sync.bandwidth", round_s
+        slow = "step.time" if resolved.scenario.sync.bandwidth is None else "sync.bandwidth"
+        key, work_s = slow if round_s == rounds.round_s else "input", round_s
     if saving is not None and save_s > work_s:
         key = "checkpoint.stall" if saving.stall_s >= saving.write_s else "checkpoint.write"
-    return Goal(key, work_s, save_s, max(resolved.length_s, work_s))
+    return Goal(key, work_s, save_s, max(length_s, work_s))
+
+
+def _least_batch_s(resolved: "ResolvedRun") -> float:
+    """Seconds between two batches of a worker while nothing else uses the store, with caches as warm as they become."""
+    said = resolved.scenario.input
+    return 0.0 if said is None else min(said.batch_s(resolved.workers, epoch) for epoch in (0, 1))
 
 
 def _stops(resolved: "ResolvedRun", said: Failures) -> Iterator[Stop]:
@@ -128,10 +137,10 @@ def _lose_leaves(resolved: "ResolvedRun") -> bool:
 def _notes(resolved: "ResolvedRun") -> list[str]:
     said, saving = resolved.scenario, resolved.saving
     notes = []
-    if said.failures is not None and said.checkpoint is None:
+    if (of := said.failures) is not None and said.checkpoint is None and (of.trace or any(_stops(resolved, of))):
         notes.append("nothing is saved, so every failure loses all work; see [checkpoint]")
     if said.checkpoint is not None and resolved.work_s is None:
-        notes.append("no checkpoint is made: nothing fails, and checkpoint.interval is not given")
+        notes.append("no checkpoint is made at intervals: no failure undoes work, and checkpoint.interval is not given")
     if said.failures is not None and saving is not None and not resolved.restart.read_s:
         notes.append("reading a checkpoint again takes no time; see checkpoint.store, failures.read")
     if said.checkpoint is not None and said.checkpoint.mode == "memory" and _lose_leaves(resolved):

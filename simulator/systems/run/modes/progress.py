@@ -63,7 +63,8 @@ def check_progress(resolved: "ResolvedRun", stops: Iterable[Stop], on: str, many
             fault(resolved.where, "failures", format_seconds(1 / rate), f"no work is ever done: a failure {words}")
         )
     if goal is not None:
-        undone = sum(rate for rate, stop in listed if effect_of(stop.cause, resolved.save_s) == "stop")
+        is_lost = resolved.saving is None  # also what a planned stop would save
+        undone = sum(rate for rate, stop in listed if is_lost or effect_of(stop.cause, resolved.save_s) == "stop")
         _check_goal(resolved, goal, undone, back, f"a failure {_every(undone)} {on}")
 
 

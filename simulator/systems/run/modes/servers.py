@@ -70,7 +70,8 @@ def _check_progress(resolved: "ResolvedRun", team: Team) -> None:
     if said is not None:
         back_s = resolved.restart.seconds
         stops = [Stop(cause, detect_s_of(said, cause) + back_s, repair_s_of(said, cause)) for cause in said.cause]
-        check_progress(resolved, stops, "on the nodes of a worker", many, Goal("step.time", team.step_s))
+        goal = Goal("step.time", team.step_s + team.inside_s)
+        check_progress(resolved, stops, "on the nodes of a worker", many, goal)
 
 
 def _outages(

@@ -186,10 +186,10 @@ def run_gossip(team: Team, keys: Gossip, steps: int, message: Message | None = N
     exchange_s = graph.degree * size / team.link_bytes_per_s + team.latency_s
     recorder, moments = Recorder(), Moments.start(team.workers)
     for compute_s in _draws(team, steps):
-        moments = advance(graph, moments, compute_s + encode_s, exchange_s, keys.overlap)
-        _spend(recorder, moments, _lag(keys.overlap), encode_s)
+        moments = advance(graph, moments, compute_s + team.inside_s + encode_s, exchange_s, keys.overlap)
+        _spend(recorder, moments, _lag(keys.overlap), encode_s, team.inside_s)
         if not recorder.spans:
-            _draw_spans(recorder, moments, _lag(keys.overlap))
+            _draw_spans(recorder, moments, _lag(keys.overlap), encode_s, team.inside_s)
     wall_s = float(moments.arrive[-1].max())
     recorder.spend("exchange", float(np.mean(moments.arrive[-1] - moments.end[-1])))
     recorder.spend("wait", float(np.mean(wall_s - moments.arrive[-1])))
@@ -204,22 +204,29 @@ def _draws(team: Team, steps: int) -> Iterator[Floats]:
         yield team.step_s * speeds * draw_each(team.jitter, rng, min(block, steps - first), team.workers)
 
 
-def _spend(recorder: Recorder, moments: Moments, lag: int, encode_s: float) -> None:
-    """Count where the time of these steps went, the mean over workers; each of them encodes and decodes so long."""
+def _spend(recorder: Recorder, moments: Moments, lag: int, encode_s: float, inside_s: float) -> None:
+    """Count where the time of these steps went, the mean over workers.
+
+    Each step encodes and decodes for `encode_s`, and exchanges inside a group for `inside_s`.
+    """
     begin, end, before = moments.begin[2:], moments.end[2:], moments.end[1:-1]
     own = np.maximum(moments.arrive[2 - lag : -lag] - before, 0)
     encode = np.full_like(begin, encode_s)
-    parts = {"compute": end - begin - encode, "encode": encode, "exchange": own, "wait": begin - before - own}
+    compute, wait = end - begin - encode - inside_s, begin - before - own
+    parts = {"compute": compute, "encode": encode, "exchange": own + inside_s, "wait": wait}
     for cause, seconds in parts.items():
         recorder.spend(cause, float(seconds.sum(axis=0).mean()))
 
 
-def _draw_spans(recorder: Recorder, moments: Moments, lag: int) -> None:
-    """Note spans of the first steps, for charts."""
+def _draw_spans(recorder: Recorder, moments: Moments, lag: int, encode_s: float, inside_s: float) -> None:
+    """Note spans of the first steps, for charts; what they compute ends before their exchange inside a group."""
     begin, end, arrive = (times.tolist() for times in (moments.begin, moments.end, moments.arrive))
     workers = len(begin[0])
     for k in range(2, min(len(begin), 2 + MOST_SPANS // (3 * workers))):
         for i in range(workers):
             recorder.span(f"worker {i}", "wait", max(end[k - 1][i], arrive[k - lag][i]), begin[k][i])
-            recorder.span(f"worker {i}", "compute", begin[k][i], end[k][i])
+            encodes_s = end[k][i] - encode_s
+            recorder.span(f"worker {i}", "compute", begin[k][i], encodes_s - inside_s)
+            recorder.span(f"worker {i}", "exchange", encodes_s - inside_s, encodes_s)
+            recorder.span(f"worker {i}", "encode", encodes_s, end[k][i])
             recorder.span(f"link {i}", "exchange", max(end[k][i], arrive[k - 1][i]), arrive[k][i])

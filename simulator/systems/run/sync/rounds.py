@@ -68,7 +68,8 @@ class Local:
 
     In `fragments`, parts of the model are exchanged in turn, equally far apart (Streaming DiLoCo, arXiv 2501.18512). An
     exchange may take the time of `delay` steps until its result is needed; only what is longer is waited for. As
-    `delay` is at most `steps`, no other update of the same fragment comes between: nothing is stale.
+    `delay` is at most `steps`, no other update of the same fragment comes between: nothing is stale. Where workers are
+    groups, each step ends with an exchange of `inside_s` inside them.
     """
 
     step_s: float
@@ -77,17 +78,18 @@ class Local:
     encode_s: float = 0.0
     fragments: int = 1
     delay: int = 0
+    inside_s: float = 0.0
 
     @property
     def exposed_s(self) -> float:
         """What workers wait for exchanges in a round. Those of a fragment must be done when the next one's begin."""
-        hidden_s = min(self.delay, self.steps / self.fragments) * self.step_s
+        hidden_s = min(self.delay, self.steps / self.fragments) * (self.step_s + self.inside_s)
         return self.fragments * max(self.exchange_s / self.fragments - hidden_s, 0.0)
 
     @property
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
-        return self.steps * self.step_s + self.exposed_s + self.encode_s
+        return self.steps * (self.step_s + self.inside_s) + self.exposed_s + self.encode_s
 
     def shorten(self, steps: float) -> "Local":
         """Rounds of at most so many steps, as the last one of a run is."""
@@ -97,7 +99,8 @@ class Local:
         """Seconds of each of so many rounds, by cause."""
         calm = crew.units if self.steps == 1 else _over_rounds(crew, self.steps)
         own_s = self.steps * self.step_s
-        return _parts(own_s * calm.draw(rng, rounds), own_s, calm, self.exposed_s, self.encode_s)
+        exchange_s = self.steps * self.inside_s + self.exposed_s
+        return _parts(own_s * calm.draw(rng, rounds), own_s, calm, exchange_s, self.encode_s)
 
 
 def _over_rounds(crew: Crew, steps: int) -> Crew:

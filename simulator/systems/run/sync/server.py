@@ -129,11 +129,12 @@ class _Lane:
     """Where a worker's time goes. What no other cause takes is exchange."""
 
     __slots__ = (
-        "_begun_s", "_computed_s", "_encode_s", "_env", "_seconds", "_stands", "_stands_s", "_step_s", "_steps",
+        "_begun_s", "_computed_s", "_encode_s", "_env", "_inside_s", "_seconds", "_stands", "_stands_s", "_step_s",
+        "_steps",
     )  # fmt: skip
 
-    def __init__(self, env: Environment, encode_s: float):
-        self._env, self._encode_s = env, encode_s
+    def __init__(self, env: Environment, plan: ServerPlan):
+        self._env, self._encode_s, self._inside_s = env, plan.encode_s, plan.team.inside_s
         self._steps, self._computed_s = 0, 0.0
         self._begun_s, self._step_s = inf, 0.0  # of the step in work
         self._stands, self._stands_s = "", 0.0
@@ -188,23 +189,23 @@ class _Lane:
 
     def _worked_s(self) -> float:
         """Seconds of work on the step until now."""
-        return min(max(self._env.now - self._begun_s, 0.0), self._step_s + self._encode_s)
+        return min(max(self._env.now - self._begun_s, 0.0), self._step_s + self._inside_s + self._encode_s)
 
 
 class _ChartLane(_Lane):
     """A lane that charts show: with spans."""
 
-    def __init__(self, env: Environment, encode_s: float, recorder: Recorder, name: str):
-        super().__init__(env, encode_s)
+    def __init__(self, env: Environment, plan: ServerPlan, recorder: Recorder, name: str):
+        super().__init__(env, plan)
         self._recorder, self._name, self._until_s = recorder, name, 0.0
 
     def end(self) -> None:
-        self._note_work("compute", "encode")
+        self._note_work("compute", "exchange", "encode")
         super().end()
 
     def lose(self) -> None:
         self.go_on()
-        self._note_work("lost", "lost")
+        self._note_work("lost", "lost", "lost")
         super().lose()
 
     def _pass(self, cause: str, start_s: float, end_s: float) -> None:
@@ -213,15 +214,17 @@ class _ChartLane(_Lane):
 
     def close(self) -> dict[str, float]:
         seconds = super().close()
-        self._note_work("unfinished", "unfinished")
+        self._note_work("unfinished", "unfinished", "unfinished")
         self._note("exchange", self._env.now, self._env.now)
         return seconds
 
-    def _note_work(self, compute: str, encode: str) -> None:
+    def _note_work(self, compute: str, inside: str, encode: str) -> None:
         if worked_s := self._worked_s():
             end_s = min(self._begun_s + worked_s, self._env.now)  # rounding must not put it into what comes next
-            encode_s = min(self._begun_s + self._step_s, end_s)
-            self._note(compute, self._begun_s, encode_s)
+            inside_s = min(self._begun_s + self._step_s, end_s)
+            encode_s = min(inside_s + self._inside_s, end_s)
+            self._note(compute, self._begun_s, inside_s)
+            self._note(inside, inside_s, encode_s)
             self._note(encode, encode_s, end_s)
 
     def _note(self, cause: str, start_s: float, end_s: float) -> None:
@@ -284,7 +287,7 @@ class _Worker:
         run, lane, env, plan, number = self._run, self.lane, self._env, self._run.plan, self._number
         latency_s, overlap, hosts, prefetch = plan.team.latency_s, plan.server.overlap, run.hosts, plan.server.prefetch
         wait, by_others, timeout, steps_s = run.clocks.wait, run.by_others, env.timeout, self._steps_s
-        push, pull, apply = run.links.push, run.links.pull, run.apply
+        push, pull, apply, more_s = run.links.push, run.links.pull, run.apply, plan.team.inside_s + plan.encode_s
         while True:
             if slower := wait(number):
                 since_s = env.now
@@ -303,7 +306,7 @@ class _Worker:
                 self._ahead = env.process(self._fetch_ahead())
             step_s = next(steps_s)
             lane.begin(env.now + latency_s, step_s)
-            yield timeout(latency_s + step_s * (1 - overlap) + plan.encode_s + latency_s)
+            yield timeout(latency_s + step_s * (1 - overlap) + more_s + latency_s)
             self._push = push()
             if overlap:
                 yield timeout(step_s * overlap)
@@ -356,8 +359,8 @@ class _Run:
     def lane(self, worker: int) -> _Lane:
         """Where a worker's time goes; charts show the first ones."""
         if worker >= _MOST_LANES:
-            return _Lane(self.env, self.plan.encode_s)
-        return _ChartLane(self.env, self.plan.encode_s, self.recorder, f"worker {worker}")
+            return _Lane(self.env, self.plan)
+        return _ChartLane(self.env, self.plan, self.recorder, f"worker {worker}")
 
     def outages_after(self, at_s: float) -> list[Part]:
         """Parts of outages that ended after this time, in order: of workers whose step lets others go on now."""

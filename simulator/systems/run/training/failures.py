@@ -52,12 +52,24 @@ class Cause(Table):
     )
     notice: Seconds = Field(0.0, description="stop: warning before it, as of a spot instance; the run saves if it can")
     factor: Factor = Field(2.0, description="slow: how many times longer its steps take from then on")
-    detect: Seconds | None = Field(None, description="until it is noticed (default: failures.detect)")
+    detect: Seconds | None = Field(None, description="stop: until it is noticed (default: failures.detect)")
     repair: Seconds | None = Field(
         None,
         description="how long the node is away; of a leaf: all nodes below it (default: failures.repair, 0 for part = "
         "'job' and for leaf)",
     )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "Cause":
+        said = self.model_fields_set
+        if "factor" in said and self.effect != "slow":
+            raise ValueError(f"factor goes with effect = 'slow', not {self.effect!r}")
+        if self.notice and self.effect != "stop":
+            raise ValueError(f"notice goes with effect = 'stop', not {self.effect!r}")
+        if self.detect is not None and self.effect != "stop":
+            found = "speed.detect says when it is found" if self.effect == "slow" else "it is known before"
+            raise ValueError(f"detect goes with effect = 'stop', not {self.effect!r}: {found}")
+        return self
 
 
 class TracedFailure(Table):
@@ -67,8 +79,16 @@ class TracedFailure(Table):
     node: NonNegativeInt = Field(0, description="which node")
     name: str = Field("trace", description="what reports call it")
     effect: Literal["stop", "planned"] = Field("stop", description="the run stops; or is saved first")
-    detect: Seconds | None = Field(None, description="until it is noticed, however long (default: failures.detect)")
+    detect: Seconds | None = Field(
+        None, description="stop: until it is noticed, however long (default: failures.detect)"
+    )
     repair: Seconds | None = Field(None, description="how long the node is away (default: failures.repair)")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "TracedFailure":
+        if self.detect is not None and self.effect == "planned":
+            raise ValueError("detect goes with effect = 'stop', not 'planned': it is known before")
+        return self
 
 
 class Failures(Table):

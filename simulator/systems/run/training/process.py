@@ -43,6 +43,12 @@ class _Over(Exception):  # noqa: N818
     """The time of the run is over."""
 
 
+_OF_RANKS = ("compute", "wait")
+"""What ranks take for the steps of a round."""
+_TURNED = "a rank takes another time for its steps"
+"""Why the trainer is interrupted where a speed changes."""
+
+
 class _Training:
     """The state of one run."""
 
@@ -54,16 +60,17 @@ class _Training:
         self.queues = Queues(plan.input.prefetch) if plan.input is not None else None
         self.chart, self.over = TrainingChart(self.record, plan.drawn), False
         self.mean_s, self.next_failure_s = 0.0, inf  # of the rounds that were drawn last
+        self.round_s: float | None = None  # what ranks take for the round in work, as fast as they are, if they turned
         self.broken: list[Failure] = []  # what has failed since training stands, and is not replaced yet
         self.noticed_s = -inf  # when all of it is noticed
         self.save_end_s: float | None = None  # of the checkpoint before a planned stop
         self.restarts_s = plan.restart.draw(plan.seed)
+        for turn in plan.speed.turn:  # before the trainer: its first round has ranks that are slow from the start
+            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts, plan.repair_s))
         self.trainer = self.env.process(self._train())
 
     def run(self) -> History:
         self.env.process(self._fail())
-        for turn in self.plan.speed.turn:
-            self.env.process(self._turn(turn.at, turn.rank, turn.factor, turn.lasts, self.plan.repair_s))
         if self.plan.wall_s < inf:
             self.env.process(self._end())
         self.env.run(self.trainer)
@@ -110,19 +117,32 @@ class _Training:
                     yield self.env.timeout(start_s + over_s - self.env.now)
                 except Interrupt as interrupt:
                     self._heed(interrupt.cause)
+                    if interrupt.cause == _TURNED:
+                        stretch = self._turn_round(stretch, self.env.now - start_s)
                     over_s = stretch.next_end_s(self.env.now - start_s)
         finally:
             self._keep(stretch, start_s)
 
+    def _turn_round(self, stretch: Stretch, at_s: float) -> Stretch:
+        """The stretch with the rest of the round that runs now at other speeds of ranks; a single step is not cut."""
+        if stretch.steps == 1 or (share := stretch.share_done(at_s)) is None:
+            return stretch
+        new = self.plan.rounds_of(self.ranks.workers).shorten(stretch.steps).draw(self.rng, 1, self.ranks.crew)
+        now = {cause: float(stretch.parts[cause][stretch.ended(at_s)]) for cause in _OF_RANKS}
+        own_s, full_s = sum(now.values()), sum(float(new[cause][0]) for cause in _OF_RANKS)
+        left, self.round_s = (1 - share) * own_s / (self.round_s or own_s), full_s
+        return stretch.change(at_s, {cause: share * now[cause] + left * float(new[cause][0]) for cause in _OF_RANKS})
+
     def _draw(self) -> Stretch:
         """The next rounds and checkpoints, as long as nothing changes."""
+        self.round_s = None
         left, stage = self._left(), self._stage
         rounds = self.plan.rounds_of(self.ranks.workers).shorten(left)
         soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
         alike = min(stage.until - self.saved.steps, self._before_epoch) / rounds.steps
         count = int(min(left / rounds.steps, ceil(min(alike, self._before(soon_s), _MOST_ROUNDS))))
         parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
-        for cause in ("compute", "wait"):
+        for cause in _OF_RANKS:
             parts[cause] = stage.time * parts[cause]
         if self.queues is not None:
             parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps, stage.batch)
@@ -231,7 +251,8 @@ class _Training:
         self, wait_s: float, rank: int, factor: float, lasts_s: float | None, repair_s: float
     ) -> ProcessGenerator:
         """A rank turns slow, and is found, is well again, or neither. One that is found is replaced, and repaired."""
-        yield self.env.timeout(wait_s)
+        if wait_s:
+            yield self.env.timeout(wait_s)
         node = self.ranks.node_of(rank)
         if node in self.ranks.gaps:
             return
@@ -249,7 +270,8 @@ class _Training:
         if self.trainer.is_alive:
             self.ranks.turn(rank, factor)
             self.record.happen(self.env.now, "speed", words)
-            self.trainer.interrupt(None)
+            if self.env.now:  # else it has not begun
+                self.trainer.interrupt(_TURNED)
 
     def _end(self) -> ProcessGenerator:
         yield self.env.timeout(self.plan.wall_s)

@@ -1,12 +1,14 @@
 """What of a run is safe: rounds with checkpoints between them, and what a failure at any time leaves of them."""
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
 
 from ....base.arrays import Floats, Ints
+from ..history import AT_END
 from ..sync.rounds import Parts
 from .storage import Saving
 
@@ -75,6 +77,31 @@ class Stretch:
     def marked(self, at_s: float) -> int:
         """How many checkpoints have been made by then."""
         return int(np.searchsorted(self.marks_s, at_s + 1e-9 * max(at_s, 1e-3), "right"))
+
+    def share_done(self, at_s: float) -> float | None:
+        """The share that has been done of the steps of the round that runs at this time; None where none runs.
+
+        What a round exchanges, encodes and stands for is at its end.
+        """
+        number = self.ended(at_s)
+        if number == len(self.ends_s) or at_s < self.starts_s[number]:
+            return None
+        steps_s = sum(float(part[number]) for cause, part in self.parts.items() if cause not in AT_END)
+        return min((at_s - float(self.starts_s[number])) / steps_s, 1.0) if steps_s else 1.0
+
+    def change(self, at_s: float, seconds: Mapping[str, float]) -> "Stretch":
+        """The stretch up to the round that runs at this time, which has other seconds of these causes."""
+        last = self.ended(at_s)
+        parts = {cause: part[: last + 1].copy() for cause, part in self.parts.items()}
+        more_s = sum(value - float(parts[cause][last]) for cause, value in seconds.items())
+        for cause, value in seconds.items():
+            parts[cause][last] = value
+        marked = self.after <= last + 1
+        after, ends_s = self.after[marked], self.ends_s[: last + 1] + more_s * (np.arange(last + 1) == last)
+        marks_s = self.marks_s[marked] + more_s * (after == last + 1)
+        return replace(
+            self, parts=parts, starts_s=self.starts_s[: last + 1], ends_s=ends_s, after=after, marks_s=marks_s
+        )
 
     def done(self, lasted_s: float, rounds: int, marks: int) -> Done:
         """What was done in so long: these rounds, these checkpoints, and a part of one or the other."""
