@@ -9,7 +9,7 @@ from . import convolutions
 from .kernels import Kept, Kernel, Kernels
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, matrix, norm_of, split
-from .shard import Shard, gemm, memory_bound, product
+from .shard import Shard, gemm, memory_bound, product, rope
 
 
 def parameters(spec: ModelSpec) -> Parameters:
@@ -58,7 +58,6 @@ def kernels(spec: ModelSpec, window: int, shard: Shard) -> Kernels:
     dim, tokens = spec.head_dim, shard.tokens
     turned = tokens * (heads + (0 if spec.shares_kv else kv_heads)) * dim
     qk_norm = (memory_bound("rms_norm", "qk_norm", "qkv", dim, turned, 2, shard, turned * shard.wide),)
-    rope = (memory_bound("rope", "rope", "qkv", dim, turned, 2, shard),)
     made = tokens * heads * spec.v_head_dim
     read = made * shard.stored_bytes("attn_proj", shard.narrow)
     moved = 2 if spec.gate_per_head else 3
@@ -69,7 +68,7 @@ def kernels(spec: ModelSpec, window: int, shard: Shard) -> Kernels:
         *gemm(shard, table, "qkv", "qkv", tokens, "qkv", keeps=shard.wide),
         *convolutions.head_kernels(spec, shard),
         *(qk_norm if spec.qk_norm else ()),
-        *(rope if spec.positions == "rotary" else ()),
+        *((rope("qkv", dim, turned, shard),) if spec.positions == "rotary" else ()),
         *scores(spec, window, shard, heads, kv_heads),
         *(gate if spec.output_gate else ()),
         *(sub_norm if spec.sub_norms else ()),

@@ -11,7 +11,7 @@ from .kernels import Kept, Kernel, Kernels
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, norm_of, split
 from .parts import Compressed
-from .shard import Shard, gemm, memory_bound, product
+from .shard import Shard, gemm, memory_bound, product, rope
 
 _NAME = "self_attn"
 
@@ -73,7 +73,7 @@ def kernels(spec: ModelSpec, of: Compressed, window: int, shard: Shard) -> Kerne
     return (
         *gemm(shard, table, "q_up", "qkv", tokens, "qkv", keeps=shard.wide),
         memory_bound("rms_norm", "q_head_norm", "qkv", dim, made, 2, shard, made * shard.wide),
-        memory_bound("rope", "rope", "qkv", of.rope_dim, made * of.rope_dim // dim, 2, shard),
+        rope("qkv", of.rope_dim, made * of.rope_dim // dim, shard),
         *_scores(spec, of, window, shard),
         *gemm(shard, table, "out_latent", "proj", tokens, keeps=shard.narrow),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),

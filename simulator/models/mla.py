@@ -8,7 +8,7 @@ from .kernels import Kernels
 from .model import ModelSpec
 from .parameters import Parameter, Parameters, linear, split
 from .parts import Indexer, Mla
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, memory_bound, rope
 
 
 def parameters(spec: ModelSpec, mla: Mla, indexer: Indexer | None) -> Parameters:
@@ -83,7 +83,7 @@ def kernels(spec: ModelSpec, mla: Mla, window: int, shard: Shard) -> Kernels:
     return (
         *gemm(shard, table, "q_up", up, tokens, "qkv", keeps=wide),
         *gemm(shard, table, "kv_up", up, tokens, "qkv", keeps=wide, kept_width=keys),
-        memory_bound("rope", "rope", up, mla.qk_rope_head_dim, turned, 2, shard),
+        rope(up, mla.qk_rope_head_dim, turned, shard),
         *scores(spec, window, shard, heads, heads),
         *output_gate(spec, mla, shard, made),
         *gemm(shard, table, "proj", "proj", tokens, "proj"),

@@ -93,9 +93,10 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
         return ()
     kind, tokens = "swiglu" if spec.gated_ffn else "gelu", shard.tokens
     activated = tokens * inter
-    kept, gate = activated * shard.narrow, activated * shard.wide * (shard.keeps_gate and spec.gated_ffn)
+    kept, gate = activated * shard.narrow, activated * shard.wide * (shard.one_by_one and spec.gated_ffn)
     stored = shard.stored_bytes("mlp_act" if part == "mlp" else "moe_act", shard.wide)
-    moved = 3 if spec.gated_ffn else 2
+    of_gate = 5 if shard.one_by_one else 3  # as ops of PyTorch: the activation, and a product
+    moved = of_gate if spec.gated_ffn else 2
     sub_norm = (memory_bound("rms_norm", "ffn_sub_norm", "activation", inter, activated, 2, shard, kept),)
     return (
         *gemm(shard, table, "up", part, tokens, "up", keeps=stored),

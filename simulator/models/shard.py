@@ -19,15 +19,16 @@ class Shard:
     """What one rank computes of a micro-batch of `batch` sequences of `seq` tokens.
 
     `linear` is the precision of GEMMs, `dtype` of everything else. `load` is the tokens of the most loaded rank's
-    experts over their even share. `learns`: weights have gradients. `lora_rank` adds adapters to what `adapted`
-    names (`adapted_widths`), and `base` is the type of frozen weights, if they are packed (`kernels.PACKED`). `unfused`
+    experts over their even share. `learns`: weights have gradients. `lora_rank` adds adapters to what `adapted` names
+    (`adapted_widths`), and `base` is the type of frozen weights, if they are packed (`kernels.PACKED`). `unfused`
     attention has separate kernels for scores and softmax, with `dropout` of the scores. `loss_passes`: the loss takes
     separate passes over the logits, in fp32. `keeps_gathered`: the backward keeps what is gathered over tp, not the
-    rank's own part; `keeps_gate`: also the gate's activation; `keeps_repeated`: keys and values once for each head of
-    queries; `norm_bytes`: so much of each element that a norm reads, beside its input and output; `softmax_bytes`: so
-    much of each logit, of its softmax. `stored` has the type in which a module's input is kept: of the output
-    projection (attn_proj), of an activation (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is
-    the type of tokens on their way to experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits
+    rank's own part; `keeps_repeated`: keys and values once for each head of queries; `one_by_one`: a gate's
+    activation and rotary positions are PyTorch's own ops, which take a pass each and keep the gate's activation;
+    `norm_bytes`: so much of each element that a norm reads, beside its input and output; `softmax_bytes`: so much of
+    each logit, of its softmax. `stored` has the type in which a module's input is kept: of the output projection
+    (attn_proj), of an activation (mlp_act, moe_act), of the experts' first GEMM (expert_fc1). `dispatch` is the type
+    of tokens on their way to experts (default: `dtype`). `side`: tp = side x side ranks are a grid that splits
     sequences and widths. `document`: sequences are packed of documents of so many tokens (0: of one), and attention
     takes `slowest` times as long where lengths are uneven.
     """
@@ -52,8 +53,8 @@ class Shard:
     dropout: bool = False
     loss_passes: bool = False
     keeps_gathered: bool = False
-    keeps_gate: bool = False
     keeps_repeated: bool = False
+    one_by_one: bool = False
     norm_bytes: float = 0.0
     softmax_bytes: float = 4.0
     stored: tuple[tuple[str, str], ...] = ()
@@ -211,6 +212,14 @@ def product(
 ) -> Kernel:
     """A GEMM of two activations, which has no weights to train; a `scan_gemm` is part of a kernel that scans chunks."""
     return Kernel(kind, name, part, (m, n, k), shard.plain, keeps=kept, trained=False, again=again)
+
+
+def rope(part: str, width: int, elements: float, shard: Shard, keeps: float = 0) -> Kernel:
+    """Rotary positions of so many elements of queries and keys, each read and written.
+
+    PyTorch's own ops for x * cos + cat(-second, first) * sin read or write each element 10 times.
+    """
+    return memory_bound("rope", "rope", part, width, elements, 10 if shard.one_by_one else 2, shard, keeps)
 
 
 def memory_bound(

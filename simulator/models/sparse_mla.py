@@ -12,7 +12,7 @@ from .mla import output_gate, parameters
 from .model import ModelSpec
 from .parameters import split
 from .parts import Indexer, Mla
-from .shard import Shard, gemm, memory_bound
+from .shard import Shard, gemm, rope
 
 LEARNING = ("index_teacher", "index_gradients")
 """Kernels by which an indexer learns, in training alone."""
@@ -36,7 +36,7 @@ def kernels(spec: ModelSpec, mla: Mla, of: Indexer, own: Indexer | None, shard: 
         *gemm(shard, table, "q_up", _UP, tokens, "qkv", keeps=wide * trained),
         *[kernel for kernel in gemm(shard, table, "kv_up", _UP, tokens, "qkv") if kernel.part == "lora"],
         Kernel("gemm", "k_absorb", _UP, absorb, dtype, keeps=(queries,), trained=trained),
-        memory_bound("rope", "rope", _UP, mla.qk_rope_head_dim, rotated, 2, shard, tokens * width * wide),
+        rope(_UP, mla.qk_rope_head_dim, rotated, shard, tokens * width * wide),
         *(_index(spec, mla, own, shard) if own else ()),
         _attention(mla, of, heads, shard),
         Kernel("gemm", "v_up", "proj", up, dtype, keeps=read, trained=trained),

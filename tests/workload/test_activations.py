@@ -335,15 +335,24 @@ def test_without_a_gather_nothing_more_stays():
 
 def test_a_gate_of_ops_of_its_own_stays_beside_the_product():
     llama, tokens = preset("llama3-8b"), 64
-    fused, apart = (layer(llama, 0, Shard(1, tokens, tp=2, keeps_gate=held)) for held in (False, True))
+    fused, apart = (layer(llama, 0, Shard(1, tokens, tp=2, one_by_one=held)) for held in (False, True))
     one = tokens * llama.intermediate_size // 2 * 2
     assert (activations(fused)["activation"], activations(apart)["activation"]) == (one, 2 * one)
 
 
-@pytest.mark.parametrize("keeps", [{"keeps_gathered": True}, {"keeps_gate": True}])
-def test_what_stays_takes_no_time(keeps):
-    plain, more = (layer(preset("llama3-8b"), 0, Shard(1, 64, tp=2, **given)).all for given in ({}, keeps))
+def test_what_stays_takes_no_time():
+    plain, more = (layer(preset("llama3-8b"), 0, Shard(1, 64, tp=2, keeps_gathered=held)).all for held in (False, True))
     assert [replace(k, keeps=()) for k in plain] == [replace(k, keeps=()) for k in more]
+
+
+def test_ops_one_by_one_read_and_write_what_pytorch_does():
+    """Of each element: x * cos + cat(-second, first) * sin is 2 + 1 + 2 + 2 + 3, act(gate) * up is 2 + 3."""
+    llama, tokens = preset("llama3-8b"), 64
+    layers = (layer(llama, 0, Shard(1, tokens, one_by_one=held)).all for held in (False, True))
+    fused, apart = ({kernel.name: kernel.bytes for kernel in every} for every in layers)
+    moved = {name: size for name, size in apart.items() if size != fused[name]}
+    heads = (llama.num_attention_heads + llama.num_key_value_heads) * llama.head_dim
+    assert moved == {"rope": 10 * tokens * heads * 2, "activation": 5 * tokens * llama.intermediate_size * 2}
 
 
 @pytest.mark.parametrize("module", ["activation", "moe_act"])

@@ -216,7 +216,11 @@ class Memory(Table):
     gathered: bool = Field(
         False, description="whether inputs gathered over tp stay, whole, for weights' gradients: none is gathered again"
     )
-    gate: bool = Field(False, description="whether a dense gate's activation stays, beside the product made of it")
+    gate: bool = Field(
+        False,
+        description="whether a dense gate's activation is an op of its own and stays, beside the product made of it; "
+        "and rotary positions take a pass for each op",
+    )
     gradients: Annotated[float, Field(ge=0, le=8)] = Field(
         0.0, description="zero 0, 1: bytes per weight of gradients as made and copied, beside those that are kept"
     )

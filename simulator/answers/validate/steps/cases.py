@@ -69,7 +69,7 @@ def shipped_table() -> Path:
 @cache
 def known_columns() -> tuple[str, ...]:
     """The columns of a row of which a prediction, or a ledger, reads something."""
-    return (*map(str, read_table(shipped_table()).columns), *UNSHIPPED)
+    return (*map(str, read_table(shipped_table()).columns.drop("line")), *UNSHIPPED)
 
 
 @cache

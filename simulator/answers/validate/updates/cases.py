@@ -137,7 +137,7 @@ def read_cases(path: Path, stack: str | None = None) -> list[UpdateCase]:
 @cache
 def known_columns() -> tuple[str, ...]:
     """The columns of a row of weight updates."""
-    return (*map(str, read_table(shipped_table()).columns), *_UNSHIPPED)
+    return (*map(str, read_table(shipped_table()).columns.drop("line")), *_UNSHIPPED)
 
 
 def _required(path: Path, stack: str | None) -> tuple[str, ...]:
