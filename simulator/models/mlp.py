@@ -95,8 +95,7 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
     activated = tokens * inter
     kept, gate = activated * shard.narrow, activated * shard.wide * (shard.one_by_one and spec.gated_ffn)
     stored = shard.stored_bytes("mlp_act" if part == "mlp" else "moe_act", shard.wide)
-    of_gate = 5 if shard.one_by_one else 3  # as ops of PyTorch: the activation, and a product
-    moved = of_gate if spec.gated_ffn else 2
+    moved = 2 + spec.gated_ffn * (3 if shard.one_by_one else 1)  # PyTorch's own ops also write and read act(gate)
     sub_norm = (memory_bound("rms_norm", "ffn_sub_norm", "activation", inter, activated, 2, shard, kept),)
     return (
         *gemm(shard, table, "up", part, tokens, "up", keeps=stored),

@@ -69,13 +69,14 @@ class Shard:
 
     @property
     def text(self) -> float:
-        """Tokens of a text, all of which attend to each other: of a sequence, or of a document."""
+        """Tokens of a text, inside which tokens attend to each other: a document if they are packed, or a sequence."""
         return min(self.document * self.slowest, self.seq) if self.document else self.seq
 
     def texts(self, causal: bool = True, window: int = 0) -> tuple[int, int]:
         """(number, tokens of each) of the texts; attention has a `window` if it is above 0.
 
-        Of documents as many as there are, rounded, and so long that their pairs are those of the documents.
+        Documents become texts of equal length: their number is rounded, and they are so long that as many pairs of
+        tokens attend to each other as in the documents.
         """
         if not self.document:
             return self.batch, self.seq
@@ -84,7 +85,7 @@ class Shard:
         pairs = tokens / self.text * visible(self.text, causal, seen) / number
         return number, round(_length(pairs, causal, window))
 
-    def seen(self, window: int = 0) -> int:
+    def mean_context(self, window: int = 0) -> int:
         """Tokens that a token attends to on average: those up to itself, `window` at most if that is above 0."""
         return max(round(visible(self.text, True, window) / self.text), 1)
 

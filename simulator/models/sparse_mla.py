@@ -64,7 +64,7 @@ def _index(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     Every rank of a tensor-parallel group computes them for all tokens, and keeps what it gathered for that. No gradient
     passes to what they read. The tokens before each one are rows of GEMMs: their mean number is the width of no matrix.
     """
-    tokens, before, table = shard.tokens, shard.seen(), parameters(spec, mla, own)
+    tokens, before, table = shard.tokens, shard.mean_context(), parameters(spec, mla, own)
     learns = own.learns and shard.trains
     gathered, keeps = shard.tp > 1, shard.wide * learns
     made = [
@@ -88,7 +88,7 @@ def _learning(spec: ModelSpec, mla: Mla, own: Indexer, shard: Shard) -> Kernels:
     Those are computed once more, for all heads, and scores have gradients there (the report's equation 4;
     `--dsa-indexer-use-sparse-loss`). Beside adapters there is a loss, and nothing that it could train.
     """
-    heads, picked = split(spec.num_attention_heads, shard.tp), shard.seen(own.topk)
+    heads, picked = split(spec.num_attention_heads, shard.tp), shard.mean_context(own.topk)
     teacher = picked, shard.tokens * heads, mla.kv_lora_rank + mla.qk_rope_head_dim
     gradients = picked, 2 * shard.tokens * own.num_heads, own.head_dim
     shapes = (teacher, gradients)[: 1 + shard.trains] if own.learns else ()

@@ -16,7 +16,7 @@ from ..base.schema import HUGE, number, one_of, validate
 from ..hardware import DTYPES, networks
 from .forms import cost_class, known_classes
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 MEASURED_ON = "infiniband"
 """The network between nodes that was measured where a file does not name one."""
@@ -95,9 +95,10 @@ AttentionKernels = Literal["flash", "flash-2", "flash-1", "unfused"]
 """The kernels of a step's attention: the device's fused ones, FlashAttention's second or first, or separate ones."""
 
 ATTENTION = "time_factor.attention"
-"""Said of all attention; software has a factor for each kind of kernels, `ATTENTION_OF`, and this says all of them."""
+"""A stack file's factor of attention, whatever its kernels: it stands for each factor of `ATTENTION_OF`."""
 
 ATTENTION_OF = {kernels: f"{ATTENTION}.{kernels}" for kernels in get_args(AttentionKernels)}
+"""Names of software's factors of attention, by kind of kernels."""
 
 TP_EXPOSED = "tp.exposed_fraction"
 
@@ -260,8 +261,8 @@ def parameters(file: str, entries: Mapping[str, Any]) -> dict[str, Parameter]:
     return say_of_all_kernels(found)
 
 
-def say_of_all_kernels(values: Mapping[str, T]) -> dict[str, T]:
-    """These parameters, where one of all attention says the same of each kind of kernels that they do not name."""
+def say_of_all_kernels(values: Mapping[str, _T]) -> dict[str, _T]:
+    """These parameters with `ATTENTION`, if it is among them, replaced by the factors of all kinds that are not."""
     every = dict.fromkeys(ATTENTION_OF.values(), values[ATTENTION]) if ATTENTION in values else {}
     return {**every, **{name: value for name, value in values.items() if name != ATTENTION}}
 

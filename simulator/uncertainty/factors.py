@@ -159,7 +159,7 @@ def part_of(name: str) -> str:
 
 
 def kin_of(name: str) -> str:
-    """The name by which it is known how far apart a parameter is: attention is, whatever its kernels."""
+    """The name of a parameter in `Fit.apart`, where all kinds of attention kernels share one."""
     return ATTENTION if name in ATTENTION_OF.values() else name
 
 

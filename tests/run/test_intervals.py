@@ -447,6 +447,7 @@ def test_an_exchange_inside_groups_of_local_workers_is_after_each_of_their_steps
     report, exposed, width = priced(unlinked, "sync={mode='local', inner=1000, inside={workers=2}, bandwidth='1 TB/s'}")
     inside_s = 1000 * exposed.seconds
 
+    assert report.history.breakdown_s["compute"] == pytest.approx(1000 * 2)
     label = PROVENANCE[exposed.price.provenance]
     assert report.provenance[label] == pytest.approx(inside_s / report.wall_s)
     assert width == pytest.approx(exposed.price.spread * inside_s / report.wall_s)

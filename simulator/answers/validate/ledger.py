@@ -122,7 +122,7 @@ def full_name(stack: str) -> str:
 
 
 def check_slips(path: Path, known: Collection[str]) -> None:
-    """Raise UserError for columns of a table that are nearly known ones, which are slips; others are the user's own."""
+    """Raise UserError if a column has nearly the name of a known one, which is a slip; others are the user's own."""
     own = [str(column) for column in read_table(path).columns.drop("line") if column not in known]
     near = {name: get_close_matches(name.casefold(), known, n=1, cutoff=_NEAR) for name in own}
     if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:

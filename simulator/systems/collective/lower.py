@@ -41,7 +41,7 @@ class Exchange:
 
 
 def has_more_messages(rounds: Iterable[Round], most: int) -> bool:
-    """Whether there are more messages than `most`: no more are counted, as that of millions of pieces takes long."""
+    """Whether there are more messages than `most`; counting stops there, as millions of pieces take long to count."""
     return any(many > most for many in accumulate(one.times * len(one.pairs.src) for one in rounds))
 
 

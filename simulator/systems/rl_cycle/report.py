@@ -85,7 +85,8 @@ class CycleReport(Report):
     of the slots that a batch can fill do, `drain_s` the trainer's wait until running requests have ended, `pause_s` how
     long engines stand still, except for a lack of requests. `slots_busy` is the mean share of busy slots while any
     decodes. A GPU is idle if nothing runs on it; an engine with any request is not idle. `rest` is the part of the
-    budget that is of no phase: what whole cycles were off beyond their parts. `at_once`: rollouts go on in training.
+    budget that is of no phase: what whole cycles were off beyond their parts. `at_once`: rollouts go on while the
+    trainer trains.
     """
 
     mode: str

@@ -215,13 +215,13 @@ class Certain:
 
 
 def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
-    """What is certain of a run whose step time is stated: pauses, too, and stalls of checkpoints if they are stated.
+    """What is certain of a run whose step time is stated. Pauses count, and stalls of checkpoints if they are stated.
 
     What published runs were off is not of these; draws of a stated spread are in, by their quantiles.
     """
     if resolved.step is not None or not resolved.mode.in_step or not all(one.steps for one in histories):
         return Certain()
-    stalls_s = [_stated_stalls_s(resolved, one) for one in histories]
+    stalls_s = [_pauses_and_stalls_s(resolved, one) for one in histories]
     steps_s = [one.breakdown_s.get("compute", 0.0) + stall_s for one, stall_s in zip(histories, stalls_s, strict=True)]
     kept_s = [sum_of(one.breakdown_s, KEPT) for one in histories]
     step_s, _ = range_of(seconds / one.steps for seconds, one in zip(steps_s, histories, strict=True)).ends()
@@ -230,7 +230,7 @@ def certain_of(resolved: ResolvedRun, histories: Sequence[History]) -> Certain:
     return Certain(step_s * steps, step_s, samples / step_s if step_s else inf, min(goodput, 1.0))
 
 
-def _stated_stalls_s(resolved: ResolvedRun, history: History) -> float:
+def _pauses_and_stalls_s(resolved: ResolvedRun, history: History) -> float:
     """How long training stands in a run at least: for pauses, and for checkpoints whose stall is stated."""
     said, pauses_s = resolved.scenario.checkpoint, history.breakdown_s.get("pause", 0.0)
     return pauses_s + history.counts.get("checkpoints", 0.0) * (said.stall or 0.0 if said is not None else 0.0)

@@ -12,10 +12,9 @@ class Team:
     """`workers` that each train on `samples` per step.
 
     A step takes `step_s` on average, times the worker's own factor of `speeds` (empty: all 1), times a draw of
-    `jitter`: that of all workers, or one for each; then an exchange of `inside_s` inside the worker, as those of groups
-    do. Gradients of a worker have `gradient_bytes`, the model
-    `parameter_bytes`. Each worker's link carries `link_bytes_per_s` in each direction, after `latency_s`. Equal seeds
-    give equal runs.
+    `jitter`: that of all workers, or one for each; then, if workers are groups, an exchange of `inside_s`
+    inside each. Gradients of a worker have `gradient_bytes`, the model `parameter_bytes`. Each worker's link carries
+    `link_bytes_per_s` in each direction, after `latency_s`. Equal seeds give equal runs.
     """
 
     workers: int

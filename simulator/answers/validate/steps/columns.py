@@ -261,17 +261,17 @@ def recompute_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, 
     return {"mode": "selective", "modules": [words["recompute"][name] for name in names]}
 
 
+def adapters_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of adapters if the row's task is LoRA, else nothing; a CellError if the task is no training."""
+    if (task := cells.text("task").casefold()) not in ("", "pretrain", "sft", "lora"):
+        raise CellError(f"task = {task!r}: expected pretrain, sft or lora")
+    return {"lora": words["lora"]} if task == "lora" else {}
+
+
 _OVERLAPS_TP = {
     "": None, "0": False, "false": False, "1": True, "true": True, "async_tp": True,
     "1 (reduce_scatter async)": None,  # nanotron's, which its stack has
 }  # fmt: skip
-
-
-def adapters_of(cells: Cells, words: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of adapters, where the row trains those alone; a CellError for another task than training."""
-    if (task := cells.text("task").casefold()) not in ("", "pretrain", "sft", "lora"):
-        raise CellError(f"task = {task!r}: expected pretrain, sft or lora")
-    return {"lora": words["lora"]} if task == "lora" else {}
 
 
 def overlap_of(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
