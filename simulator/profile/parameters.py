@@ -97,8 +97,8 @@ AttentionKernels = Literal["flash", "flash-2", "flash-1", "unfused"]
 ATTENTION = "time_factor.attention"
 """A stack file's factor of attention, whatever its kernels: it stands for each factor of `ATTENTION_OF`."""
 
-ATTENTION_OF = {kernels: f"{ATTENTION}.{kernels}" for kernels in get_args(AttentionKernels)}
-"""Names of software's factors of attention, by kind of kernels."""
+ATTENTION_OF = {kernels: f"{ATTENTION}.{kernels}" for kernels in get_args(AttentionKernels) if kernels != "unfused"}
+"""Names of software's factors of attention, by kind of kernels; separate ones are GEMMs and memory-bound ones."""
 
 TP_EXPOSED = "tp.exposed_fraction"
 

@@ -67,7 +67,7 @@ def test_a_file_says_of_all_attention_what_it_says_of_no_kernels_alone(tmp_path)
     (tmp_path / "mine.toml").write_text(f'schema = 2\nbase = "llm-foundry"\n[parameters]\n{said}')
     mine = load_stack(str(tmp_path / "mine.toml"))
     found = {kernels: mine.value(name) for kernels, name in ATTENTION_OF.items()}
-    assert found == {"flash": 1.5, "flash-2": 1.2, "flash-1": 1.5, "unfused": 1.5}
+    assert found == {"flash": 1.5, "flash-2": 1.2, "flash-1": 1.5}
 
 
 def attention_s(step):

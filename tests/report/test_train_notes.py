@@ -99,4 +99,4 @@ def test_an_end_of_the_interval_that_is_not_the_critical_path_s_is_said(micro, s
 def test_groups_that_lie_on_more_nodes_than_the_first_are_noted(gpus_per_node, nodes, said):
     cluster = {"base": "dgx-h100", "gpus_per_node": gpus_per_node}
     found = notes(cluster=cluster, nodes=nodes, parallel={"tp": 4}, batch={"global": 6, "seq_len": 512})
-    assert re.findall(r"tp: groups of 4 do not divide nodes.*; (\d of \d) groups lie on more", found) == said
+    assert re.findall(r"tp: groups of 4 cross borders of nodes.*; (\d of \d) groups lie on more", found) == said

@@ -288,6 +288,17 @@ def test_a_rank_slows_the_rest_of_a_round_of_many_steps_for_as_long_as_it_is_slo
     assert (history.wall_s, history.breakdown_s["exchange"]) == (pytest.approx(100 + 2 * 5 + more_s), 10.0)
 
 
+@pytest.mark.parametrize(("keys", "batches", "wall_s"), [
+    ({}, [Stage(100.0, 3.0, 3.0)], 20 + (150 - 20) * 2),  # a batch of three takes each step three times as long
+    ({"inside_s": 1.0}, [], 20 + (50 - 10) * (2 + 1)),  # exchanges inside groups are in each step, and no slower
+])  # fmt: skip
+def test_a_rank_slows_what_is_left_of_the_steps_of_a_round(keys, batches, wall_s):
+    speed = Speed(turn=(Turn(at=20.0, rank=3, factor=2.0),))
+    history = train(Local(1.0, steps=50, **keys), ranks=8, steps=50, batches=batches, speed=speed)
+
+    assert history.wall_s == pytest.approx(wall_s)
+
+
 def test_a_slow_rank_that_is_found_is_replaced_after_a_planned_stop():
     speed = Speed(turn=(Turn(at=10.0, rank=3, factor=2.0),), detect=20.0)
     history = train(ranks=8, steps=40, speed=speed, saving=Saving(1.0), work_s=1000.0, restart=Restart(5.0))

@@ -122,10 +122,17 @@ def full_name(stack: str) -> str:
 
 
 def check_slips(path: Path, known: Collection[str]) -> None:
-    """Raise UserError if a column has nearly the name of a known one, which is a slip; others are the user's own."""
-    own = [str(column) for column in read_table(path).columns.drop("line") if column not in known]
-    near = {name: get_close_matches(name.casefold(), known, n=1, cutoff=_NEAR) for name in own}
-    if wrong := [f"{path}:1: column {name!r}: unknown; did you mean {said[0]}?" for name, said in near.items() if said]:
+    """Raise UserError if a column has nearly the name of a known one that is missing, or its name in other letters.
+
+    Such columns are slips; all others are the user's own.
+    """
+    columns = list(map(str, read_table(path).columns.drop("line")))
+    missing, wrong = [name for name in known if name not in columns], []
+    for name in columns:
+        near = get_close_matches(name.casefold(), missing, n=1, cutoff=_NEAR) or {name.casefold()} & {*known}
+        if near and name not in known:
+            wrong.append(f"{path}:1: column {name!r}: unknown; did you mean {next(iter(near))}?")
+    if wrong:
         raise UserError(*wrong)
 
 

@@ -29,9 +29,6 @@ CAUSES: Mapping[str, str] = {
 KEPT = ("compute", "exchange", "wait", "encode", "input")
 """Those of CAUSES of which steps that are kept consist."""
 
-AT_END = ("exchange", "encode", "pause")
-"""Those of CAUSES that come after the steps of a round."""
-
 OF_FAILURES = ("lost", "detect", "restart", "resize", "repair")
 """Those of CAUSES that a run of workers has only where something fails or turns slow."""
 

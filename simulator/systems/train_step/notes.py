@@ -80,7 +80,7 @@ def _on_groups(resolved: ResolvedTrain) -> Iterator[str]:
         if more := int((spans > simulated).sum()):
             first = f"exchanges are those of a stage's first group, on {simulated.min()} of them"
             slower = f"{more} of {len(spans)} groups lie on more and are slower, which is not simulated"
-            yield f"{axis}: groups of {dims.size(axis)} do not divide nodes, or NVLink domains: {first}; {slower}"
+            yield f"{axis}: groups of {dims.size(axis)} cross borders of nodes, or of NVLink domains: {first}; {slower}"
 
 
 def _on_attention(resolved: ResolvedTrain) -> Iterator[str]:

@@ -81,7 +81,7 @@ def _stated(resolved: "ResolvedTrain", profile: Profile) -> dict[str, float]:
     if more_s:
         stated["layer.s"] = profile.value_or("layer.s", 0.0) + more_s
     kernels = resolved.scenario.attention
-    names = ATTENTION_OF[kernels], *slower_by(kernels, profile)
+    names = ATTENTION_OF.get(kernels, ATTENTION), *slower_by(kernels, profile)
     if (slower := prod(profile.value_or(name, 1.0) for name in names)) != 1.0:
         stated[ATTENTION] = slower
     slower = profile.value_or(f"time_factor.gemm.{resolved.gemm_type}", 1.0)

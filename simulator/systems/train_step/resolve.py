@@ -56,7 +56,7 @@ class ResolvedTrain(OnMachines):
     @property
     def factors(self) -> tuple[str, ...]:
         """Names of the profile's factors of phases: `time_factor.<phase>`, of attention that of its kernels."""
-        of = {ATTENTION: ATTENTION_OF[self.scenario.attention]}
+        of = {ATTENTION: ATTENTION_OF.get(self.scenario.attention, ATTENTION)}
         return tuple(of.get(name, name) for name in (f"time_factor.{phase}" for phase in FACTORS))
 
     @property

@@ -125,6 +125,14 @@ def test_a_column_that_is_nearly_known_is_a_slip(written, tmp_path):
         read_step_ledger(slip)
 
 
+def test_a_column_beside_the_one_that_it_is_nearly_called_is_the_users_own(written):
+    rows = written({})
+    header, *rest = rows.read_text().splitlines()
+    rows.write_text("\n".join([f"{header},iter_time_std", *(f"{row},0.1" for row in rest), ""]))
+
+    assert len(read_step_ledger(rows).cases) == len(rest)
+
+
 def test_a_table_of_which_nothing_is_predicted_says_only_why(ledger):
     found = ledger({"gpu": "TPU"})
     said = [line.partition(" = ")[0].rpartition(" ")[2] for line in found.lines()]

@@ -29,6 +29,10 @@ class Rounds(Protocol):
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
 
+    @property
+    def after_s(self) -> float:
+        """Seconds of a round after its steps."""
+
     def shorten(self, steps: float) -> "Rounds":
         """The same with rounds of at most so many steps."""
 
@@ -49,7 +53,12 @@ class EachStep:
     @property
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
-        return self.step_s + self.exchange_s + self.encode_s
+        return self.step_s + self.after_s
+
+    @property
+    def after_s(self) -> float:
+        """Seconds of a round after its step."""
+        return self.exchange_s + self.encode_s
 
     def shorten(self, steps: float) -> "EachStep":
         """A round has one step."""
@@ -89,7 +98,12 @@ class Local:
     @property
     def round_s(self) -> float:
         """Seconds of a round that nothing disturbs."""
-        return self.steps * (self.step_s + self.inside_s) + self.exposed_s + self.encode_s
+        return self.steps * (self.step_s + self.inside_s) + self.after_s
+
+    @property
+    def after_s(self) -> float:
+        """Seconds of a round after its steps, each of which ends with an exchange inside groups."""
+        return self.exposed_s + self.encode_s
 
     def shorten(self, steps: float) -> "Local":
         """Rounds of at most so many steps, as the last one of a run is."""

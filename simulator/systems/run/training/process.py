@@ -14,6 +14,7 @@ from simpy.events import ProcessGenerator
 
 from ....base.arrays import Floats
 from ..history import MOST_SPANS, History, Recorder
+from ..sync.rounds import Parts
 from ..target import Stage
 from .chart import LANE, TrainingChart
 from .failures import Failure
@@ -125,9 +126,10 @@ class _Training:
 
     def _turn_round(self, stretch: Stretch, at_s: float) -> Stretch:
         """The stretch with the rest of the round that runs now at other speeds of ranks; a single step is not cut."""
-        if stretch.steps == 1 or (share := stretch.share_done(at_s)) is None:
+        rounds = self.plan.rounds_of(self.ranks.workers).shorten(stretch.steps)
+        if stretch.steps == 1 or (share := stretch.share_done(at_s, rounds.after_s)) is None:
             return stretch
-        new = self.plan.rounds_of(self.ranks.workers).shorten(stretch.steps).draw(self.rng, 1, self.ranks.crew)
+        new = self._of_batch(rounds.draw(self.rng, 1, self.ranks.crew))
         now = {cause: float(stretch.parts[cause][stretch.ended(at_s)]) for cause in _OF_RANKS}
         own_s, full_s = sum(now.values()), sum(float(new[cause][0]) for cause in _OF_RANKS)
         left, self.round_s = (1 - share) * own_s / (self.round_s or own_s), full_s
@@ -141,9 +143,7 @@ class _Training:
         soon_s = min(self.next_failure_s, self.ranks.next_return_s if self.ranks.gaps else inf)
         alike = min(stage.until - self.saved.steps, self._before_epoch) / rounds.steps
         count = int(min(left / rounds.steps, ceil(min(alike, self._before(soon_s), _MOST_ROUNDS))))
-        parts = dict(rounds.draw(self.rng, count, self.ranks.crew))
-        for cause in _OF_RANKS:
-            parts[cause] = stage.time * parts[cause]
+        parts = self._of_batch(rounds.draw(self.rng, count, self.ranks.crew))
         if self.queues is not None:
             parts["input"] = self._feed(sum(parts.values(), np.zeros(count)), rounds.steps, stage.batch)
         if self.plan.pauses:
@@ -151,6 +151,10 @@ class _Training:
         self.mean_s = sum(float(part.mean()) for part in parts.values())
         samples, is_last = rounds.steps * self._samples_in_step, count * rounds.steps >= left
         return self.saved.plan(parts, rounds.steps, samples, self.env.now, last=is_last)
+
+    def _of_batch(self, parts: Parts) -> dict[str, Floats]:
+        """Parts of rounds with what ranks take for the batch size that the next round has."""
+        return {cause: self._stage.time * part if cause in _OF_RANKS else part for cause, part in parts.items()}
 
     def _pauses(self, count: int, steps: int) -> Floats:
         """How long training stands after each of the next rounds of so many steps."""

@@ -8,7 +8,6 @@ from math import inf
 import numpy as np
 
 from ....base.arrays import Floats, Ints
-from ..history import AT_END
 from ..sync.rounds import Parts
 from .storage import Saving
 
@@ -78,16 +77,17 @@ class Stretch:
         """How many checkpoints have been made by then."""
         return int(np.searchsorted(self.marks_s, at_s + 1e-9 * max(at_s, 1e-3), "right"))
 
-    def share_done(self, at_s: float) -> float | None:
+    def share_done(self, at_s: float, after_s: float) -> float | None:
         """The share that has been done of the steps of the round that runs at this time; None where none runs.
 
-        What a round exchanges, encodes and stands for is at its end.
+        A round ends with `after_s` seconds of exchanges and the like, and the time for which it stands.
         """
         number = self.ended(at_s)
         if number == len(self.ends_s) or at_s < self.starts_s[number]:
             return None
-        steps_s = sum(float(part[number]) for cause, part in self.parts.items() if cause not in AT_END)
-        return min((at_s - float(self.starts_s[number])) / steps_s, 1.0) if steps_s else 1.0
+        begun_s, stands_s = float(self.starts_s[number]), self.parts.get("pause", np.zeros(number + 1))[number]
+        steps_s = float(self.ends_s[number]) - begun_s - float(stands_s) - after_s
+        return min((at_s - begun_s) / steps_s, 1.0) if steps_s > 0 else 1.0
 
     def change(self, at_s: float, seconds: Mapping[str, float]) -> "Stretch":
         """The stretch up to the round that runs at this time, which has other seconds of these causes."""
