@@ -15,10 +15,10 @@ from ...simulator.answers.validate.steps import (
     TOKENS,
     Answer,
     StepCase,
-    known_columns,
     peak_of,
     predict_step,
     read_cases,
+    row_columns,
     training_stacks,
 )
 from ...simulator.answers.validate.steps.ledger import is_memory_scored
@@ -197,7 +197,7 @@ def check_columns(path: Path, known: Collection[str]) -> None:
 
 def _check_times(path: Path) -> None:
     """Raise UserError unless a table has the ledger's columns, or a user's own, and times."""
-    check_columns(path, known_columns())
+    check_columns(path, row_columns())
     if not {TIME, TOKENS} & set(read_table(path).columns):
         raise UserError(f"{path}:1: no column {TIME}; expected seconds of one step, or {TOKENS}")
 

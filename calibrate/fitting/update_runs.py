@@ -20,7 +20,7 @@ import numpy as np
 
 from ...simulator.answers.validate.ledger import CellError
 from ...simulator.answers.validate.steps import training_stacks
-from ...simulator.answers.validate.updates import UpdateCase, known_columns, read_cases, update_stacks
+from ...simulator.answers.validate.updates import UpdateCase, read_cases, row_columns, update_stacks
 from ...simulator.base.arrays import Floats
 from ...simulator.base.errors import UserError
 from ...simulator.base.files import check_once
@@ -86,7 +86,7 @@ def _read_table(path: Path, base: str) -> list[UpdateRun]:
     """The rows of a table; a UserError with a line for each that is no update."""
     if is_log(path):
         raise UserError(f"{path}: logs are read of training steps only; expected a table of weight updates")
-    check_columns(path, known_columns())
+    check_columns(path, row_columns())
     return read_rows(read_cases(path, base), _run_of)
 
 

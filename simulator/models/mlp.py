@@ -93,9 +93,9 @@ def kernels(spec: ModelSpec, shard: Shard, table: Parameters, part: str) -> Kern
         return ()
     kind, tokens = "swiglu" if spec.gated_ffn else "gelu", shard.tokens
     activated = tokens * inter
-    kept, gate = activated * shard.narrow, activated * shard.wide * (shard.one_by_one and spec.gated_ffn)
+    kept, gate = activated * shard.narrow, activated * shard.wide * (shard.eager and spec.gated_ffn)
     stored = shard.stored_bytes("mlp_act" if part == "mlp" else "moe_act", shard.wide)
-    moved = 2 + spec.gated_ffn * (3 if shard.one_by_one else 1)  # PyTorch's own ops also write and read act(gate)
+    moved = 2 + spec.gated_ffn * (3 if shard.eager else 1)  # PyTorch's own ops also write and read act(gate)
     sub_norm = (memory_bound("rms_norm", "ffn_sub_norm", "activation", inter, activated, 2, shard, kept),)
     return (
         *gemm(shard, table, "up", part, tokens, "up", keeps=stored),

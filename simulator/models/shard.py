@@ -23,7 +23,7 @@ class Shard:
     (`adapted_widths`), and `base` is the type of frozen weights, if they are packed (`kernels.PACKED`). `unfused`
     attention has separate kernels for scores and softmax, with `dropout` of the scores. `loss_passes`: the loss takes
     separate passes over the logits, in fp32. `keeps_gathered`: the backward keeps what is gathered over tp, not the
-    rank's own part; `keeps_repeated`: keys and values once for each head of queries; `one_by_one`: a gate's
+    rank's own part; `keeps_repeated`: keys and values once for each head of queries; `eager`: a gate's
     activation and rotary positions are PyTorch's own ops, which take a pass each and keep the gate's activation;
     `norm_bytes`: so much of each element that a norm reads, beside its input and output; `softmax_bytes`: so much of
     each logit, of its softmax. `stored` has the type in which a module's input is kept: of the output projection
@@ -54,7 +54,7 @@ class Shard:
     loss_passes: bool = False
     keeps_gathered: bool = False
     keeps_repeated: bool = False
-    one_by_one: bool = False
+    eager: bool = False
     norm_bytes: float = 0.0
     softmax_bytes: float = 4.0
     stored: tuple[tuple[str, str], ...] = ()
@@ -220,7 +220,7 @@ def rope(part: str, width: int, elements: float, shard: Shard, keeps: float = 0)
 
     PyTorch's own ops for x * cos + cat(-second, first) * sin read or write each element 10 times.
     """
-    return memory_bound("rope", "rope", part, width, elements, 10 if shard.one_by_one else 2, shard, keeps)
+    return memory_bound("rope", "rope", part, width, elements, 10 if shard.eager else 2, shard, keeps)
 
 
 def memory_bound(

@@ -335,7 +335,7 @@ def test_without_a_gather_nothing_more_stays():
 
 def test_a_gate_of_ops_of_its_own_stays_beside_the_product():
     llama, tokens = preset("llama3-8b"), 64
-    fused, apart = (layer(llama, 0, Shard(1, tokens, tp=2, one_by_one=held)) for held in (False, True))
+    fused, apart = (layer(llama, 0, Shard(1, tokens, tp=2, eager=held)) for held in (False, True))
     one = tokens * llama.intermediate_size // 2 * 2
     assert (activations(fused)["activation"], activations(apart)["activation"]) == (one, 2 * one)
 
@@ -348,7 +348,7 @@ def test_what_stays_takes_no_time():
 def test_ops_one_by_one_read_and_write_what_pytorch_does():
     """Of each element: x * cos + cat(-second, first) * sin is 2 + 1 + 2 + 2 + 3, act(gate) * up is 2 + 3."""
     llama, tokens = preset("llama3-8b"), 64
-    layers = (layer(llama, 0, Shard(1, tokens, one_by_one=held)).all for held in (False, True))
+    layers = (layer(llama, 0, Shard(1, tokens, eager=held)).all for held in (False, True))
     fused, apart = ({kernel.name: kernel.bytes for kernel in every} for every in layers)
     moved = {name: size for name, size in apart.items() if size != fused[name]}
     heads = (llama.num_attention_heads + llama.num_key_value_heads) * llama.head_dim

@@ -272,7 +272,7 @@ class ResolvedTrain(OnMachines):
             unfused=unfused, dropout=unfused and self.scenario.attention_dropout,
             loss_passes=self.scenario.loss == "passes",
             keeps_gathered=self.scenario.memory.gathered, keeps_repeated=self.scenario.memory.repeated,
-            one_by_one=self.scenario.memory.gate,
+            eager=self.scenario.memory.gate,
             norm_bytes=0.0 if self.spec.norm_bias else self.scenario.memory.norms,  # LayerNorm is one kernel
             softmax_bytes=self.scenario.memory.softmax_bytes,
             stored=tuple(self.scenario.precision.activations.model_dump(exclude_none=True).items()),

@@ -67,7 +67,7 @@ def shipped_table() -> Path:
 
 
 @cache
-def known_columns() -> tuple[str, ...]:
+def row_columns() -> tuple[str, ...]:
     """The columns of a row of which a prediction, or a ledger, reads something."""
     return (*map(str, read_table(shipped_table()).columns.drop("line")), *UNSHIPPED)
 
@@ -199,7 +199,7 @@ def read_cases(path: Path, stack: str | None = None) -> list[StepCase]:
         UserError: the file cannot be read, holds no rows, lacks a column or misspells one, or names a row twice; or no
             such stack.
     """
-    check_slips(path, known_columns())
+    check_slips(path, row_columns())
     blank: tuple[str, ...] = ("framework",) if stack is not None else ()
     blank += SHAPE if PRESET in read_table(path) else ()
     required = [column for column in REQUIRED if column not in blank]

@@ -129,13 +129,13 @@ def read_cases(path: Path, stack: str | None = None) -> list[UpdateCase]:
     Raises:
         UserError: the file cannot be read, lacks a column or misspells one, or seconds are no number.
     """
-    check_slips(path, known_columns())
+    check_slips(path, row_columns())
     rows = read_cells(path, _required(path, stack), "those of data/validation/weight_update.csv")
     return [_case(_words_of(cells, stack), line, where, cells, stack) for line, where, cells in rows]
 
 
 @cache
-def known_columns() -> tuple[str, ...]:
+def row_columns() -> tuple[str, ...]:
     """The columns of a row of weight updates."""
     return (*map(str, read_table(shipped_table()).columns.drop("line")), *_UNSHIPPED)
 
