@@ -104,5 +104,9 @@ def unfitted() -> Iterator[None]:
     from runcast.simulator.profile import load
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "fitted_parameters", lambda folder="stacks": {})
+        patch.setattr(load, "fitted_parameters", _none_fitted)
         yield
+
+
+def _none_fitted(folder: str = "stacks") -> dict[str, Any]:
+    return {}

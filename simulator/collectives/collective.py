@@ -40,7 +40,7 @@ class Price:
     Of its `seconds`, `latency_s` are those of links between sites, which nothing shares and no software changes; all
     others are shared work. `spread` is a relative standard deviation, `provenance` indexes PROVENANCE, and `demand` is
     bytes/s by link. `least_s` is the time of its bytes at line rate, a lower bound with any software. `by_formula`: it
-    is a closed form of an algorithm, not a profile's curve.
+    is a closed form of an algorithm or a stated time, not a profile's curve.
     """
 
     seconds: float

@@ -1,5 +1,7 @@
 """Prices of the ops of a training step on one rank: kernels, exchanges, copies, host work, whole actions."""
 
+from dataclasses import replace
+
 from ..collectives import Price
 from ..profile import PROVENANCE, Parameter
 from .kernels import Kernels
@@ -54,7 +56,7 @@ def step_on_host(pricing: Pricing, op: int, rank: int) -> Price:
 def cycle(pricing: Pricing, op: int, rank: int) -> Price:
     """The price of a tick of the thread that fuses gradients (Horovod)."""
     tick = pricing.profile["fusion.cycle_s"]
-    return _resting_on(tick, tick.value)
+    return replace(_resting_on(tick, tick.value), by_formula=True)
 
 
 def _sustained(pricing: Pricing, link: int, rank: int) -> Parameter:

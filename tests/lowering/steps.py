@@ -1,5 +1,6 @@
 """Small training steps for the tests of this folder: scenarios by their tables, ops by name, costs by hand."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from runcast.simulator.base.memo import Memo
 from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.engine import simulate
+from runcast.simulator.profile import load
 from runcast.simulator.program import Program
 from runcast.simulator.scenario import check_train
 from runcast.simulator.systems.train_step.resolve import ResolvedTrain
@@ -32,8 +34,8 @@ LAYER = HIDDEN * DIM * (2 * HEADS + 2 * KV_HEADS) + 3 * HIDDEN * INTER + 2 * HID
 TABLE = WORDS * HIDDEN
 """Parameters of its embedding, and of its output matrix."""
 
-MEMO = Memo()
-"""What steps have in common is made once."""
+MEMOS: dict[object, Memo] = defaultdict(Memo)
+"""What steps have in common is made once, apart with fitted numbers and without (`unfitted`)."""
 
 
 def resolved(gpus: int = 1, micro_batches: int = 1, model: Mapping[str, Any] = DENSE, **tables: Any) -> ResolvedTrain:
@@ -44,7 +46,7 @@ def resolved(gpus: int = 1, micro_batches: int = 1, model: Mapping[str, Any] = D
     batch = {"global": max(dp, 1) * micro_batches, "seq_len": SEQ, **tables.pop("batch", {})}
     one_node = {"base": "dgx-h100", "gpus_per_node": min(gpus, 8)}
     given = {"kind": "train_step", "cluster": one_node, "nodes": -(-gpus // 8), "model": model, "batch": batch}
-    return ResolvedTrain(check_train(given | tables), memo=MEMO)
+    return ResolvedTrain(check_train(given | tables), memo=MEMOS[load.fitted_parameters])
 
 
 def program(*given: Any, **tables: Any) -> Program:

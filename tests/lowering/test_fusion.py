@@ -2,7 +2,8 @@
 
 import pytest
 from runcast.simulator.base.errors import UserError
-from runcast.simulator.profile import PROVENANCE
+from runcast.simulator.profile import PROVENANCE, load
+from runcast.simulator.profile.load import fitted_parameters
 from runcast.simulator.systems.train_step.memory import static_bytes
 
 from .steps import HIDDEN, LAYER, LAYERS, TABLE, makespan, ops, program, resolved
@@ -52,6 +53,13 @@ def test_a_tick_takes_what_the_scenario_says():
     (tick,) = ops(step.program, lane="fusion")
     assert (step.costs.work_s[tick], step.costs.spread[tick]) == (3e-3, 0)
     assert PROVENANCE[step.costs.provenance[tick]] == "exact"
+
+
+def test_no_fit_changes_what_the_scenario_says(monkeypatch):
+    monkeypatch.setattr(load, "fitted_parameters", fitted_parameters)
+    step = resolved(4, parallel={"zero": 0}, overlap={"fusion": {"cycle": "3 ms"}})
+    (tick,) = ops(step.program, lane="fusion")
+    assert step.costs.work_s[tick] == 3e-3
 
 
 def test_the_fusion_buffer_is_held():
