@@ -218,6 +218,7 @@ def test_an_update_from_trainers_of_another_split_than_the_training_is_told(trai
         ({"train": {"nodes": 2}}, "cycle.train.nodes = 2: follows from the cycle"),
         ({"train": {"model": {"preset": "llama3-70b"}}}, "cycle.train.model = {'preset': 'llama3-70b'}: follows from"),
         ({"train": {"batch": {"global": 2}}}, "cycle.train.batch.global = 2: follows from the cycle"),
+        ({"train": {"batch": {"micro": 5}}}, "rollout.requests / cycle.minibatches = 64: must be a multiple of micro"),
         ({"train": "rl-colocated-qwen3-30b-8xh100"}, "expected a scenario of kind train_step"),
         ({"train": "no-such-step"}, "cycle.train = 'no-such-step': no such file: /"),
         (

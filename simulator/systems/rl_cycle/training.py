@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.errors import Fault, UserError, fault
+from ...base.errors import UserError, fault
 from ...base.files import find_beside, path_beside, read_toml
 from ...base.memo import Memo
 from ...base.named_files import rename_files
@@ -172,9 +172,13 @@ def check(table: Mapping[str, Any], where: str) -> TrainScenario:
 
 
 def _of_train(line: str, where: str) -> str:
-    start = f"{where}: "
-    said = line if not isinstance(line, Fault) else str(line)
-    return f"{start}cycle.train.{said[len(start) :]}" if said.startswith(start) else said
+    """A fault of the step with the keys of the cycle; the batch is what follows from two of them."""
+    start, said = f"{where}: ", str(line)
+    if not said.startswith(start):
+        return said
+    key = said[len(start) :]
+    rest = key.removeprefix("batch.global ")
+    return f"{start}cycle.train.{key}" if rest == key else f"{start}rollout.requests / cycle.minibatches {rest}"
 
 
 def predict(trained: TrainScenario, plan: Plan, where: str, memo: Memo) -> Training:

@@ -19,6 +19,8 @@ from runcast.simulator.base.errors import UserError
 from runcast.simulator.base.files import read_toml
 from runcast.simulator.runner import InProcess, Processes
 
+EXPERTS = {"framework": "Megatron-Core", "arch": "moe", "n_experts": "8", "topk": "2", "moe_ffn": "1024"}
+
 
 @pytest.fixture
 def ledger(written):
@@ -111,6 +113,8 @@ def test_what_was_measured_is_a_number_above_zero(ledger, cells, reason):
         ({"gbs": "34"}, "gbs = 34: expected a multiple of mbs x dp = 4"),
         ({"pp": "1", "dp": "8", "vpp": "2"}, "vpp = 2: expected pp above 1"),
         ({"ep": "4"}, "ep = 4: expected a model with experts, which arch says"),
+        ({"sp": "0", "overlap_tp": "1"}, "overlap_tp = 1: expected sp = 1, whose exchanges it hides"),
+        ({"sp": "0", **EXPERTS}, "sp = 0: expected 1, since experts with tp 2 need it"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_not_predicted(ledger, cells, reason):

@@ -281,10 +281,15 @@ def overlap_of(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
         found["dp"] = cells.flag("overlap_dp", True)
         if parallel["zero"] in (1, 2):
             found["params"] = found["dp"]
-    said = cells.text("overlap_tp").casefold()
-    if said not in _OVERLAPS_TP:
-        raise CellError(f"overlap_tp = {said!r}: expected one of {', '.join(filter(None, _OVERLAPS_TP))}")
-    beside = _OVERLAPS_TP[said]
+    beside = overlaps_tp(cells)
     if beside is False or (beside and parallel["tp"] > 1 and parallel["sequence_parallel"]):
         found["tp"] = beside
     return found
+
+
+def overlaps_tp(cells: Cells) -> bool | None:
+    """Whether exchanges over tp are hidden; None where the row does not say. A CellError for an unknown word."""
+    said = cells.text("overlap_tp").casefold()
+    if said not in _OVERLAPS_TP:
+        raise CellError(f"overlap_tp = {said!r}: expected one of {', '.join(filter(None, _OVERLAPS_TP))}")
+    return _OVERLAPS_TP[said]
