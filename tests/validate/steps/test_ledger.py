@@ -113,12 +113,22 @@ def test_what_was_measured_is_a_number_above_zero(ledger, cells, reason):
         ({"gbs": "34"}, "gbs = 34: expected a multiple of mbs x dp = 4"),
         ({"pp": "1", "dp": "8", "vpp": "2"}, "vpp = 2: expected pp above 1"),
         ({"ep": "4"}, "ep = 4: expected a model with experts, which arch says"),
-        ({"sp": "0", "overlap_tp": "1"}, "overlap_tp = 1: expected sp = 1, whose exchanges it hides"),
-        ({"sp": "0", **EXPERTS}, "sp = 0: expected 1, since experts with tp 2 need it"),
     ],
 )
 def test_a_row_that_contradicts_itself_is_not_predicted(ledger, cells, reason):
     assert ledger(cells).reasons == {2: reason}
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"overlap_tp": "1"}, "overlap.tp = True: goes with parallel.tp above 1 and parallel.sequence_parallel = true"),
+        (EXPERTS, "parallel.sequence_parallel = False: experts with tp > 1 need true, as in Megatron"),
+    ],
+)
+def test_a_row_without_sequence_parallelism_is_refused_where_a_scenario_is(ledger, cells, reason):
+    (said,) = ledger({"sp": "0", **cells}).reasons.values()
+    assert said.endswith(reason)
 
 
 def test_a_column_that_is_nearly_known_is_a_slip(written, tmp_path):

@@ -43,7 +43,6 @@ from .columns import (
     fill_shape,
     model_of,
     overlap_of,
-    overlaps_tp,
     parallel_of,
     recompute_of,
     schedule_of,
@@ -155,11 +154,6 @@ class StepCase(Case):
             yield f"vpp = {chunks}: expected pp above 1"
         if not cells.text("arch").startswith("moe") and (ranks := cells.whole("ep", 1)) > 1:
             yield f"ep = {ranks}: expected a model with experts, which arch says"
-        if tp > 1 and cells.has("sp") and not cells.flag("sp", True):
-            if cells.text("arch").startswith("moe"):
-                yield f"sp = {cells.text('sp')}: expected 1, since experts with tp {tp} need it"
-            elif overlaps_tp(cells):
-                yield f"overlap_tp = {cells.text('overlap_tp')}: expected sp = 1, whose exchanges it hides"
 
     @property
     def _passes(self) -> int:

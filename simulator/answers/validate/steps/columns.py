@@ -143,7 +143,7 @@ def parallel_of(cells: Cells, words: Mapping[str, Any], software: Mapping[str, A
         raise CellError(f"dp_mode = {mode!r}: expected one of {', '.join(words['dp_mode'])}")
     found: dict[str, Any] = {"tp": tp, "cp": cells.positive("cp", 1), "pp": pp, "zero": words["dp_mode"].get(mode, 1)}
     moe = cells.text("arch").startswith("moe")
-    found["sequence_parallel"] = tp > 1 if moe else cells.flag("sp", tp > 1)
+    found["sequence_parallel"] = cells.flag("sp", tp > 1)
     found |= software.get("parallel", {})
     if mode == "fsdp_grad_op":
         found["reshard"] = False
@@ -281,15 +281,10 @@ def overlap_of(cells: Cells, parallel: Mapping[str, Any]) -> dict[str, bool]:
         found["dp"] = cells.flag("overlap_dp", True)
         if parallel["zero"] in (1, 2):
             found["params"] = found["dp"]
-    beside = overlaps_tp(cells)
-    if beside is False or (beside and parallel["tp"] > 1 and parallel["sequence_parallel"]):
-        found["tp"] = beside
-    return found
-
-
-def overlaps_tp(cells: Cells) -> bool | None:
-    """Whether exchanges over tp are hidden; None where the row does not say. A CellError for an unknown word."""
     said = cells.text("overlap_tp").casefold()
     if said not in _OVERLAPS_TP:
         raise CellError(f"overlap_tp = {said!r}: expected one of {', '.join(filter(None, _OVERLAPS_TP))}")
-    return _OVERLAPS_TP[said]
+    beside = _OVERLAPS_TP[said]
+    if beside is False or (beside and parallel["tp"] > 1):
+        found["tp"] = beside
+    return found
