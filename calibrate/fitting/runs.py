@@ -163,7 +163,9 @@ class Learned:
 
     def _factors(self) -> Iterator[str]:
         before, width = np.sqrt(np.diag(self.prior)), max((len(self.describe(c)[0]) for c in self.causes), default=0)
-        for c in sorted(self.causes, key=lambda c: -abs(self.posterior.u[c]) * self.shares[:, c].mean()):
+        moved = np.abs(self.posterior.u) * self.shares.mean(axis=0)
+        # rounded, so that equal ones keep their order whatever the machine rounds
+        for c in sorted(self.causes, key=lambda c: -round(float(moved[c]), 9)):
             factor, reach = exp(self.posterior.u[c]), Z90 * self.deviation[c]
             known = f"90 %: {factor * exp(-reach):.2f} to {factor * exp(reach):.2f}"
             little = "" if self.deviation[c] < 0.9 * before[c] else "; the runs say little of it"
